@@ -1,0 +1,20 @@
+"""``append``: what joins a conversation without a model being asked."""
+
+from temporalio import activity
+
+from activities.call import call_id
+from activities.journal import Journal
+from conversation.message import Head
+from conversation.requests import AppendRequest
+
+
+class Append:
+    """The activity ``append``."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @activity.defn(name="append")
+    async def append(self, request: AppendRequest) -> Head:
+        """Puts the items on top of the head; done twice, it gives the same head."""
+        return await self._journal.append(request.head, request.items, call_id())

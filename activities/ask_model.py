@@ -1,0 +1,43 @@
+"""``ask_model``: an agent's model speaks, and its answer is kept before anybody is told of it."""
+
+from temporalio import activity
+
+from activities.call import call_id, keep
+from activities.heartbeat import Pulse, heartbeats
+from activities.journal import Journal
+from activities.journal.journal import Row
+from activities.model import Models
+from activities.plans import models_of
+from activities.prompt import conversation
+from activities.tool import tools_of
+from conversation.errors import UnknownResource
+from conversation.requests import Asked, AskRequest
+from resources.agent import Agent
+
+
+class AskModel:
+    """The activity ``ask_model``."""
+
+    def __init__(self, journal: Journal, models: Models) -> None:
+        self._journal, self._models = journal, models
+
+    @activity.defn(name="ask_model")
+    async def ask_model(self, request: AskRequest) -> Asked:
+        """Returns the answer that stands in the journal, and asks the model only if none does."""
+        row_id = f"{call_id()}/reply"
+        async with heartbeats() as pulse:
+            row = await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
+        return Asked(message=row.message.cut(), head=row.head)
+
+    async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
+        thread = request.thread
+        catalog = await self._journal.catalog(thread.catalog)
+        agent = catalog.get("Agent", *request.agent.split("/"))
+        if not isinstance(agent, Agent):
+            raise UnknownResource(f"the run's catalog has no Agent {request.agent}")
+        head = await self._journal.append(thread.head, request.pending, call_id())
+        messages = conversation(agent, await self._journal.read(head), thread.question, request.begun)
+        model, name = models_of(agent, catalog)[request.fallback]
+        endpoint = self._models.endpoint(model, name, thread.catalog)
+        answer = await self._models.ask(endpoint, messages, tools_of(agent), pulse.hear)
+        return await keep(self._journal, head, answer.model_copy(update={"name": agent.name}), row_id)

@@ -1,0 +1,52 @@
+"""How does Temporal know that a worker is alive, and a worker that its call is no longer wanted? By heartbeats."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from temporalio import activity
+
+from conversation.requests import LiveText
+
+INTERVAL = 1.0
+"""Seconds between two heartbeats; a cancel arrives with the answer to one."""
+
+SHOWN = 2_000
+"""Characters of a growing text that a heartbeat shows."""
+
+
+class Pulse:
+    """What the heartbeats of a call tell: the text it has heard so far."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._offset = 0
+
+    def hear(self, text: str) -> None:
+        """Adds to the text."""
+        self._text += text
+        if (over := len(self._text) - SHOWN) > 0:
+            self._text, self._offset = self._text[over:], self._offset + over
+
+    def beat(self) -> None:
+        """Sends a heartbeat."""
+        activity.heartbeat(LiveText(offset=self._offset, text=self._text))
+
+
+@contextlib.asynccontextmanager
+async def heartbeats() -> AsyncIterator[Pulse]:
+    """Beats at once and then every second, as long as the block runs."""
+    pulse = Pulse()
+
+    async def beat() -> None:
+        while True:
+            pulse.beat()
+            await asyncio.sleep(INTERVAL)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield pulse
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

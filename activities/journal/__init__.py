@@ -1,0 +1,5 @@
+"""What has been said, for good? Rows that are written once, each hanging on the row before it."""
+
+from activities.journal.journal import Journal
+
+__all__ = ["Journal"]

@@ -1,0 +1,171 @@
+"""How is a conversation kept and read? Append, graft and read by heads; nothing that stands is ever changed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+from sqlalchemy import select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.journal import schema
+from activities.journal.database import connect, prepare, reach
+from conversation.errors import JournalLost
+from conversation.message import Head, Message, Span
+from conversation.requests import Item
+from resources.catalog import Catalog
+
+CACHED = 64_000_000
+"""Characters of rows that a worker keeps in memory."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message where it stands."""
+
+    id: str
+    parent: str
+    depth: int
+    message: Message
+
+    @property
+    def head(self) -> Head:
+        """The place right after this row."""
+        return Head(id=self.id, depth=self.depth)
+
+
+class Journal:
+    """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=_size)
+        self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
+
+    @classmethod
+    async def open(cls, url: str) -> "Journal":
+        """Opens the journal at ``url``; raises JournalUnavailable if that is not possible."""
+        engine = connect(url)
+        await prepare(engine)
+        return cls(engine)
+
+    async def close(self) -> None:
+        """Gives the database's connections back."""
+        await self._engine.dispose()
+
+    async def pin(self, catalog: Catalog) -> str:
+        """Keeps a catalog under its SHA-256 and returns that."""
+        row = {"sha": catalog.sha, "catalog": catalog.canonical}
+        async with reach(self._engine) as connection:
+            await connection.execute(insert(schema.catalogs).values(row).on_conflict_do_nothing())
+        return catalog.sha
+
+    async def catalog(self, sha: str) -> Catalog:
+        """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
+        if sha not in self._catalogs:
+            wanted = select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha)
+            async with reach(self._engine) as connection:
+                found = (await connection.execute(wanted)).scalar()
+            if found is None:
+                raise _lost(f"the catalog {sha}")
+            self._catalogs[sha] = Catalog.model_validate_json(found)
+        return self._catalogs[sha]
+
+    async def append(self, head: Head, items: Iterable[Item], call: str) -> Head:
+        """Puts items on top of a head, as the rows ``call/0``, ``call/1`` and so on, and returns the head after them.
+
+        A span that begins at the head is not copied. Raises JournalLost if what it builds on is not there.
+        """
+        messages: list[Message] = []
+        for item in items:
+            if isinstance(item, Message):
+                messages.append(item)
+            elif item.after == head and not messages:
+                head = item.to
+            else:
+                messages.extend(row.message for row in await self._between(item))
+        rows: list[Row] = []
+        for number, message in enumerate(messages):
+            rows.append(Row(f"{call}/{number}", head.id, head.depth + 1, message))
+            head = rows[-1].head
+        await self._write(rows)
+        for row in rows:
+            self._keep(row)
+        return head
+
+    async def answer(self, head: Head, message: Message, row_id: str) -> Row:
+        """Puts an answer on top of a head, unless the same call has been answered already; the answer that stands."""
+        await self._write([Row(row_id, head.id, head.depth + 1, message)])
+        row = await self.find(row_id)
+        if row is None:
+            raise _lost(f"the row {row_id}, which was just written")
+        return row
+
+    async def find(self, row_id: str) -> Row | None:
+        """The row of that id, if it has been written."""
+        if row := self._rows.get(row_id):
+            return row
+        async with reach(self._engine) as connection:
+            found = (await connection.execute(select(schema.messages).filter_by(id=row_id))).first()
+        return self._keep(_loaded(*found)) if found else None
+
+    async def read(self, head: Head) -> list[Row]:
+        """The conversation up to a head, its first row first; raises JournalLost if a part of it is missing."""
+        rows: list[Row] = []
+        wanted = head.id
+        while wanted and (row := self._rows.get(wanted)):
+            rows.append(row)
+            wanted = row.parent
+        if wanted:
+            rows.extend(await self._chain(wanted))
+        if len(rows) != head.depth:
+            raise _lost(f"the conversation up to {head.id}")
+        return rows[::-1]
+
+    async def _between(self, span: Span) -> list[Row]:
+        rows = await self.read(span.to)
+        return rows[span.after.depth :]
+
+    async def _write(self, rows: list[Row]) -> None:
+        if not rows:
+            return
+        below = rows[0].parent
+        if below and await self.find(below) is None:
+            raise _lost(f"the row {below}")
+        async with reach(self._engine) as connection:
+            await connection.execute(insert(schema.messages).values([*map(_stored, rows)]).on_conflict_do_nothing())
+
+    async def _chain(self, last: str) -> list[Row]:
+        """The rows from ``last`` back to the first."""
+        messages = schema.messages
+        chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
+        before = messages.alias()
+        chain = chain.union_all(select(before).join(chain, before.c.id == chain.c.parent))
+        async with reach(self._engine) as connection:
+            found = (await connection.execute(select(chain).order_by(chain.c.depth.desc()))).all()
+        return [self._keep(_loaded(*row)) for row in found]
+
+    def _keep(self, row: Row) -> Row:
+        if _size(row) <= CACHED:
+            self._rows[row.id] = row
+        return row
+
+
+def _size(row: Row) -> int:
+    calls = sum(len(call.arguments) for call in row.message.tool_calls)
+    return 500 + len(row.message.content) + calls
+
+
+def _stored(row: Row) -> dict[str, object]:
+    message = row.message.model_dump_json(exclude_unset=True)
+    return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
+
+
+def _loaded(row_id: str, parent: str, depth: int, message: str) -> Row:
+    return Row(row_id, parent, depth, Message.model_validate_json(message))
+
+
+def _lost(what: str) -> JournalLost:
+    return JournalLost(
+        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
+    )

@@ -1,0 +1,28 @@
+"""In which tables does the journal stand?"""
+
+from sqlalchemy import Column, Integer, MetaData, String, Table, Text
+
+VERSION = 1
+
+metadata = MetaData()
+
+messages = Table(
+    "baton_messages",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("parent", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("message", Text, nullable=False),
+)
+"""A row of a conversation. ``parent`` is the id of the row before it, empty for the first; ``depth`` counts from 1."""
+
+catalogs = Table(
+    "baton_catalogs",
+    metadata,
+    Column("sha", String(64), primary_key=True),
+    Column("catalog", Text, nullable=False),
+)
+"""The manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
+
+versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
+"""The one row says which version of these tables this is."""

@@ -1,0 +1,32 @@
+"""How is a model asked? Where it is and by which key, then in the words of its provider."""
+
+from collections.abc import Callable, Sequence
+
+from activities.model.endpoint import Endpoint, endpoint_of
+from activities.model.openai import OpenAI
+from activities.secrets import Vault
+from activities.tool.kind import Tool
+from conversation.message import Message
+from resources.model import Model
+
+
+class Models:
+    """The models that a worker can reach."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._openai = OpenAI()
+
+    def endpoint(self, model: Model | None, name: str, catalog: str) -> Endpoint:
+        """Where a Model is asked; None stands for the environment's server, ``name`` for the model there."""
+        return endpoint_of(model, name, catalog, self._vault)
+
+    async def ask(
+        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]
+    ) -> Message:
+        """One answer of a model; ``hear`` is told its text as it comes. Raises what ``errors`` makes of a failure."""
+        return await self._openai.ask(endpoint, messages, tools, hear)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._openai.close()

@@ -1,0 +1,134 @@
+"""``type: openai``: OpenAI's chat completions, on any server that speaks them."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import openai
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+
+from activities.model.endpoint import Endpoint
+from activities.model.errors import meaning
+from activities.tool.kind import Tool
+from conversation.errors import BatonError, BrokenReply, EmptyReply
+from conversation.message import Message, TokenUsage, ToolCall
+
+TIMEOUT = 290.0
+"""Seconds for a whole call; a little less than its activity has."""
+
+LONGEST_NAME = 64
+
+
+class OpenAI:
+    """Asks OpenAI's API and its like. The library's own retries are off: Temporal tries again, and visibly."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
+
+    async def ask(
+        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed; ``hear`` is told its text as it comes."""
+        answer = _Answer(hear)
+        try:
+            stream = await self._client(endpoint).chat.completions.create(
+                model=endpoint.model,
+                messages=[_message(message) for message in messages],
+                tools=[_tool(tool) for tool in tools] or openai.omit,
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            async with stream:
+                async for chunk in stream:
+                    answer.add(chunk)
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # what a server can do wrong has no end; each of it is an error of the model
+            raise meaning(error, endpoint) from None
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients.values():
+            await client.close()
+
+    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+        key = (endpoint.base_url, endpoint.api_key)
+        if key not in self._clients:
+            self._clients[key] = openai.AsyncOpenAI(
+                base_url=endpoint.base_url, api_key=endpoint.api_key, max_retries=0, timeout=TIMEOUT
+            )
+        return self._clients[key]
+
+
+class _Answer:
+    """An answer as it comes, piece by piece. (The library's own accumulator copies all of it for every piece.)"""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+        self._text: list[str] = []
+        self._calls: dict[int, ToolCall] = {}
+        self._finish: str | None = None
+        self._model: str | None = None
+        self._usage: TokenUsage | None = None
+        self._begun = False
+
+    def add(self, chunk: ChatCompletionChunk) -> None:
+        self._model = chunk.model or self._model
+        if usage := chunk.usage:
+            self._usage = TokenUsage(
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                total_tokens=usage.total_tokens,
+            )
+        for choice in chunk.choices[:1]:
+            self._begun = True
+            self._finish = choice.finish_reason or self._finish
+            for text in (choice.delta.content, choice.delta.refusal):
+                if text:
+                    self._text.append(text)
+                    self._hear(text)
+            for call in choice.delta.tool_calls or ():
+                self._add_call(call)
+
+    def _add_call(self, piece: ChoiceDeltaToolCall) -> None:
+        so_far = self._calls.get(piece.index, ToolCall(id="", name="", arguments=""))
+        function = piece.function
+        self._calls[piece.index] = ToolCall(
+            id=so_far.id or piece.id or f"call_{piece.index}",
+            name=so_far.name + ((function and function.name) or ""),
+            arguments=so_far.arguments + ((function and function.arguments) or ""),
+        )
+
+    def message(self) -> Message:
+        """The whole answer; raises EmptyReply or BrokenReply where there is none."""
+        if not self._begun:
+            raise EmptyReply("the model answered nothing at all")
+        if self._finish is None:
+            raise BrokenReply("the model's answer broke off before its end")
+        return Message(
+            role="assistant",
+            content="".join(self._text),
+            tool_calls=tuple(self._calls[index] for index in sorted(self._calls)),
+            model=self._model,
+            usage=self._usage or TokenUsage(),
+        )
+
+
+def _message(message: Message) -> ChatCompletionMessageParam:
+    data: dict[str, object] = {"role": message.role, "content": message.content}
+    if message.role == "assistant" and message.name:
+        data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
+    if message.role == "tool":
+        data["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        data["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return cast(ChatCompletionMessageParam, data)
+
+
+def _tool(tool: Tool) -> ChatCompletionToolUnionParam:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return cast(ChatCompletionToolUnionParam, {"type": "function", "function": function})

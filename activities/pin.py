@@ -1,0 +1,99 @@
+"""``pin``: what a run needs is resolved once, pinned in the journal, and never looked up anywhere else again."""
+
+from temporalio import activity
+
+from activities.call import call_id
+from activities.journal import Journal
+from activities.plans import agent_plan, query_plan, team_plan
+from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
+from conversation.message import Head, Message
+from conversation.plan import Plan
+from conversation.requests import Pinned, PinRequest
+from conversation.turn import Thread
+from resources.agent import Agent
+from resources.base import API_VERSION, JsonObject
+from resources.catalog import Catalog, Resource
+from resources.documents import Document
+from resources.loader import Loaded, load_documents
+from resources.problems import ManifestError
+from resources.query import Query
+from resources.rules import not_carried_out, violations
+from resources.team import Team
+
+
+class Pin:
+    """The activity ``pin``. ``own`` are the manifests that the worker was started with."""
+
+    def __init__(self, journal: Journal, own: Catalog) -> None:
+        self._journal, self._own = journal, own
+
+    @activity.defn(name="pin")
+    async def pin(self, request: PinRequest) -> Pinned:
+        """Finds a run's place in a conversation and its plan; a run with a thread has its catalog pinned already."""
+        if request.thread:
+            catalog = await self._journal.catalog(request.thread.catalog)
+            start = _named(request, catalog)
+            return Pinned(thread=request.thread, plan=_plan(start, catalog, request.workflow))
+        start, catalog = self._resolve(request)
+        plan = _plan(start, catalog, request.workflow)
+        text = start.spec.input if isinstance(start, Query) else request.input or ""
+        question = Message(role="user", content=text)
+        head = await self._journal.append(Head(), [question], call_id())
+        thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
+        return Pinned(thread=thread, plan=plan)
+
+    def _resolve(self, request: PinRequest) -> tuple[Resource, Catalog]:
+        """What the run starts with, and all that it needs of what it brings and what the worker has."""
+        loaded = _brought(request)
+        known = loaded.catalog.over(self._own)
+        start = _named(request, known)
+        catalog, missing = known.reach(start)
+        if missing:
+            needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
+            raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
+        if broken := [*violations(catalog)]:
+            raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
+        if refused := [v for manifest in catalog.manifests for v in not_carried_out(manifest)]:
+            raise NotCarriedOut("; ".join(f"{manifest.id}: {text}" for manifest, _, text in refused))
+        return start, catalog
+
+
+def _brought(request: PinRequest) -> Loaded:
+    """The manifests that a run brings, the query it spells out among them."""
+    given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
+    if request.spec is not None:
+        metadata: JsonObject = {"name": request.name or "query", "namespace": request.namespace}
+        query: JsonObject = {"apiVersion": API_VERSION, "kind": "Query", "metadata": metadata, "spec": request.spec}
+        given.append(("input", query))
+    try:
+        loaded = load_documents(Document(file, data, {}) for file, data in given)
+    except ManifestError as error:
+        raise InvalidManifest(str(error)) from None
+    if loaded.secrets:
+        raise InvalidInput(
+            "a run may not bring Secrets or keys, as its history would keep them: give them to the worker"
+        )
+    return loaded
+
+
+def _named(request: PinRequest, catalog: Catalog) -> Resource:
+    kind = request.kind.capitalize()
+    name = request.name or "query"
+    if found := catalog.get(kind, request.namespace, name):
+        return found
+    known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
+    raise UnknownResource(
+        f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
+    )
+
+
+def _plan(start: Resource, catalog: Catalog, workflow: str) -> Plan:
+    if isinstance(start, Query):
+        return query_plan(start, catalog)
+    if isinstance(start, Agent):
+        return agent_plan(start, catalog)
+    if isinstance(start, Team):
+        if start.spec.strategy != workflow:
+            raise InvalidInput(f"team {start.name} has the strategy {start.spec.strategy}: start that, not {workflow}")
+        return team_plan(start, catalog)
+    raise InvalidInput(f"{start.id} can't be run by itself")

@@ -1,0 +1,78 @@
+"""Where are secrets read? Here alone, on the worker, at the moment of use; and nothing that was read gets out."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from conversation.errors import KeyMissing
+from resources.documents import manifest_files
+from resources.loader import load_files
+from resources.problems import ManifestError
+from resources.secrecy import Secrets
+from resources.values import KeyRef
+
+SHORTEST = 6
+"""A secret shorter than this is not looked for in texts: it would be found everywhere."""
+
+
+class Vault:
+    """What a worker may know: its environment, the Secrets of its own manifests, and of the files that runs name.
+
+    ``sources`` is a folder that holds, for a run's catalog, the paths of the files it was made of: written by a client
+    on the same machine, so that a Secret stays in the file where its owner has put it.
+    """
+
+    def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
+        self._own, self._environment, self._sources = own, environment, sources
+        self._given_out: set[str] = set()
+
+    def environment(self, name: str) -> str | None:
+        """A variable of the worker's environment; None if it is unset or empty."""
+        return self._environment.get(name) or None
+
+    def environment_secret(self, name: str) -> str | None:
+        """The same, for a variable that holds a secret."""
+        value = self.environment(name)
+        return self._remember(value) if value else None
+
+    def read(self, catalog: str, namespace: str, ref: KeyRef) -> str:
+        """The value under a key of a Secret; raises KeyMissing where this worker doesn't know it."""
+        for secrets in (self._of_run(catalog), self._own):
+            secret = secrets.get(namespace, ref.name)
+            value = secret.value(ref.key) if secret else None
+            if value:
+                return self._remember(value)
+        raise KeyMissing(
+            f"the worker has no Secret '{namespace}/{ref.name}' with the key '{ref.key}': "
+            "start it with the folder that holds it"
+        )
+
+    def redact(self, text: str) -> str:
+        """The text with every secret that was given out blacked out."""
+        for secret in sorted(self._given_out, key=len, reverse=True):
+            text = text.replace(secret, "[secret]")
+        return text
+
+    def _remember(self, value: str) -> str:
+        if len(value) >= SHORTEST:
+            self._given_out.add(value)
+        return value
+
+    def _of_run(self, catalog: str) -> Secrets:
+        file = self._sources / f"{catalog}.json" if self._sources else None
+        if file is None or not file.is_file():
+            return Secrets()
+        paths = (Path(path) for path in json.loads(file.read_text()))
+        files = (each for path in paths if path.exists() for each in manifest_files(path))
+        return _load(tuple((each, each.stat().st_mtime_ns) for each in files))
+
+
+@lru_cache(maxsize=100)
+def _load(files: tuple[tuple[Path, int], ...]) -> Secrets:
+    """The Secrets in these files; the time of their last change tells when to read them again."""
+    try:
+        return load_files(file for file, _ in files).secrets
+    except ManifestError as error:
+        broken = ", ".join(sorted({problem.file for problem in error.problems}))
+        raise KeyMissing(f"the files that hold this run's Secrets can't be read any more: mend {broken}") from None

@@ -1,0 +1,27 @@
+"""``format-text``: the same words in another form."""
+
+import textwrap
+from collections.abc import Callable
+
+from resources.base import JsonObject
+
+STYLES: dict[str, Callable[[str], str]] = {
+    "upper": str.upper,
+    "lower": str.lower,
+    "title": str.title,
+    "sentence": str.capitalize,
+    "one-line": lambda text: " ".join(text.split()),
+    "bullets": lambda text: "\n".join(f"- {line.strip()}" for line in text.splitlines() if line.strip()),
+    "numbered": lambda text: "\n".join(
+        f"{number}. {line}" for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), start=1)
+    ),
+    "wrap": textwrap.fill,
+}
+
+
+async def format_text(arguments: JsonObject) -> str:
+    """The text in the style asked for; ``width`` (default 70 columns) counts for ``wrap`` alone."""
+    text, style, width = str(arguments["text"]), str(arguments["style"]), arguments.get("width")
+    if style == "wrap" and isinstance(width, int):
+        return textwrap.fill(text, width)
+    return STYLES[style](text)

@@ -1,0 +1,187 @@
+"""What can go wrong in a run? Six families (seed 003, Common Error Types), each with its own finer types.
+
+    BatonError
+    ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
+    ├── AuthenticationError  KeyMissing · KeyRefused
+    ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
+    │                        EmptyReply* · BrokenReply*
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed
+    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout*
+    └── MemoryError          JournalLost · JournalUnavailable*
+
+    * Temporal tries again; all others are final.
+
+The names of the families and types stand in histories and in every status: they are never renamed.
+"""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from temporalio.exceptions import ApplicationError
+
+from resources.base import Plain
+
+MAX_TEXT = 2_000
+
+
+class Failure(Plain):
+    """An error as a status shows it."""
+
+    family: str
+    type: str
+    message: str
+    target: str | None = None
+    member: str | None = None
+    turn: int | None = None
+
+
+class BatonError(ApplicationError):
+    """The base of all errors of a run. Its text is shown to people and never holds a secret."""
+
+    family: ClassVar[str] = "BatonError"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
+        text = message if len(message) <= MAX_TEXT else f"{message[:MAX_TEXT]}…"
+        kind = type(self)
+        super().__init__(
+            text,
+            kind.family,
+            type=kind.__name__,
+            non_retryable=not (kind.retryable if retryable is None else retryable),
+            next_retry_delay=retry_after,
+        )
+
+    def as_failure(self) -> Failure:
+        """This error as a value."""
+        return Failure(family=self.family, type=type(self).__name__, message=self.message)
+
+
+class ValidationFault(BatonError):
+    """What was asked for makes no sense."""
+
+    family = "ValidationError"
+
+
+class AuthenticationFault(BatonError):
+    """A key is missing or was refused."""
+
+    family = "AuthenticationError"
+
+
+class ModelFault(BatonError):
+    """A model could not answer."""
+
+    family = "ModelError"
+
+
+class ToolFault(BatonError):
+    """A tool could not be used."""
+
+    family = "ToolError"
+
+
+class TimeoutFault(BatonError):
+    """A limit in time, turns or calls was reached."""
+
+    family = "TimeoutError"
+
+
+class MemoryFault(BatonError):
+    """What was said can't be kept or read."""
+
+    family = "MemoryError"
+
+
+class InvalidInput(ValidationFault):
+    """The input of a run is not what its workflow takes."""
+
+
+class InvalidManifest(ValidationFault):
+    """A manifest that came with a run is refused by the loader."""
+
+
+class UnknownResource(ValidationFault):
+    """A run needs a resource that neither it nor its worker knows."""
+
+
+class NotCarriedOut(ValidationFault):
+    """A manifest uses what is valid but not carried out yet."""
+
+
+class KeyMissing(AuthenticationFault):
+    """The worker has no key for a model or a tool."""
+
+
+class KeyRefused(AuthenticationFault):
+    """A server refused the worker's key."""
+
+
+class ModelRejected(ModelFault):
+    """The model's server refused the request."""
+
+
+class ModelUnavailable(ModelFault):
+    """The model's server can't be reached, is overloaded or failed."""
+
+    retryable = True
+
+
+class QuotaSpent(ModelFault):
+    """The account behind the key has nothing left."""
+
+
+class ContextTooLong(ModelFault):
+    """The conversation doesn't fit into the model's context."""
+
+
+class EmptyReply(ModelFault):
+    """The model answered nothing at all."""
+
+    retryable = True
+
+
+class BrokenReply(ModelFault):
+    """The answer broke off or made no sense."""
+
+    retryable = True
+
+
+class ToolFailed(ToolFault):
+    """A tool was used and failed."""
+
+
+class UnknownTool(ToolFault):
+    """A model called for a tool that the agent doesn't have."""
+
+
+class BadArguments(ToolFault):
+    """A model called for a tool with arguments that don't fit it."""
+
+
+class MaxTurnsReached(TimeoutFault):
+    """A team has spoken as many turns as it may."""
+
+
+class MaxIterationsReached(TimeoutFault):
+    """An agent has asked its model as often as it may in one turn."""
+
+
+class QueryTimeout(TimeoutFault):
+    """A query took longer than its ``timeout``."""
+
+
+class CallTimeout(TimeoutFault):
+    """A call of a model or a tool took too long."""
+
+    retryable = True
+
+
+class JournalUnavailable(MemoryFault):
+    """The journal can't be reached or written."""
+
+    retryable = True
+
+
+class JournalLost(MemoryFault):
+    """The journal doesn't hold what a run has written to it."""

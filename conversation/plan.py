@@ -1,0 +1,76 @@
+"""What must a workflow know of the manifests? Their decisions, without prompts, schemas or addresses."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from resources.agent import OnError
+from resources.base import Plain
+from resources.query import TargetType
+
+
+class ToolPlan(Plain):
+    """A tool that an agent may use: what becomes of its failures, and how often a call may be tried."""
+
+    name: str
+    on_error: OnError = "feed"
+    attempts: int = 1
+
+
+class AgentPlan(Plain):
+    """How an agent takes its turn. ``models`` names its model and the fallbacks behind it."""
+
+    kind: Literal["agent"]
+    name: str
+    namespace: str
+    models: tuple[str, ...]
+    tools: tuple[ToolPlan, ...] = ()
+    max_iterations: int = 25
+    parallel_tool_calls: bool = False
+
+
+class TeamMember(Plain):
+    """A member that is a team; its strategy names the workflow that runs it."""
+
+    kind: Literal["team"]
+    name: str
+    namespace: str
+    strategy: str
+
+
+MemberPlan = Annotated[AgentPlan | TeamMember, Field(discriminator="kind")]
+
+
+class TeamPlan(Plain):
+    """How a team discusses. The unit of ``max_turns`` is the strategy's own."""
+
+    kind: Literal["discussion"]
+    name: str
+    namespace: str
+    strategy: str
+    members: tuple[MemberPlan, ...]
+    max_turns: int | None = None
+    on_max_turns: Literal["fail", "complete"] = "fail"
+
+
+class TargetPlan(Plain):
+    """A target of a query; ``workflow`` names the workflow that answers for it."""
+
+    type: TargetType
+    name: str
+    namespace: str
+    workflow: str
+
+
+class QueryPlan(Plain):
+    """Whom a query asks, and for how long, in seconds."""
+
+    kind: Literal["query"]
+    name: str | None = None
+    namespace: str = "default"
+    targets: tuple[TargetPlan, ...]
+    timeout: float | None = None
+    fail_fast: bool = False
+
+
+Plan = Annotated[QueryPlan | TeamPlan | AgentPlan, Field(discriminator="kind")]

@@ -1,0 +1,108 @@
+"""What is asked of the activities, and what do they reply? One pair of types for each effect."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from conversation.message import Head, Message, Span
+from conversation.plan import Plan
+from conversation.turn import Thread
+from resources.base import JsonObject, Plain
+
+Item = Message | Span
+"""What joins a conversation: a message, or the span that another branch has written."""
+
+
+class PinRequest(Plain):
+    """``pin``: resolve what a run needs, once, and find its place in a conversation.
+
+    A run that was started from outside brings a ``spec`` or an ``input``; one that was started by its parent brings
+    the ``thread``. ``workflow`` is the type of the run, which must fit what it is to run.
+    """
+
+    kind: Literal["query", "team", "agent"]
+    workflow: str
+    name: str | None = None
+    namespace: str = "default"
+    spec: JsonObject | None = None
+    input: str | None = None
+    resources: tuple[JsonObject, ...] = ()
+    thread: Thread | None = None
+
+
+class Pinned(Plain):
+    """The reply to ``pin``."""
+
+    thread: Thread
+    plan: Plan
+
+
+class AskRequest(Plain):
+    """``ask_model``: let an agent's model speak at the head of a thread.
+
+    The turn's own messages begin after depth ``begun``. ``pending`` joins the conversation first. ``fallback`` counts
+    along the agent's models. ``turn`` of ``turns`` (if bounded) is what a watcher is told.
+    """
+
+    thread: Thread
+    agent: str
+    begun: int
+    pending: tuple[Item, ...] = ()
+    fallback: int = 0
+    turn: int = 1
+    turns: int | None = None
+
+
+class Asked(Plain):
+    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it."""
+
+    message: Message
+    head: Head
+
+
+class UseRequest(Plain):
+    """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``."""
+
+    thread: Thread
+    agent: str
+    reply: str
+    call: int
+
+
+class Used(Plain):
+    """The reply to ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
+
+    message: Message
+    head: Head
+    ends: bool = False
+
+
+class AppendRequest(Plain):
+    """``append``: put on top of a head what joins the conversation after it."""
+
+    head: Head
+    items: tuple[Item, ...]
+
+
+class LiveText(Plain):
+    """The heartbeat of ``ask_model``: the last part of the text so far, and the offset at which it begins."""
+
+    offset: int = 0
+    text: str = ""
+
+
+class EndRequest(Plain):
+    """The signal ``terminate_team``: why, and whether the call in flight is given up."""
+
+    reason: str = ""
+    now: bool = False
+
+
+def read_end_request(value: JsonValue) -> EndRequest:
+    """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
+    if isinstance(value, str):
+        return EndRequest(reason=value)
+    if isinstance(value, dict):
+        reason = value.get("reason")
+        return EndRequest(reason=reason if isinstance(reason, str) else "", now=value.get("now") is True)
+    return EndRequest()

@@ -1,0 +1,85 @@
+"""What goes into a turn, and what comes out of it?"""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from conversation.errors import Failure
+from conversation.message import Head, Message, TokenUsage, last_word
+from resources.base import JsonObject, Plain
+
+StopReason = Literal["completed", "terminated", "max_turns", "canceled", "timeout", "failed"]
+
+
+class Thread(Plain):
+    """A place in a conversation under a pinned catalog. ``question`` is the id of the question's row."""
+
+    catalog: str
+    question: str
+    head: Head
+
+
+class QueryInput(Plain):
+    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings."""
+
+    name: str | None = None
+    namespace: str = "default"
+    spec: JsonObject | None = None
+    resources: tuple[JsonObject, ...] = ()
+
+    @model_validator(mode="after")
+    def _something_to_ask(self) -> Self:
+        if self.name is None and self.spec is None:
+            raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
+        return self
+
+
+class TurnInput(Plain):
+    """The input of the workflow ``agent`` and of every strategy.
+
+    From outside: ``{"team": "name", "input": "text"}`` (or ``agent``), and what resources it brings. From a parent:
+    the name and the ``thread`` it is to take its turn in.
+    """
+
+    team: str | None = None
+    agent: str | None = None
+    namespace: str = "default"
+    input: str | None = None
+    resources: tuple[JsonObject, ...] = ()
+    thread: Thread | None = None
+
+    @model_validator(mode="after")
+    def _somebody_and_something(self) -> Self:
+        if (self.team is None) == (self.agent is None):
+            raise ValueError('a turn needs either {"team": "name"} or {"agent": "name"}')
+        if (self.input is None) == (self.thread is None):
+            raise ValueError('a turn needs {"input": "text"}')
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the team or agent."""
+        return self.team or self.agent or ""
+
+
+class Turn(Plain):
+    """What a member, a team or an agent asked alone has said.
+
+    ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there
+    exactly when ``stop_reason`` is neither ``completed`` nor ``terminated`` nor a wanted ``max_turns``.
+    """
+
+    head: Head
+    messages: tuple[Message, ...] = ()
+    turns: int = 1
+    ended: bool = False
+    stop_reason: StopReason = "completed"
+    note: str | None = None
+    failure: Failure | None = None
+    usage: TokenUsage = TokenUsage()
+
+    @property
+    def message(self) -> str:
+        """The answer: the last words."""
+        word = last_word(self.messages)
+        return word.content if word else ""

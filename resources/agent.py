@@ -1,0 +1,99 @@
+"""``kind: Agent``: a prompt, a model, and the tools it may use."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from resources.base import NOT_YET, FieldError, JsonObject, Manifest, Name, NotYet, Plain, Ref, Reference
+from resources.values import Function, Parameter
+
+BuiltIn = Literal["noop", "terminate", "terminate_team", "calculator", "format-text"]
+BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
+TERMINATING = frozenset({"terminate", "terminate_team"})
+
+OnError = Literal["feed", "fail", "retry"]
+
+
+class AgentTool(Plain):
+    """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom (seed 000)."""
+
+    name: str = Field(min_length=1, description="the tool's name")
+    type: Annotated[Literal["built-in", "custom"] | None, NotYet(frozenset({"custom"}))] = None
+    description: str | None = None
+    functions: Annotated[tuple[Function, ...], NOT_YET] = ()
+    on_error: OnError = "feed"
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.type == "built-in" and self.name not in BUILT_INS:
+            raise FieldError(("name",), f"'{self.name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        return self
+
+    @property
+    def built_in(self) -> bool:
+        return self.type == "built-in" or (self.type is None and self.name in BUILT_INS)
+
+    @property
+    def terminates(self) -> bool:
+        return self.built_in and self.name in TERMINATING
+
+
+class InlineModel(Plain):
+    """Seed 000's spelling: a Model of that name if there is one, else the environment's server with that model id."""
+
+    name: str = Field(min_length=1, description="the model's name")
+    type: Literal["openai"] = "openai"
+
+
+class AgentSpec(Plain):
+    """An agent's ``spec`` (seeds 000 and 004)."""
+
+    prompt: str | None = Field(None, min_length=1)
+    description: str | None = None
+    model_ref: Ref | None = None
+    model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
+    tools: tuple[AgentTool, ...] = ()
+    parameters: Annotated[tuple[Parameter, ...], NOT_YET] = ()
+    output_schema: Annotated[JsonObject | None, NOT_YET] = None
+    execution_engine: Annotated[Ref | None, NOT_YET] = None
+    max_iterations: int = Field(25, ge=1)
+    parallel_tool_calls: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not (self.prompt or self.execution_engine):
+            raise FieldError(("prompt",), "is missing: tell the agent who it is")
+        if self.model_ref and self.model:
+            raise FieldError(("modelRef",), "stands beside model: keep one of them")
+        names = [tool.name for tool in self.tools]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise FieldError(("tools",), f"'{twice}' stands there twice: a model can't tell them apart")
+        return self
+
+
+class Agent(Manifest):
+    """One speaker: a prompt for a model, with tools."""
+
+    kind: Literal["Agent"] = "Agent"
+    spec: AgentSpec = Field(description="the agent's prompt, model and tools")
+
+    @property
+    def can_terminate(self) -> bool:
+        return any(tool.terminates for tool in self.spec.tools)
+
+    def references(self) -> Iterator[Reference]:
+        yield self.model_reference()
+        for index, tool in enumerate(self.spec.tools):
+            if not tool.built_in:
+                yield Reference(("spec", "tools", index, "name"), ("Tool",), self.namespace, tool.name)
+
+    def model_reference(self) -> Reference:
+        """The Model this agent asks; optional where the environment's server can stand in for it."""
+        if self.spec.model_ref:
+            return self._refer(("spec", "modelRef", "name"), ("Model",), self.spec.model_ref)
+        name = self.spec.model.name if self.spec.model else DEFAULT_MODEL
+        return Reference(("spec", "model", "name"), ("Model",), self.namespace, name, optional=True)
+
+
+DEFAULT_MODEL: Name = "default"

@@ -1,0 +1,81 @@
+"""Which manifests does a run know? The catalog: looked up by kind, namespace and name, pinned by its SHA-256."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from resources.agent import Agent
+from resources.base import Plain, Reference
+from resources.model import Model
+from resources.query import Query
+from resources.team import Team
+
+Resource = Query | Team | Agent | Model
+KINDS: dict[str, type[Resource]] = {"Query": Query, "Team": Team, "Agent": Agent, "Model": Model}
+
+
+class Missing(NamedTuple):
+    """A reference that leads to nothing."""
+
+    owner: Resource
+    reference: Reference
+
+
+class Catalog(Plain):
+    """A set of manifests. It holds references to Secrets, never a Secret."""
+
+    manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
+
+    @cached_property
+    def _by_id(self) -> dict[str, Resource]:
+        return {manifest.id: manifest for manifest in self.manifests}
+
+    def get(self, kind: str, namespace: str, name: str) -> Resource | None:
+        """The manifest of that kind, namespace and name."""
+        return self._by_id.get(f"{kind}/{namespace}/{name}")
+
+    def find(self, reference: Reference) -> Resource | None:
+        """What a reference leads to: the first of its kinds that exists."""
+        found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
+        return next((manifest for manifest in found if manifest), None)
+
+    def over(self, other: "Catalog") -> "Catalog":
+        """Both catalogs as one; where both hold a resource, this one's stands."""
+        return Catalog(manifests=tuple((other._by_id | self._by_id).values()))
+
+    def reach(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
+        """What ``start`` needs in order to run, itself included, and the references that lead to nothing."""
+        reached: dict[str, Resource] = {}
+        missing: list[Missing] = []
+        waiting = [start]
+        while waiting:
+            manifest = waiting.pop()
+            if manifest.id in reached:
+                continue
+            reached[manifest.id] = manifest
+            for reference in manifest.references():
+                if found := self.find(reference):
+                    waiting.append(found)
+                elif not reference.optional:
+                    missing.append(Missing(manifest, reference))
+        return Catalog(manifests=tuple(reached[key] for key in sorted(reached))), tuple(missing)
+
+    @cached_property
+    def canonical(self) -> str:
+        """Canonical JSON: the same manifests give the same text, whatever the order of their files."""
+        data = self.model_dump(mode="json", exclude_unset=True)
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @cached_property
+    def sha(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+
+def catalog_of(manifests: Iterable[Resource]) -> Catalog:
+    """A catalog in the order of its resources' ids."""
+    return Catalog(manifests=tuple(sorted(manifests, key=lambda manifest: manifest.id)))

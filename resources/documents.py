@@ -1,0 +1,155 @@
+"""What does a YAML file say, and on which line? Plain values with their places, read without trusting the file."""
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import cast
+
+import yaml
+from pydantic import JsonValue
+
+from resources.base import Path
+from resources.problems import ManifestError, Problem
+
+MAX_BYTES = 4_000_000
+MAX_VALUES = 100_000
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document, with the line of every value in it."""
+
+    file: str
+    data: JsonValue
+    lines: dict[Path, int] = field(repr=False)
+
+    def line(self, path: Path) -> int:
+        """The line of the value at ``path``, or of what is nearest above it; 0 where there are no lines."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 0)
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML 1.2's core schema: no dates, no ``yes`` for true, no numbers in base 60."""
+
+    yaml_implicit_resolvers = {}
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", [*"-+0123456789"]),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)", [*"-+.0123456789"]),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def read_documents(file: FilePath) -> list[Document]:
+    """Reads all documents of a YAML or JSON file.
+
+    Raises:
+        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or its aliases
+            expand to more than 100,000 values or nest deeper than 64.
+    """
+    text = _text(file)
+    documents: list[Document] = []
+    try:
+        loader = _Loader(text)
+        while loader.check_node():
+            reader = _Reader(loader)
+            if node := loader.get_node():
+                documents.append(Document(str(file), reader.value(node, ()), reader.lines))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _refusal(file, f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from None
+    except yaml.YAMLError as error:
+        raise _refusal(file, f"is not YAML: {str(error).splitlines()[0]}") from None
+    return documents
+
+
+def manifest_files(path: FilePath) -> list[FilePath]:
+    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files below a folder, in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix in (".yaml", ".yml", ".json")
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+
+
+def _text(file: FilePath) -> str:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB: no manifest is")
+        return file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _refusal(file, "is not UTF-8 text") from None
+    except OSError as error:
+        raise _refusal(file, f"can't be read: {error.strerror}") from None
+
+
+def _refusal(file: FilePath, text: str, line: int = 1) -> ManifestError:
+    return ManifestError([Problem(str(file), line, "", "", text)])
+
+
+def _wrong(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+@dataclass
+class _Reader:
+    """Turns YAML nodes into plain values and notes their lines; counts what aliases expand to."""
+
+    loader: yaml.CSafeLoader
+    lines: dict[Path, int] = field(default_factory=dict)
+    values: int = 0
+
+    def value(self, node: yaml.Node, path: Path) -> JsonValue:
+        self.values += 1
+        if self.values > MAX_VALUES or len(path) > MAX_DEPTH:
+            raise _wrong("too large or too deep, or an alias that holds itself", node)
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, JsonValue]:
+        merged: dict[str, JsonValue] = {}
+        own: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else ""
+            if not key:
+                raise _wrong("a key must be text", key_node)
+            if key in own:
+                raise _wrong(f"the key '{key}' stands twice", key_node)
+            if key == "<<":
+                merged = self._merged(value_node, path) | merged
+            else:
+                self.lines[*path, key] = key_node.start_mark.line + 1
+                own[key] = self.value(value_node, (*path, key))
+        return merged | own
+
+    def _merged(self, node: yaml.Node, path: Path) -> dict[str, JsonValue]:
+        merged: dict[str, JsonValue] = {}
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.value(source, (*path, "<<"))
+            if not isinstance(value, dict):
+                raise _wrong("'<<' merges mappings only", source)
+            merged = value | merged
+        return merged
+
+    def _scalar(self, node: yaml.Node) -> JsonValue:
+        value = self.loader.construct_object(node)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _wrong("not a number that JSON knows", node)
+        if not isinstance(value, str | int | float | None):
+            raise _wrong(f"the tag {node.tag} is not known", node)
+        return cast(JsonValue, value)

@@ -1,0 +1,152 @@
+"""Which manifests stand in these files? Reads them all, or says everything that is wrong with them at once."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path as FilePath
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from resources.base import JsonObject, Manifest, Path
+from resources.catalog import KINDS, Catalog, Missing, Resource, catalog_of
+from resources.documents import Document, manifest_files, read_documents
+from resources.problems import ManifestError, Problem, did_you_mean, dotted, explain
+from resources.rules import Violation, not_carried_out, violations
+from resources.secrecy import Secrets, take_out
+from resources.secret import Secret
+
+GROUP = "ark.mckinsey.com/"
+LATER = ("Tool", "Memory", "MCPServer", "A2AServer", "ExecutionEngine", "Evaluator", "Evaluation")
+
+M = TypeVar("M", bound=Manifest)
+
+
+@dataclass
+class Loaded:
+    """What was read: the catalog, the Secrets beside it, and what was passed over."""
+
+    catalog: Catalog = field(default_factory=Catalog)
+    secrets: Secrets = field(default_factory=Secrets)
+    passed_over: list[str] = field(default_factory=list)
+    places: dict[str, Document] = field(default_factory=dict)
+
+    def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
+        """A problem with a manifest that was read, at its place in its file."""
+        document = self.places[manifest.id]
+        return Problem(document.file, document.line(path), manifest.id, dotted(path), text)
+
+    def unresolved(self) -> list[Problem]:
+        """References to resources outside of the files that were read."""
+        needs = ((m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
+        return [self._missing(Missing(m, r)) for m, r in needs if not self.catalog.find(r)]
+
+    def reach(self, start: Resource) -> Catalog:
+        """What ``start`` needs in order to run.
+
+        Raises:
+            ManifestError: something it needs is not in the files, or is not carried out yet.
+        """
+        catalog, missing = self.catalog.reach(start)
+        refused = [v for manifest in catalog.manifests for v in not_carried_out(manifest)]
+        problems = [*map(self._missing, missing), *(self.problem(*violation) for violation in refused)]
+        if problems:
+            raise ManifestError(problems)
+        return catalog
+
+    def _missing(self, missing: Missing) -> Problem:
+        owner, reference = missing
+        names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
+        hint = did_you_mean(reference.name, names) if names else "add it to the files"
+        return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
+
+
+def load_files(paths: Iterable[FilePath]) -> Loaded:
+    """Reads files and folders of manifests.
+
+    Raises:
+        ManifestError: with every problem of every file.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for file in (file for path in paths for file in manifest_files(path)):
+        try:
+            documents.extend(read_documents(file))
+        except ManifestError as error:
+            problems.extend(error.problems)
+    return load_documents(documents, problems)
+
+
+def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
+    """Makes manifests of documents, and checks that they fit together; raises ManifestError as ``load_files``."""
+    loaded, found, manifests = Loaded(), list(problems), list[Resource]()
+    for document in chain.from_iterable(map(_parts, documents)):
+        try:
+            manifest = _manifest(document, loaded)
+            if isinstance(manifest, Secret):
+                loaded.secrets.add(manifest)
+            elif manifest:
+                manifests.append(take_out(manifest, loaded.secrets))
+        except ManifestError as error:
+            found.extend(error.problems)
+    loaded.catalog = catalog_of(manifests)
+    found.extend(loaded.problem(*violation) for violation in _broken_rules(loaded))
+    if found:
+        raise ManifestError(sorted(found, key=lambda problem: (problem.file, problem.line)))
+    return loaded
+
+
+def _broken_rules(loaded: Loaded) -> Iterator[Violation]:
+    yield from violations(loaded.catalog)
+    yield from loaded.secrets.missing_keys(loaded.catalog)
+
+
+def _parts(document: Document) -> Iterator[Document]:
+    """The document, or the items of a Kubernetes ``List``; nothing for an empty one."""
+    data = document.data
+    if isinstance(data, dict) and data.get("kind") == "List" and isinstance(items := data.get("items"), list):
+        for index, item in enumerate(items):
+            prefix: Path = ("items", index)
+            lines = {path[2:]: line for path, line in document.lines.items() if path[:2] == prefix}
+            yield Document(document.file, item, lines)
+    elif data is not None:
+        yield document
+
+
+def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
+    data = document.data
+    if not isinstance(data, dict):
+        raise _refused(document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata")
+    kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
+    wanted: type[Resource | Secret] | None = {**KINDS, "Secret": Secret}.get(kind)
+    ours = version.startswith(GROUP) or (kind in KINDS and "/" not in version) or (kind == "Secret" and version == "v1")
+    if wanted is None and ours and kind not in LATER:
+        raise _refused(document, ("kind",), kind, f"'{kind}' is not a kind; {did_you_mean(kind, (*KINDS, *LATER))}")
+    if wanted is None or not ours:
+        loaded.passed_over.append(f"{document.file}:{document.line(())}: {kind or 'a document without a kind'}")
+        return None
+    manifest = _validated(document, data, wanted)
+    if earlier := loaded.places.get(manifest.id):
+        text = f"stands twice: first at {earlier.file}:{earlier.line(())}"
+        raise _refused(document, ("metadata", "name"), manifest.id, text)
+    loaded.places[manifest.id] = document
+    return manifest
+
+
+def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
+    metadata = data.get("metadata")
+    named = metadata if isinstance(metadata, dict) else {}
+    resource = f"{model.__name__}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
+    try:
+        return model.model_validate_json(json.dumps(data), strict=True, extra="forbid", by_name=False, by_alias=True)
+    except ValidationError as error:
+        problems = [
+            Problem(document.file, document.line(path), resource, dotted(path), text)
+            for path, text in explain(error, model)
+        ]
+        raise ManifestError(problems) from None
+
+
+def _refused(document: Document, path: Path, resource: str, text: str) -> ManifestError:
+    return ManifestError([Problem(document.file, document.line(path), resource, dotted(path), text)])

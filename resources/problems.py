@@ -1,0 +1,130 @@
+"""What is wrong with a manifest, and what would be right? Each problem names file, line, resource and field."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from resources.base import FieldError, Path
+
+_WANTED = {
+    "string": "text (put it in quotes)",
+    "int": "a whole number",
+    "bool": "true or false",
+    "tuple": "a list",
+    "model": "a mapping",
+    "dict": "a mapping",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, as ``file:line: Kind/namespace/name: field: what is wrong, what would be right``."""
+
+    file: str
+    line: int
+    resource: str
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        parts = (place, self.resource, self.field, self.text)
+        return ": ".join(part for part in parts if part)
+
+
+class ManifestError(Exception):
+    """Manifests that can't be used, with every problem found in them."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(path: Path) -> str:
+    """``("spec", "members", 0, "name")`` as ``spec.members[0].name``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A half-sentence that offers the nearest known word, or all of them."""
+    words = sorted(known)
+    if near := difflib.get_close_matches(word, words, n=1):
+        return f"did you mean '{near[0]}'?"
+    return f"known: {', '.join(words)}" if words else "nothing is known here"
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
+    """Each thing that pydantic found wrong with a manifest, as a place and a sentence."""
+    for detail in error.errors(include_url=False):
+        path = tuple(step for step in detail["loc"] if step not in ("function-before", "function-after"))
+        if isinstance(misfit := detail.get("ctx", {}).get("error"), FieldError):
+            path = (*path, *misfit.path)
+        yield path, _sentence(detail, path, model)
+
+
+def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        owner = _model_at(model, path[:-1])
+        return f"is not a field of {_title(owner)}; {did_you_mean(str(path[-1]), _fields(owner))}"
+    if kind == "missing":
+        return f"is missing{_described(model, path)}"
+    if kind in ("string_too_short", "too_short"):
+        return f"is empty{_described(model, path)}"
+    if kind == "literal_error":
+        known = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        return f"{_shown(detail['input'])} is not known here; {did_you_mean(str(detail['input']), known)}"
+    if kind == "value_error":
+        return str(detail["ctx"]["error"])
+    if kind.endswith("_type"):
+        wanted = _WANTED.get(kind.removesuffix("_type"), kind.removesuffix("_type"))
+        return f"is {_kind_of(detail['input'])}, must be {wanted}{_described(model, path)}"
+    message = detail["msg"].removeprefix("Input ")
+    return message[0].lower() + message[1:]
+
+
+def _described(model: type[BaseModel], path: Path) -> str:
+    owner = _model_at(model, path[:-1])
+    for name, field in owner.model_fields.items() if owner else ():
+        if path[-1] in (name, field.alias) and field.description:
+            return f"; it must be {field.description}"
+    return ""
+
+
+def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    """The model class that stands at ``path`` below ``model``."""
+    current: type[BaseModel] | None = model
+    for step in path:
+        if isinstance(step, int) or current is None:
+            continue
+        fields = [field for name, field in current.model_fields.items() if step in (name, field.alias)]
+        current = _model_in(fields[0].annotation) if fields else None
+    return current
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+
+
+def _fields(model: type[BaseModel] | None) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+
+
+def _title(model: type[BaseModel] | None) -> str:
+    return model.__name__.removesuffix("Spec") if model else "this mapping"
+
+
+def _shown(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str | int | float) else _kind_of(value)
+
+
+def _kind_of(value: object) -> str:
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", dict: "a mapping", list: "a list"}
+    return "empty" if value is None else kinds.get(type(value), type(value).__name__)

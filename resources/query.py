@@ -1,0 +1,68 @@
+"""``kind: Query``: what is asked, and of whom."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from resources.base import NOT_YET, FieldError, Manifest, Name, NameOrRef, NotYet, Path, Plain, Ref, Reference
+from resources.duration import Duration
+from resources.values import LabelSelector, Parameter
+
+TargetType = Literal["agent", "team", "model", "tool"]
+
+
+class Target(Plain):
+    """One resource that a query is put to."""
+
+    type: Annotated[TargetType, NotYet(frozenset({"model", "tool"}))] = Field(
+        description="'agent', 'team', 'model' or 'tool'"
+    )
+    name: Name = Field(description="the target's name")
+    namespace: Name | None = None
+
+
+class QuerySpec(Plain):
+    """A query's ``spec`` (seed 003, System Inputs; ``team`` in place of ``targets`` is seed 000's spelling)."""
+
+    input: str = Field(min_length=1, description="the text of the question")
+    targets: tuple[Target, ...] = ()
+    team: Ref | None = None
+    selector: Annotated[LabelSelector | None, NOT_YET] = None
+    parameters: Annotated[tuple[Parameter, ...], NOT_YET] = ()
+    memory: Annotated[NameOrRef | None, NOT_YET] = None
+    session_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
+    service_account: Annotated[NameOrRef | None, NOT_YET] = None
+    timeout: Duration | None = None
+    ttl: Annotated[Duration | None, NOT_YET] = None
+    cancel: Annotated[bool, NOT_YET] = False
+    evaluators: Annotated[tuple[Ref, ...], NOT_YET] = ()
+    evaluator_selector: Annotated[LabelSelector | None, NOT_YET] = None
+    fail_fast: bool = False
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> Self:
+        if self.team and self.targets:
+            raise FieldError(("team",), "stands beside targets: keep one of them")
+        if not (self.team or self.targets or self.selector):
+            raise FieldError(("targets",), "is missing: nobody is asked; write such as [{type: team, name: NAME}]")
+        return self
+
+    def asked(self) -> Iterator[tuple[Path, Target]]:
+        """The targets in the order written, each with the place where it is written."""
+        if self.team:
+            yield ("team",), Target(type="team", name=self.team.name, namespace=self.team.namespace)
+        for index, target in enumerate(self.targets):
+            yield ("targets", index), target
+
+
+class Query(Manifest):
+    """A question to agents and teams."""
+
+    kind: Literal["Query"] = "Query"
+    spec: QuerySpec = Field(description="what is asked, and of whom")
+
+    def references(self) -> Iterator[Reference]:
+        for path, target in self.spec.asked():
+            ref = Ref(name=target.name, namespace=target.namespace)
+            yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)

@@ -1,0 +1,86 @@
+"""Do the manifests fit together? Rules that no single manifest can check, and what isn't carried out yet."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from resources.agent import Agent
+from resources.base import Manifest, NotYet, Path, Reference
+from resources.catalog import Catalog
+from resources.problems import dotted
+from resources.team import Team
+
+
+class Violation(NamedTuple):
+    """A rule that a manifest breaks, and where."""
+
+    manifest: Manifest
+    path: Path
+    text: str
+
+
+def violations(catalog: Catalog) -> Iterator[Violation]:
+    """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
+    for team in catalog.manifests:
+        if isinstance(team, Team):
+            yield from _contains_itself(team, catalog)
+            yield from _never_ends(team, catalog)
+
+
+def _contains_itself(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    for reference in team.references():
+        trail = _trail(reference, team, catalog, ())
+        if trail:
+            way = " → ".join((team.name, *trail))
+            yield Violation(team, reference.path, f"the team contains itself ({way}): take one of them out")
+
+
+def _trail(reference: Reference, goal: Team, catalog: Catalog, seen: tuple[str, ...]) -> tuple[str, ...]:
+    """The names on the way from a member back to ``goal``; empty if there is none."""
+    member = catalog.find(reference)
+    if not isinstance(member, Team) or member.id in seen:
+        return ()
+    if member.id == goal.id:
+        return (member.name,)
+    further = (_trail(inner, goal, catalog, (*seen, member.id)) for inner in member.references())
+    return next(((member.name, *trail) for trail in further if trail), ())
+
+
+def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    if team.spec.strategy != "round-robin" or team.spec.max_turns is not None:
+        return
+    members = [catalog.find(reference) for reference in team.references()]
+    if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
+        yield Violation(
+            team,
+            ("spec", "maxTurns"),
+            "is missing, and no member agent can terminate: the team would never end; "
+            "set maxTurns (1 or more rounds) or give a member the built-in tool 'terminate'",
+        )
+
+
+def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
+    """The fields of a manifest that are valid but that no run carries out yet."""
+    for path, value in _marked(manifest, ()):
+        what = f"'{value}'" if isinstance(value, str) else dotted(path).rpartition(".")[2]
+        yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
+
+
+def _marked(model: BaseModel, path: Path) -> Iterator[tuple[Path, object]]:
+    for name in sorted(model.model_fields_set):
+        field = type(model).model_fields[name]
+        value, place = getattr(model, name), (*path, field.alias or name)
+        for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
+            if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
+                yield place, value if mark.values else None
+        for step, item in _items(value):
+            yield from _marked(item, (*place, *step))
+
+
+def _items(value: object) -> Iterator[tuple[Path, BaseModel]]:
+    if isinstance(value, BaseModel):
+        yield (), value
+    elif isinstance(value, tuple | dict):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from (((key,), item) for key, item in pairs if isinstance(item, BaseModel))

@@ -1,0 +1,104 @@
+"""Where does a value come from? Literals, Secrets, ConfigMaps, services, and the parameters made of them."""
+
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from resources.base import NOT_YET, Name, NotYet, Plain
+
+
+class KeyRef(Plain):
+    """One key of a Secret or a ConfigMap, in its owner's namespace."""
+
+    name: Name = Field(description="the name of the Secret or ConfigMap")
+    key: str = Field(min_length=1, description="the key in its data")
+    optional: bool = False
+
+
+class ServiceRef(Plain):
+    """A Kubernetes service."""
+
+    name: Name
+    namespace: Name | None = None
+    port: str | None = None
+    path: str | None = None
+
+
+class ParameterRef(Plain):
+    """A parameter of the query that runs."""
+
+    name: str = Field(min_length=1)
+
+
+class ValueFrom(Plain):
+    """The places a value can come from; exactly one is given."""
+
+    secret_key_ref: KeyRef | None = None
+    config_map_key_ref: Annotated[KeyRef | None, NOT_YET] = None
+    service_ref: Annotated[ServiceRef | None, NOT_YET] = None
+    query_parameter_ref: Annotated[ParameterRef | None, NOT_YET] = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("needs exactly one of secretKeyRef, configMapKeyRef, serviceRef, queryParameterRef")
+        return self
+
+
+class ValueSource(Plain):
+    """A literal ``value``, or ``valueFrom`` somewhere else."""
+
+    value: str | None = Field(None, min_length=1)
+    value_from: ValueFrom | None = None
+
+    @model_validator(mode="after")
+    def _value_or_source(self) -> Self:
+        if (self.value is None) == (self.value_from is None):
+            raise ValueError("needs either value or valueFrom")
+        return self
+
+
+def _as_value(value: object) -> object:
+    return {"value": value} if isinstance(value, str) else value
+
+
+TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value)]
+"""A value source that may also be written as the bare text."""
+
+
+class Parameter(ValueSource):
+    """A named value for templates."""
+
+    name: str = Field(min_length=1, description="the parameter's name")
+
+
+class Header(Plain):
+    """An HTTP header."""
+
+    name: str = Field(min_length=1)
+    value: TextOrValue
+
+
+class Requirement(Plain):
+    """One expression of a label selector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Plain):
+    """A Kubernetes label selector."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class Function(Plain):
+    """A function applied to a tool's result."""
+
+    name: str
+    value: JsonValue = None
+
+
+__all__ = ["Function", "Header", "KeyRef", "LabelSelector", "NotYet", "Parameter", "TextOrValue", "ValueSource"]

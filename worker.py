@@ -1,0 +1,167 @@
+"""Where does it all run? The composition root: builds what is real, registers it, and runs until told to stop.
+
+    python worker.py [MANIFESTS ...]
+
+MANIFESTS are files and folders whose resources runs may name without bringing them, and whose Secrets they may use.
+It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL.
+"""
+
+import argparse
+import asyncio
+import atexit
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pydantic
+import pydantic_core
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.append import Append
+from activities.ask_model import AskModel
+from activities.journal import Journal
+from activities.model import Models
+from activities.pin import Pin
+from activities.redaction import RedactingFormatter, Redaction
+from activities.secrets import Vault
+from activities.use_tool import UseTool
+from conversation.errors import BatonError, JournalUnavailable
+from conversation.wire import HOME, TASK_QUEUE, connect
+from resources.loader import Loaded, load_files
+from resources.problems import ManifestError
+from workflows.registry import WORKFLOWS
+
+PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
+"""Modules that a workflow shares with its worker; all others are checked for what isn't deterministic."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a worker keeps what it keeps."""
+
+    home: Path
+    journal: str
+    journal_chosen: bool
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Settings":
+        """Reads BATON_HOME and BATON_JOURNAL_URL."""
+        home = Path(environment.get("BATON_HOME") or HOME)
+        chosen = environment.get("BATON_JOURNAL_URL")
+        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen))
+
+    def check(self, address: str) -> None:
+        """Raises JournalUnavailable where other machines would need a journal that only this one has."""
+        if not self.journal_chosen and not _is_loopback(address):
+            raise JournalUnavailable(
+                f"Temporal at {address} is not on this machine, and the default journal is a file here: "
+                "set BATON_JOURNAL_URL to a database that all workers share"
+            )
+
+
+@contextlib.asynccontextmanager
+async def running(
+    client: Client, own: Loaded, environment: Mapping[str, str], task_queue: str = TASK_QUEUE
+) -> AsyncIterator[Vault]:
+    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets."""
+    settings = Settings.of(environment)
+    settings.check(client.service_client.config.target_host)
+    if not settings.journal_chosen:
+        settings.home.mkdir(parents=True, exist_ok=True)
+    vault = Vault(own.secrets, environment, settings.home / "sources")
+    models = Models(vault)
+    journal = await Journal.open(settings.journal)
+    try:
+        async with _worker(client, task_queue, own, vault, journal, models):
+            yield vault
+    finally:
+        await models.close()
+        await journal.close()
+
+
+def _worker(client: Client, task_queue: str, own: Loaded, vault: Vault, journal: Journal, models: Models) -> Worker:
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    second = timedelta(seconds=1)
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=WORKFLOWS,
+        activities=[
+            Pin(journal, own.catalog).pin,
+            AskModel(journal, models).ask_model,
+            UseTool(journal).use_tool,
+            Append(journal).append,
+        ],
+        interceptors=[Redaction(vault.redact)],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        # A bug suspends a run until the code is mended; only what can never succeed fails it.
+        workflow_failure_exception_types=[
+            pydantic.ValidationError,
+            pydantic_core.PydanticSerializationError,
+            BatonError,
+        ],
+        max_concurrent_workflow_tasks=10,  # more at once would only outlast their timeout
+        max_heartbeat_throttle_interval=second,
+        default_heartbeat_throttle_interval=second,
+        sticky_queue_schedule_to_start_timeout=second,
+        graceful_shutdown_timeout=timedelta(seconds=10),
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def main(paths: list[Path]) -> int:
+    """Runs a worker until SIGINT or SIGTERM; 1 if its manifests are refused, 3 if Temporal can't be reached."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    try:
+        own = load_files(paths)
+        client = await connect()
+    except ManifestError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        print(f"Temporal can't be reached: {error}\nStart a server with: baton dev", file=sys.stderr)
+        return 3
+    try:
+        async with running(client, own, os.environ) as vault:
+            log_to_stderr(vault)
+            logging.getLogger("baton").info("working on the task queue %s of %s", TASK_QUEUE, client.namespace)
+            await stopped.wait()
+    except JournalUnavailable as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    return 0
+
+
+def log_to_stderr(vault: Vault) -> None:
+    """Sends the log to stderr, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", vault.redact))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for chatty in ("httpx", "httpx2", "httpcore", "openai"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
+    parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
+    parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
+    sys.exit(asyncio.run(main(parser.parse_args().manifests)))

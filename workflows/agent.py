@@ -1,0 +1,23 @@
+"""The workflow ``agent``: one agent asked by itself. Ending its team, it just ends its own turn."""
+
+from temporalio import workflow
+
+from conversation.plan import AgentPlan
+from conversation.requests import Pinned
+from conversation.turn import Turn, TurnInput
+from workflows.agent_turn import AgentTurn
+from workflows.member import Member
+
+
+@workflow.defn(name="agent")
+class Agent(Member):
+    """Takes one turn of one agent (seed 004)."""
+
+    @workflow.run
+    async def run(self, given: TurnInput | None = None) -> Turn:
+        return await self.conduct(given)
+
+    async def speak(self, pinned: Pinned) -> Turn:
+        assert isinstance(pinned.plan, AgentPlan)
+        self.speaking = turn = AgentTurn(pinned.plan, pinned.thread, self.stop, of=1)
+        return (await turn.take()).model_copy(update={"ended": False, "note": self.stop.note})

@@ -1,0 +1,141 @@
+"""What does one agent do in its turn? Asks its model, uses the tools it calls for, asks again (seed 004)."""
+
+import asyncio
+
+from conversation.errors import Failure, MaxIterationsReached
+from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
+from conversation.plan import AgentPlan, ToolPlan
+from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
+from conversation.turn import StopReason, Thread, Turn
+from workflows import effects
+from workflows.effects import Failed, Interrupted
+from workflows.stopping import Stop, settle, uninterrupted
+
+FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
+"""The families of failures of a model after which the next one is asked."""
+
+
+class AgentTurn:
+    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
+
+    def __init__(self, agent: AgentPlan, thread: Thread, stop: Stop, number: int = 1, of: int | None = None) -> None:
+        self.agent, self.thread, self.stop, self.number, self.of = agent, thread, stop, number, of
+        self.head = thread.head
+        self.pending: list[Item] = []
+        self.unanswered: list[ToolCall] = []
+        self.messages: list[Message] = []
+        self.usage = TokenUsage()
+
+    @property
+    def so_far(self) -> Turn:
+        """What has been said in the turn until now."""
+        return Turn(head=self.head, messages=latest(self.messages), usage=self.usage)
+
+    async def take(self) -> Turn:
+        """Takes the turn to its end, whatever that is; everything said is on the conversation afterwards."""
+        try:
+            ended = await self._converse()
+        except (Interrupted, asyncio.CancelledError):
+            return await self._end(self.stop.reason or "canceled")
+        except Failed as failed:
+            return await self._end("failed", failed.failure)
+        return await self._end("completed", ended=ended)
+
+    async def _converse(self) -> bool:
+        """Whether the agent has ended its team."""
+        for _ in range(self.agent.max_iterations):
+            self.stop.check()
+            reply = await self._ask()
+            if not reply.message.tool_calls:
+                return False
+            if await self._use_tools(reply):
+                return True
+        asked = f"agent {self.agent.name} has asked its model {self.agent.max_iterations} times in one turn"
+        raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
+
+    async def _ask(self) -> Asked:
+        for fallback, model in enumerate(self.agent.models):
+            try:
+                reply = await effects.ask_model(self._request(fallback), model)
+                break
+            except Failed as failed:
+                if model == self.agent.models[-1] or failed.failure.family not in FALLS_BACK:
+                    raise
+        self.head, self.pending = reply.head, []
+        self.unanswered = list(reply.message.tool_calls)
+        self.messages.append(reply.message)
+        self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        return reply
+
+    def _request(self, fallback: int) -> AskRequest:
+        return AskRequest(
+            thread=self.thread.model_copy(update={"head": self.head}),
+            agent=f"{self.agent.namespace}/{self.agent.name}",
+            begun=self.thread.head.depth,
+            pending=tuple(self.pending),
+            fallback=fallback,
+            turn=self.number,
+            turns=self.of,
+        )
+
+    async def _use_tools(self, reply: Asked) -> bool:
+        """Carries out the calls of a reply, one after the other or all at once; whether one of them ends the turn."""
+        calls = [*enumerate(reply.message.tool_calls)]
+        batches = [calls] if self.agent.parallel_tool_calls else [[call] for call in calls]
+        ends = False
+        for batch in batches:
+            self.stop.check()
+            after = self.head
+            outcomes = await settle(self._use(reply, index, call) for index, call in batch)
+            for (_, call), outcome in zip(batch, outcomes, strict=True):
+                if isinstance(outcome, Used):
+                    ends = ends or outcome.ends
+                    self._keep(call, outcome.message, Span(after=after, to=outcome.head))
+                elif isinstance(outcome, Message):
+                    self._keep(call, outcome, outcome)
+            if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
+                raise errors[0]
+        return ends
+
+    async def _use(self, reply: Asked, index: int, call: ToolCall) -> Used | Message:
+        tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
+        request = UseRequest(
+            thread=self.thread.model_copy(update={"head": self.head}),
+            agent=f"{self.agent.namespace}/{self.agent.name}",
+            reply=reply.head.id,
+            call=index,
+        )
+        self.usage += TokenUsage(tool_calls=1)
+        try:
+            return await effects.use_tool(request, cut(call.name, 64), tool.attempts)
+        except Failed as failed:
+            if tool.on_error == "fail" or failed.failure.family == "MemoryError":
+                raise
+            return _answer(call, f"Error: {failed.failure.message}")
+
+    def _keep(self, call: ToolCall, message: Message, item: Item) -> None:
+        """Joins a tool's answer to the conversation: at once if nothing came between, else with the next effect."""
+        self.unanswered.remove(call)
+        self.messages.append(message)
+        if isinstance(item, Span) and item.after == self.head and not self.pending:
+            self.head = item.to
+        else:
+            self.pending.append(item)
+
+    async def _end(self, reason: StopReason, failure: Failure | None = None, *, ended: bool = False) -> Turn:
+        for call in [*self.unanswered]:
+            refusal = _answer(call, "Not carried out: the turn ended first.")
+            self._keep(call, refusal, refusal)
+        if self.pending:
+            try:
+                tail = asyncio.create_task(effects.append(self.head, tuple(self.pending)))
+                self.head = await uninterrupted(tail)
+            except Failed as failed:
+                reason, failure = "failed", failure or failed.failure
+        where = {"member": self.agent.name, "turn": self.number}
+        failure = failure.model_copy(update=where) if failure else None
+        return self.so_far.model_copy(update={"ended": ended, "stop_reason": reason, "failure": failure})
+
+
+def _answer(call: ToolCall, text: str) -> Message:
+    return Message(role="tool", content=text, name=call.name, tool_call_id=call.id)

@@ -1,0 +1,104 @@
+"""What does a workflow ask of the world? The four effects, with every name, timeout, retry and summary of theirs."""
+
+from datetime import timedelta
+from typing import TypedDict, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.exceptions import TimeoutError as ActivityTimeout
+
+from conversation.errors import BatonError, CallTimeout, Failure
+from conversation.message import Head
+from conversation.requests import AppendRequest, Asked, AskRequest, Item, Pinned, PinRequest, Used, UseRequest
+from resources.base import Plain
+
+Reply = TypeVar("Reply", bound=Plain)
+
+
+class Interrupted(Exception):
+    """An effect was given up because its run is to stop."""
+
+
+class Failed(Exception):
+    """An effect failed for good."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+    @classmethod
+    def by(cls, error: BatonError) -> "Failed":
+        """A failure that the workflow itself has found."""
+        return cls(error.as_failure())
+
+
+class _Options(TypedDict, total=False):
+    start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
+    heartbeat_timeout: timedelta
+    retry_policy: RetryPolicy
+
+
+HEARTBEAT = timedelta(seconds=3)
+
+JOURNAL = _Options(
+    start_to_close_timeout=timedelta(seconds=30),
+    schedule_to_close_timeout=timedelta(minutes=30),
+    retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
+)
+MODEL = _Options(
+    start_to_close_timeout=timedelta(minutes=5),
+    schedule_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=HEARTBEAT,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=6
+    ),
+)
+TOOL = _Options(start_to_close_timeout=timedelta(minutes=5), heartbeat_timeout=HEARTBEAT)
+
+
+async def pin(request: PinRequest) -> Pinned:
+    """Resolves what the run needs and finds its place in the conversation."""
+    return await _effect("pin", request, Pinned, JOURNAL, "resolve and pin the manifests")
+
+
+async def ask_model(request: AskRequest, model: str) -> Asked:
+    """Lets an agent's model speak."""
+    speaker = request.agent.rpartition("/")[2]
+    return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
+
+
+async def use_tool(request: UseRequest, tool: str, attempts: int) -> Used:
+    """Carries out a tool call; ``attempts`` is how often it may be tried."""
+    options: _Options = {**TOOL, "retry_policy": RetryPolicy(maximum_attempts=attempts)}
+    speaker = request.agent.rpartition("/")[2]
+    return await _effect("use_tool", request, Used, options, f"{speaker} uses {tool}")
+
+
+async def append(head: Head, items: tuple[Item, ...]) -> Head:
+    """Puts what joins the conversation on top of a head."""
+    return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
+
+
+async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
+    try:
+        result: Reply = await workflow.execute_activity(name, request, result_type=reply, summary=summary, **options)
+        return result
+    except ActivityError as error:
+        raise _meaning(error, name) from None
+
+
+def _meaning(error: ActivityError, name: str) -> Interrupted | Failed:
+    cause = error.cause
+    if isinstance(cause, CancelledError):
+        return Interrupted()
+    if isinstance(cause, ActivityTimeout):
+        return Failed.by(CallTimeout(f"{name} took too long: {cause.message}"))
+    if isinstance(cause, ApplicationError) and cause.type:
+        family = str(cause.details[0]) if cause.details else _FAMILY[name]
+        return Failed(Failure(family=family, type=cause.type, message=cause.message))
+    return Failed(Failure(family=_FAMILY[name], type="ActivityError", message=str(cause or error)))
+
+
+_FAMILY = {"pin": "MemoryError", "ask_model": "ModelError", "use_tool": "ToolError", "append": "MemoryError"}

@@ -1,0 +1,71 @@
+"""How does a team, or an agent asked by itself, take its turn as a run of its own?"""
+
+import asyncio
+from typing import Protocol
+
+from temporalio import workflow
+
+from conversation.message import Head
+from conversation.requests import Pinned, PinRequest
+from conversation.status import Status, turn_status
+from conversation.turn import Turn, TurnInput
+from workflows import effects
+from workflows.details import show
+from workflows.effects import Failed, Interrupted
+from workflows.run import Run, close, received
+
+
+class Speaking(Protocol):
+    """A turn in progress."""
+
+    @property
+    def so_far(self) -> Turn:
+        """What has been said until now."""
+
+
+class Member(Run):
+    """The base of the workflow ``agent`` and of every strategy: pins what it needs, then takes its turn."""
+
+    speaking: Speaking | None = None
+    turn = Turn(head=Head(), turns=0)
+
+    async def conduct(self, given: TurnInput | None) -> Turn:
+        """Takes the turn that ``given`` asks for. Where there is no parent to return it to, a failure is raised."""
+        request = received(given, TurnInput)
+        self.turn = await self.stop.guard(self._take(request))
+        self.end = workflow.now()
+        show(request.name, self.turn)
+        if request.thread is None:
+            close(self.status(), self.turn)
+        return self.turn
+
+    async def speak(self, pinned: Pinned) -> Turn:
+        """Takes the turn; what a subclass is for."""
+        raise NotImplementedError
+
+    async def _take(self, given: TurnInput) -> Turn:
+        nothing = Turn(head=given.thread.head if given.thread else Head(), turns=0)
+        try:
+            return await self.speak(await effects.pin(_pin_request(given)))
+        except (Interrupted, asyncio.CancelledError):
+            return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})
+        except Failed as failed:
+            return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+
+    @workflow.query(description="How the run stands, or how it has ended.")
+    def status(self) -> Status:
+        """The status of seed 003, without responses."""
+        turn = self.speaking.so_far if self.speaking and not self.end else self.turn
+        return turn_status(turn, workflow.info().start_time, self.end)
+
+
+def _pin_request(given: TurnInput) -> PinRequest:
+    return PinRequest(
+        kind="team" if given.team else "agent",
+        workflow=workflow.info().workflow_type,
+        name=given.name,
+        namespace=given.namespace,
+        input=given.input,
+        resources=given.resources,
+        thread=given.thread,
+    )

@@ -1,0 +1,71 @@
+"""What holds for every run, whatever its type? The signals, the query ``status``, and how it closes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from conversation.errors import InvalidInput
+from conversation.requests import EndRequest, read_end_request
+from conversation.status import Status
+from resources.base import Plain
+from workflows.children import Children
+from workflows.stopping import Stop
+
+Input = TypeVar("Input", bound=Plain)
+
+
+class Run:
+    """The base of all workflows: it can be told to stop at any time, and tells at any time how it stands."""
+
+    def __init__(self) -> None:
+        self.stop = Stop()
+        self.children = Children(self.stop)
+        self.end: datetime | None = None
+
+    @workflow.signal(dynamic=True)
+    async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
+        """``terminate_team`` with ``{reason, now}``, a text, nothing, or anything unreadable; ``cancel`` likewise.
+
+        One handler takes every signal: one with declared parameters would fail on payloads that don't fit them.
+        """
+        request = _read(payloads)
+        if name == "terminate_team":
+            self.stop.ask("terminated", request)
+            await self.children.tell()
+        elif name == "cancel":
+            self.stop.ask("canceled", EndRequest(reason=request.reason, now=True))
+
+
+def close(status: Status, result: Plain) -> None:
+    """Closes a run that was started from outside as canceled or failed, if it was, with ``result`` as the details."""
+    if status.phase == "Canceled":
+        raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
+    if status.phase == "Failed":
+        kind = status.failure.type if status.failure else None
+        raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
+
+
+def received(given: object, kind: type[Input]) -> Input:
+    """The input of a run.
+
+    Raises:
+        InvalidInput: nothing was given, or no JSON object.
+    """
+    if isinstance(given, kind):
+        return given
+    raise InvalidInput(f"the workflow takes one JSON object as its input: {(kind.__doc__ or '').splitlines()[0]}")
+
+
+def _read(payloads: Sequence[RawValue]) -> EndRequest:
+    if not payloads:
+        return EndRequest()
+    try:
+        value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
+        return read_end_request(value)
+    except (ValidationError, ValueError, RuntimeError, KeyError):
+        return EndRequest()

@@ -1,0 +1,77 @@
+"""When does a run have to stop? What was asked of it from outside, kept as a flag because a cancel can get lost."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+
+from conversation.requests import EndRequest
+from conversation.turn import StopReason
+from workflows.effects import Interrupted
+
+T = TypeVar("T")
+
+
+class Stop:
+    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts."""
+
+    def __init__(self) -> None:
+        self.reason: StopReason | None = None
+        self.note: str | None = None
+        self.now = False
+
+    def ask(self, reason: StopReason, request: EndRequest) -> None:
+        """Asks the run to stop; a later wish can only make it stop sooner."""
+        if self.reason is None:
+            self.reason, self.note = reason, request.reason or None
+        self.now = self.now or request.now
+
+    def check(self) -> None:
+        """Raises Interrupted if the run is to stop without waiting for anything."""
+        if self.now:
+            raise Interrupted
+
+    async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
+        """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""
+        task = asyncio.create_task(work)
+        try:
+            await workflow.wait_condition(lambda: task.done() or self.now, timeout=limit, timeout_summary="timeout")
+        except TimeoutError:
+            self.ask("timeout", EndRequest(now=True))
+        except asyncio.CancelledError:
+            self.ask("canceled", EndRequest(reason=workflow.cancellation_reason() or "", now=True))
+        if not task.done():
+            task.cancel()
+        return await uninterrupted(task)
+
+
+async def uninterrupted(task: "asyncio.Task[T]") -> T:
+    """Waits for a task to its end, also when the waiting itself is cancelled; whoever cancels has set a flag."""
+    while not task.done():
+        try:
+            await workflow.wait([task])
+        except asyncio.CancelledError:
+            continue
+    return task.result()
+
+
+async def settle(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    """Does all of it at once and returns what each gave or raised.
+
+    When it is cancelled it cancels them and waits still, so that nothing they have done is lost.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await workflow.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+    outcomes: list[T | BaseException] = []
+    for task in tasks:
+        try:
+            outcomes.append(await uninterrupted(task))
+        except (Exception, asyncio.CancelledError) as error:
+            outcomes.append(error)
+    return outcomes

@@ -1,0 +1,6 @@
+"""In which order do the members of a team speak, and when do they stop? A file for each word after ``strategy:``."""
+
+from workflows.strategies.round_robin import RoundRobin
+from workflows.strategies.sequential import Sequential
+
+STRATEGIES = (RoundRobin, Sequential)

@@ -1,0 +1,26 @@
+"""``strategy: round-robin``: the members speak in their order, round after round (seed 000; seed 001, 2)."""
+
+from temporalio import workflow
+
+from conversation.turn import Turn, TurnInput
+from workflows.discussion import Discussion
+from workflows.team import Team
+
+
+@workflow.defn(name="round-robin")
+class RoundRobin(Team):
+    """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members."""
+
+    @workflow.run
+    async def run(self, given: TurnInput | None = None) -> Turn:
+        return await self.conduct(given)
+
+    async def discuss(self, team: Discussion) -> None:
+        rounds = team.plan.max_turns
+        team.turns = rounds and rounds * len(team.members)
+        while team.goes_on():
+            done, seat = divmod(team.turn, len(team.members))
+            if done == rounds:
+                team.max_turns_reached()
+                break
+            await team.hear(team.members[seat])

@@ -1,0 +1,21 @@
+"""What is a team's run? A discussion whose next speaker a strategy decides."""
+
+from conversation.plan import TeamPlan
+from conversation.requests import Pinned
+from conversation.turn import Turn
+from workflows.discussion import Discussion
+from workflows.member import Member
+
+
+class Team(Member):
+    """The base of all strategies."""
+
+    async def speak(self, pinned: Pinned) -> Turn:
+        assert isinstance(pinned.plan, TeamPlan)
+        self.speaking = discussion = Discussion(pinned.plan, pinned.thread, self.stop, self.children)
+        await self.discuss(discussion)
+        return discussion.result()
+
+    async def discuss(self, team: Discussion) -> None:
+        """Hears the members in the strategy's order until the discussion no longer goes on."""
+        raise NotImplementedError
