@@ -1,4 +1,4 @@
-"""How does a team run without a language model? On a server that speaks OpenAI's protocol and says what a script says."""
+"""How does a team run without a language model? On a server that speaks as OpenAI's and says what a script says."""
 
 import asyncio
 import contextlib

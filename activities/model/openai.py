@@ -106,13 +106,10 @@ class _Answer:
             raise EmptyReply("the model answered nothing at all")
         if self._finish is None:
             raise BrokenReply("the model's answer broke off before its end")
-        return Message(
-            role="assistant",
-            content="".join(self._text),
-            tool_calls=tuple(self._calls[index] for index in sorted(self._calls)),
-            model=self._model,
-            usage=self._usage or TokenUsage(),
-        )
+        usage = self._usage or TokenUsage()
+        message = Message(role="assistant", content="".join(self._text), model=self._model, usage=usage)
+        calls = tuple(self._calls[index] for index in sorted(self._calls))
+        return message.model_copy(update={"tool_calls": calls}) if calls else message
 
 
 def _message(message: Message) -> ChatCompletionMessageParam:

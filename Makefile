@@ -1,0 +1,35 @@
+# Two commands do all the set-up:  make demo  and  make test.  Python 3.11 or newer and the package index suffice.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint types lock clean
+
+demo: $(READY)
+	@$(BIN)/python samples/demo.py
+
+test: lint types
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY)
+	$(BIN)/mypy
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Baton needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Rewrites the lock with the newest versions that pyproject.toml allows.
+lock: $(READY)
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+	  --generate-hashes --no-emit-index-url --quiet --custom-compile-command 'make lock' --output-file requirements.lock
+
+clean:
+	rm -rf .venv .baton build *.egg-info

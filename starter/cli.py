@@ -1,0 +1,215 @@
+"""What can be typed? The command ``baton``.
+
+Exit codes: 0 done, 1 bad usage or refused manifest, 2 the query failed or was canceled, 3 Temporal can't be reached.
+"""
+
+import asyncio
+import atexit
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from temporalio.client import Client
+
+from conversation.wire import connect
+from resources.problems import ManifestError
+from starter import running, runs
+from starter.exits import FAILED, REFUSED, exit_code
+from starter.follow import follow
+from starter.home import Dev, Home
+from starter.local import Place, temporal
+from starter.narrate import Narrator, tell_end
+from starter.script import Script
+from starter.scripted_model import ScriptedModel
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Runs teams of language-model agents as durable Temporal workflows.",
+)
+err = Console(stderr=True, highlight=False)
+
+
+class Form(StrEnum):
+    """How a result is printed."""
+
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+
+
+Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of what is named.")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="The form of the result on stdout.")]
+RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The id of a run, or a Query's name: its newest run.")]
+
+
+@app.command()
+def run(
+    target: Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="Such as team/NAME.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The question to it.")] = None,
+    file: Files = ...,  # type: ignore[assignment]  # typer's way to say that it is required
+    namespace: Namespace = "default",
+    detach: Annotated[bool, typer.Option("--detach", help="Start, don't follow.")] = False,
+    output: Output = Form.text,
+) -> None:
+    """Runs the queries in FILE, or puts INPUT to a target such as team/NAME, and prints what comes of it."""
+    loaded = running.load(file, err)
+    queries = running.chosen(loaded, target, text, namespace)
+    for query in queries:
+        loaded.reach(query)
+    with temporal(_say, start=True) as place:
+        try:
+            work = running.run_queries(place, loaded, queries, file, err, detach=detach)
+            results = asyncio.run(work)
+        except KeyboardInterrupt:
+            names = " or ".join(f"baton watch {query.name}" for query in queries)
+            _say(f"\ndetached: the run goes on. Come back with: {names}")
+            raise
+    print(running.printed(results, output))
+    if not detach and any(status.phase != "Completed" for _, status in results):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def validate(
+    file: Files,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
+) -> None:
+    """Checks the manifests in FILE and says everything that is wrong with them."""
+    loaded = running.load(file, err)
+    outside = loaded.unresolved()
+    if strict and outside:
+        raise ManifestError(outside)
+    for problem in outside:
+        _say(f"warning: {problem}")
+    print(f"{len(loaded.catalog.manifests)} manifests are valid")
+
+
+@app.command()
+def status(name: RunName, namespace: Namespace = "default", output: Output = Form.yaml) -> None:
+    """Shows how a run stands, or how it has ended."""
+
+    async def show(client: Client, _place: Place) -> str:
+        handle = await runs.find_run(client, name, namespace)
+        current = await runs.status_of(handle)
+        if output is Form.text:
+            tell_end(err, handle.id, current)
+            return current.message
+        return running.dumped(await runs.described(handle, current), output)
+
+    print(_at_temporal(show))
+
+
+@app.command()
+def watch(name: RunName, namespace: Namespace = "default") -> None:
+    """Follows a run from its beginning, also one that is over."""
+    _at_temporal(lambda client, _place: _watch(client, name, namespace, wait=True))
+
+
+@app.command()
+def transcript(name: RunName, namespace: Namespace = "default") -> None:
+    """Shows what has been said in a run until now."""
+    _at_temporal(lambda client, _place: _watch(client, name, namespace, wait=False))
+
+
+async def _watch(client: Client, name: str, namespace: str, *, wait: bool) -> None:
+    handle = await runs.find_run(client, name, namespace)
+    out = err if wait else Console(highlight=False)
+    await follow(client, handle, Narrator(out).tell, wait=wait)
+    tell_end(err, handle.id, await runs.status_of(handle))
+
+
+@app.command()
+def terminate(
+    name: RunName,
+    namespace: Namespace = "default",
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")] = "",
+    now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
+) -> None:
+    """Ends a run gracefully after the current turn; it counts as completed."""
+
+    async def end(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        await runs.terminate(handle, reason, now=now)
+        _say(f"{handle.id} was told to end")
+
+    _at_temporal(end)
+
+
+@app.command()
+def cancel(name: RunName, namespace: Namespace = "default") -> None:
+    """Cancels a run at once; what was said is kept."""
+
+    async def end(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        await handle.cancel()
+        _say(f"{handle.id} was told to cancel")
+
+    _at_temporal(end)
+
+
+@app.command()
+def dev(
+    linger: Annotated[float | None, typer.Option(hidden=True, help="Seconds to stay when nobody needs it.")] = None,
+) -> None:
+    """Runs a Temporal server with its UI and a worker on this machine, until Ctrl-C."""
+    from starter.dev import run_dev  # noqa: PLC0415  # it takes a second to import, and no other command needs it
+
+    home = Home.of(os.environ)
+
+    def announce(dev: Dev) -> None:
+        _say(f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {home.folder}. End with Ctrl-C.")
+
+    if not asyncio.run(run_dev(home, linger, announce)):
+        running_dev = home.read_dev()
+        _say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
+        raise typer.Exit(REFUSED)
+
+
+@app.command("scripted-model")
+def scripted_model(
+    script: Annotated[Path, typer.Argument(help="The YAML file with its words.")],
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
+) -> None:
+    """Serves OpenAI's protocol with the words of a script, to try a team without a language model."""
+    with ScriptedModel(Script.read(script).answer).serving(port) as url:
+        _say(f"scripted, no model is asked: OPENAI_BASE_URL={url}")
+        signal.pause()
+
+
+@app.command()
+def version() -> None:
+    """Prints the version."""
+    print(version_of("baton"))
+
+
+def _at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:
+    """Does what needs a server that runs already."""
+
+    async def connected(place: Place) -> T:
+        return await work(await connect(place.address), place)
+
+    with temporal(_say, start=False) as place:
+        return asyncio.run(connected(place))
+
+
+def _say(text: str) -> None:
+    err.print(text, soft_wrap=True, markup=False)
+
+
+def main() -> NoReturn:
+    """Runs the command line and exits with the code that its result has."""
+    atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
+    sys.exit(exit_code(app, err))

@@ -1,0 +1,66 @@
+"""How do a server and a worker live together on one machine? Side by side, the server restarted when it dies."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+import worker
+from resources.loader import Loaded
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Dev, Home, fingerprint
+
+
+async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], None]) -> bool:
+    """Runs a server and a worker until SIGINT or SIGTERM, or until nobody has needed them for ``linger`` seconds.
+
+    False if they run already. Raises ServerError if the server doesn't start.
+    """
+    with home.lock("dev", wait=False) as lock:
+        if lock is None:
+            return False
+        server = EmbeddedServer(home.folder, lock, *free_ports(*home.last_ports()))
+        try:
+            client = await server.start()
+            await _serve(home, server, client, linger, announce)
+        finally:
+            await server.stop()
+    return True
+
+
+async def _serve(
+    home: Home, server: EmbeddedServer, client: Client, linger: float | None, announce: Callable[[Dev], None]
+) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    environment = {**os.environ, "BATON_HOME": str(home.folder)}
+    async with worker.running(client, Loaded(), environment) as vault:
+        worker.log_to_stderr(vault)
+        dev = Dev(os.getpid(), server.address, server.ui, fingerprint(os.environ), linger is not None)
+        home.write_dev(dev)
+        announce(dev)
+        with contextlib.ExitStack() as unneeded:
+            since = time.monotonic()
+            while not stopped.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), 1)
+                if not server.is_alive:
+                    await server.start()
+                if linger is None or home.is_held("clients") or await _has_open_runs(client):
+                    since = time.monotonic()
+                elif time.monotonic() - since >= linger and unneeded.enter_context(home.lock("clients", wait=False)):
+                    break  # a client that comes now waits for the lock, and starts a server of its own
+
+
+async def _has_open_runs(client: Client) -> bool:
+    """Whether any run is open; one that can't be asked about may be."""
+    try:
+        return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
+    except RPCError:
+        return True

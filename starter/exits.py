@@ -1,0 +1,60 @@
+"""What does a command's end say? Every error becomes a sentence on stderr and an exit code, never a traceback."""
+
+import click
+import typer
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+from temporalio.service import RPCError, RPCStatusCode
+
+from resources.problems import ManifestError
+from starter.embedded import ServerError
+from starter.local import UnreachableError
+from starter.narrate import tell_problems
+from starter.running import UsageError
+from starter.runs import NoSuchRunError
+
+DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+START = "start a server and a worker with 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
+
+
+def exit_code(app: typer.Typer, console: Console) -> int:
+    """Runs the command line; the exit code of what came of it."""
+    try:
+        code = typer.main.get_command(app).main(standalone_mode=False)
+        return code if isinstance(code, int) else DONE
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return REFUSED
+    except ManifestError as error:
+        tell_problems(console, error)
+        return REFUSED
+    except Exception as error:
+        code, text = _meaning(error)
+        console.print(f"error: {text}", soft_wrap=True, markup=False, style="red")
+        return code
+
+
+def _meaning(error: Exception) -> tuple[int, str]:
+    """The exit code and the sentence for an error; one that nobody has thought of goes on as it is."""
+    match error:
+        case UsageError() | NoSuchRunError():
+            return REFUSED, str(error)
+        case ValidationError() | yaml.YAMLError() | OSError():
+            return REFUSED, str(error)
+        case UnreachableError() | ServerError():
+            return UNREACHABLE, str(error)
+        case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
+            return REFUSED, f"Temporal refused it: {error.message}"
+        case RPCError(status=RPCStatusCode.NOT_FOUND | RPCStatusCode.FAILED_PRECONDITION):
+            return REFUSED, error.message
+        case RPCError():
+            return UNREACHABLE, f"Temporal did not answer: {error.message}; {START}"
+        case RuntimeError() if "connect" in str(error).lower():
+            return UNREACHABLE, f"Temporal can't be reached: {error}; {START}"
+    raise error

@@ -1,0 +1,130 @@
+"""Which run is meant, how is one started, and what has become of it?"""
+
+import random
+import re
+import string
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowExecution, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from conversation.message import cut
+from conversation.requests import EndRequest
+from conversation.status import Status
+from conversation.turn import QueryInput
+from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
+from resources.base import API_VERSION, JsonObject, Plain
+from resources.catalog import Catalog
+from resources.query import Query
+
+Handle = WorkflowHandle[object, object]
+
+_ID = re.compile(r"(?P<name>.+)-[0-9a-z]{6}")
+
+
+class NoSuchRunError(Exception):
+    """There is no run of that name or id."""
+
+
+async def start_query(client: Client, query: Query, catalog: Catalog) -> Handle:
+    """Starts a run of a query with the manifests it needs; its id is ``NAME-xxxxxx``."""
+    suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
+    resources = tuple(_plain(each) for each in catalog.manifests)
+    return await client.start_workflow(
+        "query",
+        QueryInput(name=query.name, namespace=query.namespace, resources=resources),
+        id=f"{query.name}-{suffix}",
+        task_queue=TASK_QUEUE,
+        task_timeout=TASK_TIMEOUT,
+        memo={"namespace": query.namespace},
+        static_summary=cut(" ".join(query.spec.input.split()), 120),
+    )
+
+
+async def find_run(client: Client, name: str, namespace: str) -> Handle:
+    """The run of that id, or else the newest run of the Query of that name.
+
+    Raises NoSuchRunError.
+    """
+    handle = client.get_workflow_handle(name)
+    try:
+        await handle.describe()
+        return handle
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    newest: WorkflowExecution | None = None
+    async for run in client.list_workflows(f"WorkflowType = 'query' AND WorkflowId STARTS_WITH '{_quoted(name)}-'"):
+        match = _ID.fullmatch(run.id)
+        if match and match["name"] == name and await run.memo_value("namespace", "default") == namespace:
+            newest = run if newest is None or run.start_time > newest.start_time else newest
+    if newest is None:
+        raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
+    return client.get_workflow_handle(newest.id, run_id=newest.run_id)
+
+
+async def status_of(handle: Handle) -> Status:
+    """How a run stands; asks its workflow, so a worker must run."""
+    status: Status = await handle.query("status", result_type=Status)
+    return status
+
+
+async def final_status(handle: Handle) -> Status:
+    """Waits until a run is over, and says how it ended."""
+    try:
+        await handle.result()
+    except WorkflowFailureError as error:
+        if not isinstance(error.cause, ApplicationError | CancelledError):
+            raise
+    return await status_of(handle)
+
+
+async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
+    """Asks a run to end gracefully after the current turn, or ``now``."""
+    await handle.signal("terminate_team", EndRequest(reason=reason, now=now))
+
+
+async def described(handle: Handle, status: Status) -> JsonObject:
+    """What a run was started with, as a manifest with its status filled in."""
+    async for event in handle.fetch_history_events(page_size=1):
+        started = event.workflow_execution_started_event_attributes
+        values = await DATA_CONVERTER.decode(started.input.payloads, [dict[str, JsonValue]])
+        manifest = _asked_for(values[0], started.workflow_type.name)
+        return {**manifest, "status": _plain(status)}
+    raise NoSuchRunError(f"the run '{handle.id}' has no history")
+
+
+def _asked_for(given: JsonObject, workflow: str) -> JsonObject:
+    kind = "Query" if workflow == "query" else "Agent" if workflow == "agent" else "Team"
+    metadata: JsonObject = {
+        "name": given.get("name") or given.get("team") or given.get("agent") or "query",
+        "namespace": given.get("namespace", "default"),
+    }
+    base: JsonObject = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+    brought = given.get("resources")
+    for each in brought if isinstance(brought, list) else []:
+        if isinstance(each, dict) and each.get("kind") == kind and each.get("metadata", {}) == metadata:
+            return each
+    return {**base, "spec": given["spec"]} if "spec" in given else base
+
+
+def as_manifest(query: Query, status: Status) -> JsonObject:
+    """A Query with its status filled in, as ``kubectl get -o json`` prints one."""
+    return {**_plain(query), "status": _plain(status)}
+
+
+def as_list(manifests: Iterable[JsonObject]) -> JsonObject:
+    """One object, or a ``List`` of several."""
+    items = [*manifests]
+    return items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": [*items]}
+
+
+def _plain(value: Plain) -> JsonObject:
+    plain: JsonObject = value.model_dump(mode="json", exclude_unset=True)
+    return plain
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
