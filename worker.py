@@ -29,6 +29,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.heartbeat import INTERVAL
 from activities.journal import Journal
 from activities.model import Models
 from activities.pin import Pin
@@ -43,6 +44,10 @@ from workflows.registry import WORKFLOWS
 
 PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
 """Modules that a workflow shares with its worker; all others are checked for what isn't deterministic."""
+
+
+FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
+"""What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ async def running(
 
 def _worker(client: Client, task_queue: str, own: Loaded, vault: Vault, journal: Journal, models: Models) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
-    second = timedelta(seconds=1)
+    beat = timedelta(seconds=INTERVAL)
     return Worker(
         client,
         task_queue=task_queue,
@@ -104,16 +109,11 @@ def _worker(client: Client, task_queue: str, own: Loaded, vault: Vault, journal:
         ],
         interceptors=[Redaction(vault.redact)],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        # A bug suspends a run until the code is mended; only what can never succeed fails it.
-        workflow_failure_exception_types=[
-            pydantic.ValidationError,
-            pydantic_core.PydanticSerializationError,
-            BatonError,
-        ],
+        workflow_failure_exception_types=FINAL,
         max_concurrent_workflow_tasks=10,  # more at once would only outlast their timeout
-        max_heartbeat_throttle_interval=second,
-        default_heartbeat_throttle_interval=second,
-        sticky_queue_schedule_to_start_timeout=second,
+        max_heartbeat_throttle_interval=beat,
+        default_heartbeat_throttle_interval=beat,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=timedelta(seconds=10),
     )
 

@@ -3,6 +3,7 @@
 from temporalio import activity
 
 from activities.call import call_id
+from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from conversation.message import Head
 from conversation.requests import AppendRequest
@@ -17,4 +18,5 @@ class Append:
     @activity.defn(name="append")
     async def append(self, request: AppendRequest) -> Head:
         """Puts the items on top of the head; done twice, it gives the same head."""
-        return await self._journal.append(request.head, request.items, call_id())
+        async with heartbeats():
+            return await self._journal.append(request.head, request.items, call_id())

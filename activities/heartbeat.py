@@ -8,7 +8,7 @@ from temporalio import activity
 
 from conversation.requests import LiveText
 
-INTERVAL = 1.0
+INTERVAL = 0.75
 """Seconds between two heartbeats; a cancel arrives with the answer to one."""
 
 SHOWN = 2_000
@@ -35,7 +35,7 @@ class Pulse:
 
 @contextlib.asynccontextmanager
 async def heartbeats() -> AsyncIterator[Pulse]:
-    """Beats at once and then every second, as long as the block runs."""
+    """Beats at once and then at every interval, as long as the block runs."""
     pulse = Pulse()
 
     async def beat() -> None:

@@ -3,6 +3,7 @@
 from temporalio import activity
 
 from activities.call import call_id
+from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from activities.plans import agent_plan, query_plan, team_plan
 from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
@@ -29,11 +30,17 @@ class Pin:
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
-        """Finds a run's place in a conversation and its plan; a run with a thread has its catalog pinned already."""
-        if request.thread:
-            catalog = await self._journal.catalog(request.thread.catalog)
-            start = _named(request, catalog)
-            return Pinned(thread=request.thread, plan=_plan(start, catalog, request.workflow))
+        """Finds a run's place in a conversation and its plan."""
+        async with heartbeats():
+            return await (self._look_up(request, request.thread) if request.thread else self._begin(request))
+
+    async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
+        """What a run's parent has pinned already."""
+        catalog = await self._journal.catalog(thread.catalog)
+        return Pinned(thread=thread, plan=_plan(_named(request, catalog), catalog, request.workflow))
+
+    async def _begin(self, request: PinRequest) -> Pinned:
+        """A new conversation, with the question as its first row."""
         start, catalog = self._resolve(request)
         plan = _plan(start, catalog, request.workflow)
         text = start.spec.input if isinstance(start, Query) else request.input or ""

@@ -30,7 +30,7 @@ class Response(Plain):
 
     target: StatusTarget
     message: str = ""
-    status: Literal["Running", "Success", "Failed"] = "Running"
+    status: Literal["Running", "Success", "Failed"]
     stop_reason: StopReason | None = None
     error: str | None = None
     failure: Failure | None = None
@@ -115,7 +115,7 @@ def turn_status(turn: Turn, start: datetime, end: datetime | None) -> Status:
 def _response(target: TargetPlan, turn: Turn | None, room: int) -> Response:
     whom = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
-        return Response(target=whom)
+        return Response(target=whom, status="Running")
     failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(

@@ -91,7 +91,7 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
 def _described(model: type[BaseModel], path: Path) -> str:
     owner = _model_at(model, path[:-1])
     for name, field in owner.model_fields.items() if owner else ():
-        if path[-1] in (name, field.alias) and field.description:
+        if path and path[-1] in (name, field.alias) and field.description:
             return f"; it must be {field.description}"
     return ""
 

@@ -28,12 +28,13 @@ NEVER = 3600.0
 
 @dataclass
 class Asked:
-    """One request that the server has had."""
+    """One request that the server has had. ``at`` and ``given_up`` are times in seconds since the epoch."""
 
     request: Request
     key: str
     at: float = field(default_factory=time.time)
     answered: bool = False
+    given_up: float | None = None
 
 
 class ScriptedModel:
@@ -74,7 +75,7 @@ class ScriptedModel:
         asked = Asked(request, http.headers.get("idempotency-key", ""))
         self.asked.append(asked)
         reply = self._answer(request)
-        await asyncio.sleep(NEVER if reply.hang else reply.delay)
+        await _wait(http, asked, NEVER if reply.hang else reply.delay)
         if reply.status:
             error = {
                 "message": reply.text or f"scripted failure {reply.status}",
@@ -86,6 +87,16 @@ class ScriptedModel:
             return StreamingResponse(_stream(asked, reply), media_type="text/event-stream")
         asked.answered = True
         return JSONResponse(_completion(request, reply))
+
+
+async def _wait(http: HttpRequest, asked: Asked, seconds: float) -> None:
+    """Waits before the answer, and notes when the client has given it up."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, 0.05))
+        if await http.is_disconnected():
+            asked.given_up = time.time()
+            return
 
 
 def _stream(asked: Asked, reply: Reply) -> Iterator[str]:

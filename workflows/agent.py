@@ -1,10 +1,11 @@
 """The workflow ``agent``: one agent asked by itself. Ending its team, it just ends its own turn."""
 
+from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.plan import AgentPlan
 from conversation.requests import Pinned
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from workflows.agent_turn import AgentTurn
 from workflows.member import Member
 
@@ -14,7 +15,7 @@ class Agent(Member):
     """Takes one turn of one agent (seed 004)."""
 
     @workflow.run
-    async def run(self, given: TurnInput | None = None) -> Turn:
+    async def run(self, given: JsonValue = None) -> Turn:
         return await self.conduct(given)
 
     async def speak(self, pinned: Pinned) -> Turn:

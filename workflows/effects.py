@@ -40,11 +40,13 @@ class _Options(TypedDict, total=False):
     retry_policy: RetryPolicy
 
 
-HEARTBEAT = timedelta(seconds=3)
+HEARTBEAT = timedelta(seconds=2.5)
+"""After this long without a sign of life an effect is tried again: its worker has died."""
 
 JOURNAL = _Options(
     start_to_close_timeout=timedelta(seconds=30),
     schedule_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=HEARTBEAT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
 MODEL = _Options(
@@ -71,7 +73,8 @@ async def ask_model(request: AskRequest, model: str) -> Asked:
 
 async def use_tool(request: UseRequest, tool: str, attempts: int) -> Used:
     """Carries out a tool call; ``attempts`` is how often it may be tried."""
-    options: _Options = {**TOOL, "retry_policy": RetryPolicy(maximum_attempts=attempts)}
+    policy = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_attempts=attempts)
+    options: _Options = {**TOOL, "retry_policy": policy}
     speaker = request.agent.rpartition("/")[2]
     return await _effect("use_tool", request, Used, options, f"{speaker} uses {tool}")
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Protocol
 
+from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.message import Head
@@ -29,7 +30,7 @@ class Member(Run):
     speaking: Speaking | None = None
     turn = Turn(head=Head(), turns=0)
 
-    async def conduct(self, given: TurnInput | None) -> Turn:
+    async def conduct(self, given: JsonValue) -> Turn:
         """Takes the turn that ``given`` asks for. Where there is no parent to return it to, a failure is raised."""
         request = received(given, TurnInput)
         self.turn = await self.stop.guard(self._take(request))

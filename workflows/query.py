@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.errors import Failure, QueryTimeout
@@ -27,7 +28,7 @@ class Query(Run):
         self.failure: Failure | None = None
 
     @workflow.run
-    async def run(self, given: QueryInput | None = None) -> Status:
+    async def run(self, given: JsonValue = None) -> Status:
         request = received(given, QueryInput)
         try:
             pinned = await self.stop.guard(effects.pin(_pin_request(request)))

@@ -1,5 +1,6 @@
 """What holds for every run, whatever its type? The signals, the query ``status``, and how it closes."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -13,6 +14,7 @@ from conversation.errors import InvalidInput
 from conversation.requests import EndRequest, read_end_request
 from conversation.status import Status
 from resources.base import Plain
+from resources.problems import dotted, explain
 from workflows.children import Children
 from workflows.stopping import Stop
 
@@ -50,15 +52,13 @@ def close(status: Status, result: Plain) -> None:
         raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
 
-def received(given: object, kind: type[Input]) -> Input:
-    """The input of a run.
-
-    Raises:
-        InvalidInput: nothing was given, or no JSON object.
-    """
-    if isinstance(given, kind):
-        return given
-    raise InvalidInput(f"the workflow takes one JSON object as its input: {(kind.__doc__ or '').splitlines()[0]}")
+def received(given: JsonValue, kind: type[Input]) -> Input:
+    """The input of a run, which a client may have sent in any shape; raises InvalidInput, which ends the run."""
+    try:
+        return kind.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        wrong = "; ".join(f"{dotted(path) or 'the input'}: {text}" for path, text in explain(error, kind))
+        raise InvalidInput(wrong) from None
 
 
 def _read(payloads: Sequence[RawValue]) -> EndRequest:

@@ -52,7 +52,8 @@ def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     status, headers = error.status_code, error.response.headers
     if status in (401, 403):
         return KeyRefused(f"{where} refused the key (HTTP {status})")
-    text = f"{where} answered HTTP {status}: {error.message[:500]}"
+    words = error.body.get("message") if isinstance(error.body, dict) else None
+    text = f"{where} answered HTTP {status}: {str(words or error.message)[:500]}"
     if error.code in _MEANINGS:
         return _MEANINGS[error.code](text)
     hint = headers.get("x-should-retry")

@@ -1,8 +1,9 @@
 """``strategy: round-robin``: the members speak in their order, round after round (seed 000; seed 001, 2)."""
 
+from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from workflows.discussion import Discussion
 from workflows.team import Team
 
@@ -12,7 +13,7 @@ class RoundRobin(Team):
     """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members."""
 
     @workflow.run
-    async def run(self, given: TurnInput | None = None) -> Turn:
+    async def run(self, given: JsonValue = None) -> Turn:
         return await self.conduct(given)
 
     async def discuss(self, team: Discussion) -> None:

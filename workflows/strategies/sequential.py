@@ -1,8 +1,9 @@
 """``strategy: sequential``: one pass through the members, each hearing all that was said before it (seed 001, 1)."""
 
+from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from workflows.discussion import Discussion
 from workflows.team import Team
 
@@ -12,7 +13,7 @@ class Sequential(Team):
     """Ends when every member has spoken once, or when one of them terminates the team."""
 
     @workflow.run
-    async def run(self, given: TurnInput | None = None) -> Turn:
+    async def run(self, given: JsonValue = None) -> Turn:
         return await self.conduct(given)
 
     async def discuss(self, team: Discussion) -> None:

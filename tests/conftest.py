@@ -1,0 +1,49 @@
+"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and a real journal."""
+
+import atexit
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Home
+from tests.stage import Stage
+
+atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    """The embedded server that users have, on ports of its own."""
+    home = Home(tmp_path_factory.mktemp("server"))
+    with home.lock("dev") as lock:
+        assert lock is not None
+        embedded = EmbeddedServer(home.folder, lock, *free_ports((0, 0)))
+        await embedded.start()
+        yield embedded
+        await embedded.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def client(server: EmbeddedServer) -> Client:
+    """A client of the session's server."""
+    from conversation.wire import connect  # noqa: PLC0415
+
+    return await connect(server.address)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
+    async with Stage.set(client, tmp_path) as stage:
+        yield stage
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A folder as ``.baton`` is."""
+    yield Home(tmp_path / ".baton")

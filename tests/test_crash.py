@@ -1,0 +1,101 @@
+"""A worker that is killed at any moment loses nothing, says nothing twice, and asks for no answer twice."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from conversation.turn import Turn
+from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from starter.embedded import EmbeddedServer
+from starter.script import Reply, Request
+from starter.scripted_model import ScriptedModel
+from tests.processes import WorkerProcess, environment
+from tests.stage import KEY, agent, replay, team, texts
+
+MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
+SAID = [f"answer {number}" for number in range(1, 10)]
+
+
+class Play:
+    """A team of three on a worker that can be killed; the model takes its time for the fifth answer."""
+
+    def __init__(self, client: Client, model: ScriptedModel, worker: WorkerProcess, journal: Path) -> None:
+        self.client, self.model, self.worker, self.journal = client, model, worker, journal
+
+    def written(self) -> int:
+        """How many rows the journal holds."""
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.journal)) as database:
+            return int(database.execute("select count(*) from baton_messages").fetchone()[0])
+        return 0
+
+
+def answer(request: Request) -> Reply:
+    number = sum(message["role"] == "assistant" for message in request["messages"]) + 1
+    return Reply(text=f"answer {number}", delay=1.0 if number == 5 else 0.02)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def play(client: Client, server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Play]:
+    model = ScriptedModel(answer)
+    with model.serving() as url:
+        env = environment(
+            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+        )
+        worker = WorkerProcess(env, tmp_path / "worker.log")
+        yield Play(client, model, worker, tmp_path / "journal.db")
+        await worker.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+MOMENTS: dict[str, Callable[[Play], bool]] = {
+    "before-the-first-call": lambda play: play.written() == 1,
+    "in-a-call": lambda play: len(play.model.asked) == 5,
+    "just-after-an-answer-was-written": lambda play: play.written() == 5,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_run_survives_the_death_of_its_worker(play: Play, moment: str) -> None:
+    play.worker.start()
+    handle = await play.client.start_workflow(
+        "round-robin",
+        {"team": "team", "input": "Why?", "resources": MANIFESTS},
+        id=f"crash-{uuid.uuid4().hex[:8]}",
+        task_queue=TASK_QUEUE,
+        task_timeout=TASK_TIMEOUT,
+    )
+    await until(lambda: MOMENTS[moment](play))
+    play.worker.kill()
+    killed, asked = time.time(), len(play.model.asked)
+    play.worker.start()
+
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, ApplicationError)
+    turn = Turn.model_validate_json(json.dumps(failure.value.cause.details[0]))
+    assert turn.stop_reason == "max_turns"
+    assert texts(turn.messages) == SAID
+    assert play.written() == 1 + len(SAID), "each message stands once in the journal"
+    answered = Counter(
+        sum(m["role"] == "assistant" for m in a.request["messages"]) for a in play.model.asked if a.answered
+    )
+    assert answered == Counter(range(9)), "no answered call was repeated"
+    waited = play.model.asked[asked].at - killed
+    print(f"{moment}: {waited:.1f} s from the restart to the next call")
+    assert waited < 15
+    await replay([await handle.fetch_history()])
