@@ -76,9 +76,16 @@ class Settings:
 
 @contextlib.asynccontextmanager
 async def running(
-    client: Client, own: Loaded, environment: Mapping[str, str], task_queue: str = TASK_QUEUE
+    client: Client,
+    own: Loaded,
+    environment: Mapping[str, str],
+    task_queue: str = TASK_QUEUE,
+    cached_runs: int = 1_000,
 ) -> AsyncIterator[Vault]:
-    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets."""
+    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets.
+
+    It keeps ``cached_runs`` runs in memory, and replays the others when something happens in them.
+    """
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     if not settings.journal_chosen:
@@ -87,14 +94,22 @@ async def running(
     models = Models(vault)
     journal = await Journal.open(settings.journal)
     try:
-        async with _worker(client, task_queue, own, vault, journal, models):
+        async with _worker(client, task_queue, cached_runs, own, vault, journal, models):
             yield vault
     finally:
         await models.close()
         await journal.close()
 
 
-def _worker(client: Client, task_queue: str, own: Loaded, vault: Vault, journal: Journal, models: Models) -> Worker:
+def _worker(
+    client: Client,
+    task_queue: str,
+    cached_runs: int,
+    own: Loaded,
+    vault: Vault,
+    journal: Journal,
+    models: Models,
+) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
     return Worker(
@@ -110,6 +125,7 @@ def _worker(client: Client, task_queue: str, own: Loaded, vault: Vault, journal:
         interceptors=[Redaction(vault.redact)],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=FINAL,
+        max_cached_workflows=cached_runs,
         max_concurrent_workflow_tasks=10,  # more at once would only outlast their timeout
         max_heartbeat_throttle_interval=beat,
         default_heartbeat_throttle_interval=beat,

@@ -44,7 +44,10 @@ class _Redacting(ActivityInboundInterceptor):
 
 
 class RedactingFormatter(logging.Formatter):
-    """Blacks secrets out of every line of a log, tracebacks included."""
+    """Blacks secrets out of every line of a log, tracebacks included.
+
+    A failed attempt of an activity is one line: Temporal tells the rest, and a bug's traceback is logged apart.
+    """
 
     def __init__(self, layout: str, redact: Callable[[str], str]) -> None:
         super().__init__(layout)
@@ -52,4 +55,7 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
+        if record.name == "temporalio.activity" and record.exc_info:
+            record.msg, record.exc_info = f"{record.getMessage().partition(' (')[0]}: {record.exc_info[1]}", None
+            record.args = ()
         return self._redact(super().format(record))

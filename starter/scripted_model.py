@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import uvicorn
@@ -53,7 +53,7 @@ class ScriptedModel:
     @contextlib.contextmanager
     def serving(self, port: int = 0) -> Iterator[str]:
         """Serves from a thread as long as the block runs, on a free port unless one is given; gives the base URL."""
-        with socket.socket() as listener:
+        with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # named, or asyncio leaves Nagle's delay on
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
             server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
@@ -99,7 +99,7 @@ async def _wait(http: HttpRequest, asked: Asked, seconds: float) -> None:
             return
 
 
-def _stream(asked: Asked, reply: Reply) -> Iterator[str]:
+async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
     request = asked.request
     base = {"id": "scripted", "object": "chat.completion.chunk", "created": int(time.time()), "model": _label(request)}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import sqlite3
 import uuid
@@ -81,6 +82,14 @@ class Stage:
             async with worker.running(client, stage.own, stage.environment, stage.task_queue):
                 yield stage
                 await replay([await handle.fetch_history() async for handle in stage.handles()])
+
+    @contextlib.asynccontextmanager
+    async def forgetful(self) -> AsyncIterator["Stage"]:
+        """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
+        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex, started=[])
+        self.model._answer = lambda request: other.answer(request)
+        async with worker.running(self.client, self.own, self.environment, other.task_queue, cached_runs=0):
+            yield other
 
     @property
     def environment(self) -> dict[str, str]:

@@ -33,7 +33,8 @@ class OpenAI:
         try:
             stream = await self._client(endpoint).chat.completions.create(
                 model=endpoint.model,
-                messages=[_message(message) for message in messages],
+                messages=[],
+                extra_body={"messages": [*map(_message, messages)]},  # else the library walks through each of them
                 tools=[_tool(tool) for tool in tools] or openai.omit,
                 stream=True,
                 stream_options={"include_usage": True},

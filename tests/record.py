@@ -1,0 +1,41 @@
+"""How are histories recorded anew? ``make record-histories``, which is run on purpose alone: a change that asks for it
+breaks the teams that run while it is rolled out."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Home
+from tests.scenarios import SCENARIOS, play
+from tests.stage import Stage
+from tests.stored import STORED, stored
+
+HISTORIES = Path(__file__).parent / "histories"
+
+
+async def record() -> None:
+    """Plays every scenario and keeps its history, child runs included, and all stored names."""
+    STORED.write_text(json.dumps(stored(), indent=1, sort_keys=True) + "\n")
+    HISTORIES.mkdir(exist_ok=True)
+    for file in HISTORIES.iterdir():
+        file.unlink()
+    with tempfile.TemporaryDirectory() as folder, Home(Path(folder)).lock("dev") as lock:
+        assert lock
+        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)))
+        client = await server.start()
+        for name in SCENARIOS:
+            (place := Path(folder) / name).mkdir()
+            async with Stage.set(client, place) as stage:
+                await play(stage, name)
+                async for handle in stage.handles():
+                    history = await handle.fetch_history()
+                    kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+                    number = len([*HISTORIES.glob(f"{name}.*")]) + 1
+                    (HISTORIES / f"{name}.{number}.{kind}.json").write_text(history.to_json())
+        await server.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(record())

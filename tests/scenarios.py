@@ -1,0 +1,150 @@
+"""Which runs are recorded? One for each workflow type and each way in which it can end."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from temporalio.client import WorkflowFailureError
+
+from tests.stage import Handle, Stage, agent, call, line, team
+
+TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
+TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
+
+
+def trio(stage: Stage, *coordinator: str | dict[str, object], slow: float = 0) -> None:
+    """The words of seed 000's team; the critic may be slow at its second turn."""
+    stage.script(
+        line("brainstormer", "idea 1", "idea 2", "idea 3"),
+        line("critic", "no 1", {"text": "no 2", "delay": slow}, "no 3"),
+        line("coordinator", *(coordinator or ("go on 1", "go on 2", "go on 3"))),
+    )
+
+
+async def max_turns(stage: Stage) -> Handle:
+    trio(stage)
+    return await stage.start_team([*TRIO, TEAM])
+
+
+async def max_turns_wanted(stage: Stage) -> Handle:
+    trio(stage)
+    members = "brainstormer", "critic"
+    return await stage.start_team([*TRIO, team("team", *members, maxTurns=2, onMaxTurns="complete")])
+
+
+async def terminated_by_a_member(stage: Stage) -> Handle:
+    trio(stage, call("terminate_team", "So be it.", response="Done."))
+    return await stage.start_team([*TRIO, TEAM])
+
+
+async def failed_member(stage: Stage) -> Handle:
+    trio(stage, {"status": 400, "text": "no such thing"})
+    return await stage.start_team([*TRIO, TEAM])
+
+
+async def terminated_by_signal(stage: Stage) -> Handle:
+    trio(stage, slow=0.5)
+    handle = await stage.start_team([*TRIO, TEAM])
+    await stage.asked(5)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    return handle
+
+
+async def terminated_now(stage: Stage) -> Handle:
+    trio(stage, slow=5)
+    handle = await stage.start_team([*TRIO, TEAM])
+    await stage.asked(5)
+    await handle.signal("terminate_team", {"reason": "enough", "now": True})
+    return handle
+
+
+async def canceled(stage: Stage) -> Handle:
+    trio(stage, slow=5)
+    handle = await stage.start_team([*TRIO, TEAM])
+    await stage.asked(5)
+    await handle.cancel()
+    return handle
+
+
+async def sequential(stage: Stage) -> Handle:
+    trio(stage)
+    return await stage.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="sequential")])
+
+
+async def nested(stage: Stage) -> Handle:
+    trio(stage, call("terminate_team", response="Inner end."))
+    inner = team("inner", "brainstormer", "coordinator", maxTurns=2)
+    return await stage.start_team([*TRIO, inner, team("team", "inner", "critic", strategy="sequential")])
+
+
+async def agent_with_tools(stage: Stage) -> Handle:
+    calls = [*call("calculator", expression="6*7")["calls"], *call("noop", message="x")["calls"]]
+    stage.script(line("one", {"calls": calls}, call("unknown"), "Done."))
+    manifest = agent("one", "calculator", "noop", parallelToolCalls=True)
+    return await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
+
+
+async def retried_model(stage: Stage) -> Handle:
+    stage.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
+    return await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+
+
+async def query(stage: Stage) -> Handle:
+    trio(stage)
+    return await stage.start_query([*TRIO, TEAM], "agent/critic", "team/team")
+
+
+async def query_timeout(stage: Stage) -> Handle:
+    trio(stage, slow=5)
+    return await stage.start_query([*TRIO, TEAM], "team/team", timeout="1s")
+
+
+async def query_canceled(stage: Stage) -> Handle:
+    trio(stage, slow=5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team")
+    await stage.asked(5)
+    await handle.cancel()
+    return handle
+
+
+async def query_terminated(stage: Stage) -> Handle:
+    trio(stage, slow=0.5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/brainstormer")
+    await stage.asked(6)
+    await handle.signal("terminate_team", "enough")
+    return handle
+
+
+async def refused(stage: Stage) -> Handle:
+    return await stage.start("query", {"spec": {"inptu": "x"}})
+
+
+SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
+    each.__name__: each
+    for each in (
+        max_turns,
+        max_turns_wanted,
+        terminated_by_a_member,
+        failed_member,
+        terminated_by_signal,
+        terminated_now,
+        canceled,
+        sequential,
+        nested,
+        agent_with_tools,
+        retried_model,
+        query,
+        query_timeout,
+        query_canceled,
+        query_terminated,
+        refused,
+    )
+}
+
+
+async def play(stage: Stage, name: str) -> Handle:
+    """Plays a scenario to its end, whatever that is."""
+    stage.model.asked.clear()
+    handle = await SCENARIOS[name](stage)
+    with contextlib.suppress(WorkflowFailureError):
+        await handle.result()
+    return handle

@@ -1,0 +1,48 @@
+"""Which names stand in the histories of runs that go on? They are all here, to be compared with what they were."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+from temporalio import activity, workflow
+
+from activities.append import Append
+from activities.ask_model import AskModel
+from activities.pin import Pin
+from activities.use_tool import UseTool
+from conversation import errors, message, plan, requests, status, turn, wire
+from resources.base import Plain
+from workflows.registry import WORKFLOWS
+
+STORED = Path(__file__).parent / "stored.json"
+
+ACTIVITIES = (Pin.pin, AskModel.ask_model, UseTool.use_tool, Append.append)
+
+
+def stored() -> dict[str, Any]:
+    """Names of workflows, activities, queries and errors, and the shape of every value."""
+    definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
+    modules = (message, plan, requests, status, turn, errors)
+    shapes = {
+        each.__name__: each.model_json_schema()
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Plain) and each.__module__ == module.__name__
+    }
+    return {
+        "task queue": wire.TASK_QUEUE,
+        "workflows": sorted(str(each.name) for each in definitions),
+        "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},
+        "activities": sorted(str(activity._Definition.must_from_callable(each).name) for each in ACTIVITIES),
+        "errors": {name: each.family for name, each in vars(errors).items() if hasattr(each, "family")},
+        "stop reasons": get_args(turn.StopReason),
+        "phases": get_args(status.Phase),
+        "shapes": _without_words(shapes),
+    }
+
+
+def _without_words(schema: Any) -> Any:
+    """A schema without its descriptions and titles, which nobody reads from a history."""
+    if isinstance(schema, dict):
+        words = {key for key in ("description", "title") if isinstance(schema.get(key), str)}
+        return {key: _without_words(value) for key, value in schema.items() if key not in words}
+    return [_without_words(each) for each in schema] if isinstance(schema, list | tuple) else schema

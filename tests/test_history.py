@@ -1,0 +1,122 @@
+"""What a run leaves in Temporal's history: little, the same for every turn, and under names that never change."""
+
+import json
+import uuid
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHistory
+
+from starter.script import Reply, Request
+from tests.record import HISTORIES
+from tests.scenarios import SCENARIOS, TEAM, TRIO, play, trio
+from tests.stage import Handle, Stage, agent, replay, team, texts
+from tests.stored import STORED, stored
+
+TURNS = 200
+REPLY = "x" * 1_000
+
+
+def per_turn(history: WorkflowHistory) -> list[int]:
+    """Bytes of history between the beginnings of two model calls, call by call."""
+    sizes: list[int] = []
+    for event in history.events:
+        scheduled = event.activity_task_scheduled_event_attributes
+        if scheduled.activity_type.name == "ask_model":
+            sizes.append(0)
+        if sizes:
+            sizes[-1] += event.ByteSize()
+    return sizes[:-1]
+
+
+async def test_a_turn_costs_the_same_at_the_end_of_a_long_run_as_at_its_beginning(stage: Stage) -> None:
+    def answer(_: Request) -> Reply:
+        return Reply(text=REPLY)
+
+    stage.answer = answer
+    names = "brainstormer-agent", "critic-agent"
+    manifests = [*map(agent, names), team("team", *names, maxTurns=TURNS // len(names))]
+    handle = await stage.start_team(manifests)
+    await stage.turn(handle)
+    sizes = per_turn(await handle.fetch_history())
+    assert len(sizes) == TURNS - 1
+    early, late = sum(sizes[15:25]) / 10, sum(sizes[-10:]) / 10
+    print(f"bytes of history per turn: {early:.0f} at turn 20, {late:.0f} at turn 200, with replies of 1,000")
+    assert late <= 2_500
+    assert abs(late - early) <= 0.05 * early
+
+
+def test_every_name_that_stands_in_a_history_is_what_it_was() -> None:
+    assert json.loads(json.dumps(stored())) == json.loads(STORED.read_text())
+
+
+RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.iterdir())}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: str) -> None:
+    started = json.loads(RECORDED[name])["events"][0]["workflowExecutionStartedEventAttributes"]
+    await replay([WorkflowHistory.from_json(started["workflowId"], RECORDED[name])])
+
+
+def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> None:
+    names = {file.name.split(".")[0] for file in HISTORIES.iterdir()}
+    kinds = {file.name.split(".")[2] for file in HISTORIES.iterdir()}
+    assert names == set(SCENARIOS)
+    assert kinds == {"query", "agent", "round-robin", "sequential"}
+
+
+@pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])
+async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(stage: Stage, name: str) -> None:
+    handle = await play(stage, name)
+    remembered = await handle.query("status")
+    async with stage.forgetful() as other:
+        handle = await play(other, name)
+        forgotten = await handle.query("status")
+    keep = "phase", "stopReason", "error", "message", "tokenUsage"
+    assert {key: forgotten.get(key) for key in keep} == {key: remembered.get(key) for key in keep}
+
+
+async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_anew(stage: Stage) -> None:
+    trio(stage)
+    handle = await stage.start_team([*TRIO, TEAM])
+    first = await stage.turn(handle)
+    third = (await steps(handle))[3]
+    reset = await stage.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=WorkflowExecution(workflow_id=handle.id),
+            workflow_task_finish_event_id=third,
+            reason="test",
+            request_id=uuid.uuid4().hex,
+        )
+    )
+    again = await stage.turn(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
+    assert [row["content"] for row in stage.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
+    assert 9 < len(stage.model.asked) < 18, "what was said before the reset is not asked again"
+
+
+async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(stage: Stage) -> None:
+    trio(stage)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/critic")
+    first = await stage.status(handle)
+    second = (await steps(handle))[1]
+    reset = await stage.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=WorkflowExecution(workflow_id=handle.id),
+            workflow_task_finish_event_id=second,
+            reason="test",
+            request_id=uuid.uuid4().hex,
+        )
+    )
+    again = await stage.status(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
+
+
+async def steps(handle: Handle) -> list[int]:
+    """The events at which a run can be reset."""
+    events = (await handle.fetch_history()).events
+    return [event.event_id for event in events if event.HasField("workflow_task_completed_event_attributes")]
