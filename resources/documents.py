@@ -94,7 +94,7 @@ def _text(file: FilePath) -> str:
         raise _refusal(file, f"can't be read: {error.strerror}") from None
 
 
-def _refusal(file: FilePath, text: str, line: int = 1) -> ManifestError:
+def _refusal(file: FilePath, text: str, line: int = 0) -> ManifestError:
     return ManifestError([Problem(str(file), line, "", "", text)])
 
 

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from starter.home import Home
+from starter.home import Dev, Home
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
 
@@ -31,23 +33,31 @@ The words above are scripted. To hear a language model instead:
 def main() -> int:
     """Runs the sample to its end and leaves nothing running."""
     home = Home.of(os.environ)
+    if dev := home.read_dev():
+        print(f"a server and worker run here already, at {dev.address}: end them first", file=sys.stderr)
+        return 1
     sample = HERE / "brainstorming.yaml"
     with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serving() as url:
         environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted"}
         environment.pop("TEMPORAL_ADDRESS", None)
-        code = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False).returncode
-        ui = (dev.ui if (dev := home.read_dev()) else "").rstrip("/")
-        _stop(home)
-    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=f"{ui}/namespaces/default/workflows"))
-    return code
+        with _dev(home, environment) as dev:
+            run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
+    ui = f"{dev.ui}/namespaces/default/workflows" if dev else ""
+    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui))
+    return run.returncode
 
 
-def _stop(home: Home) -> None:
-    """Ends the server and worker that the run has started, and waits until they have ended."""
-    dev = home.read_dev()
-    while dev and home.read_dev():
-        os.kill(dev.pid, signal.SIGTERM)
-        time.sleep(0.5)
+@contextmanager
+def _dev(home: Home, environment: dict[str, str]) -> Iterator[Dev | None]:
+    """Runs a server and worker as long as the block does."""
+    process = subprocess.Popen([BATON, "dev"], env=environment, stderr=subprocess.DEVNULL)
+    while not (dev := home.read_dev()) and process.poll() is None:
+        time.sleep(0.05)
+    try:
+        yield dev
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
 def _short(path: Path) -> str:

@@ -22,7 +22,7 @@ from temporalio.client import Client
 from conversation.wire import connect
 from resources.problems import ManifestError
 from starter import running, runs
-from starter.exits import FAILED, REFUSED, exit_code
+from starter.exits import FAILED, INTERRUPTED, REFUSED, CommandEndError, exit_code
 from starter.follow import follow
 from starter.home import Dev, Home
 from starter.local import Place, temporal
@@ -76,10 +76,10 @@ def run(
         except KeyboardInterrupt:
             names = " or ".join(f"baton watch {query.name}" for query in queries)
             _say(f"\ndetached: the run goes on. Come back with: {names}")
-            raise
+            raise CommandEndError(INTERRUPTED) from None
     print(running.printed(results, output))
     if not detach and any(status.phase != "Completed" for _, status in results):
-        raise typer.Exit(FAILED)
+        raise CommandEndError(FAILED)
 
 
 @app.command()
@@ -175,7 +175,7 @@ def dev(
     if not asyncio.run(run_dev(home, linger, announce)):
         running_dev = home.read_dev()
         _say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
-        raise typer.Exit(REFUSED)
+        raise CommandEndError(REFUSED)
 
 
 @app.command("scripted-model")

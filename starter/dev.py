@@ -21,7 +21,7 @@ async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], No
 
     False if they run already. Raises ServerError if the server doesn't start.
     """
-    with home.lock("dev", wait=False) as lock:
+    with home.lock("dev", wait=False) as lock:  # the server holds it, too
         if lock is None:
             return False
         server = EmbeddedServer(home.folder, lock, *free_ports(*home.last_ports()))
@@ -45,7 +45,7 @@ async def _serve(
         dev = Dev(os.getpid(), server.address, server.ui, fingerprint(os.environ), linger is not None)
         home.write_dev(dev)
         announce(dev)
-        with contextlib.ExitStack() as unneeded:
+        with home.lock("up"), contextlib.ExitStack() as unneeded:
             since = time.monotonic()
             while not stopped.is_set():
                 with contextlib.suppress(TimeoutError):

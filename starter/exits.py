@@ -1,6 +1,5 @@
 """What does a command's end say? Every error becomes a sentence on stderr and an exit code, never a traceback."""
 
-import click
 import typer
 import yaml
 from pydantic import ValidationError
@@ -19,18 +18,23 @@ DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 START = "start a server and a worker with 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
 
 
+class CommandEndError(Exception):
+    """A command has said all there is to say, and ends with an exit code."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
 def exit_code(app: typer.Typer, console: Console) -> int:
     """Runs the command line; the exit code of what came of it."""
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
-        return code if isinstance(code, int) else DONE
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return REFUSED
+        app()
+        return DONE
+    except SystemExit as end:  # typer's own: of --help, or of bad usage
+        return REFUSED if end.code else DONE
+    except CommandEndError as end:
+        return end.code
     except ManifestError as error:
         tell_problems(console, error)
         return REFUSED

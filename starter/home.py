@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -71,10 +70,9 @@ class Home:
         """The server and worker that run here, if they are up."""
         try:
             dev = Dev(**json.loads(self.file("dev.json").read_text()))
-            os.kill(dev.pid, 0)
         except (OSError, ValueError, TypeError):
             return None
-        return dev if self.is_held("dev") else None
+        return dev if self.is_held("up") else None
 
     def last_ports(self) -> list[tuple[int, int]]:
         """The ports of the server that ran here last."""

@@ -98,16 +98,20 @@ async def described(handle: Handle, status: Status) -> JsonObject:
 
 def _asked_for(given: JsonObject, workflow: str) -> JsonObject:
     kind = "Query" if workflow == "query" else "Agent" if workflow == "agent" else "Team"
-    metadata: JsonObject = {
-        "name": given.get("name") or given.get("team") or given.get("agent") or "query",
-        "namespace": given.get("namespace", "default"),
-    }
+    name = given.get("name") or given.get("team") or given.get("agent") or "query"
+    namespace = given.get("namespace", "default")
+    metadata: JsonObject = {"name": name, "namespace": namespace}
     base: JsonObject = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
     brought = given.get("resources")
     for each in brought if isinstance(brought, list) else []:
-        if isinstance(each, dict) and each.get("kind") == kind and each.get("metadata", {}) == metadata:
+        if isinstance(each, dict) and each.get("kind") == kind and _names(each) == (metadata["name"], namespace):
             return each
     return {**base, "spec": given["spec"]} if "spec" in given else base
+
+
+def _names(manifest: JsonObject) -> tuple[JsonValue, JsonValue]:
+    metadata = manifest.get("metadata")
+    return (metadata.get("name"), metadata.get("namespace", "default")) if isinstance(metadata, dict) else (None, None)
 
 
 def as_manifest(query: Query, status: Status) -> JsonObject:

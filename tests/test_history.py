@@ -120,3 +120,20 @@ async def steps(handle: Handle) -> list[int]:
     """The events at which a run can be reset."""
     events = (await handle.fetch_history()).events
     return [event.event_id for event in events if event.HasField("workflow_task_completed_event_attributes")]
+
+
+async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_team(stage: Stage) -> None:
+    trio(stage, slow=1.5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team")
+    await stage.asked(5)
+    reset = await stage.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=WorkflowExecution(workflow_id=handle.id),
+            workflow_task_finish_event_id=(await steps(handle))[-1],
+            reason="test",
+            request_id=uuid.uuid4().hex,
+        )
+    )
+    again = await stage.status(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)

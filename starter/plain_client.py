@@ -1,0 +1,22 @@
+"""What does a client need to know? Names and JSON: this one is plain Temporal, and could be in any language."""
+
+import asyncio
+
+from temporalio.client import Client
+
+
+async def main() -> None:
+    """Starts, asks, ends and cancels runs of the resources that the worker was started with."""
+    client = await Client.connect("localhost:7233")
+    team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
+    talk = await client.start_workflow("round-robin", team, id="my-talk", task_queue="baton")
+    print(await talk.query("status"))
+    await talk.signal("terminate_team", {"reason": "enough for today"})
+    print(await talk.result())
+    query = {"spec": {"input": "How do we part?", "targets": [{"type": "team", "name": "brainstorming-team"}]}}
+    asked = await client.start_workflow("query", query, id="my-query", task_queue="baton")
+    await asked.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
