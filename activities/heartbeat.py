@@ -28,9 +28,10 @@ class Pulse:
         if (over := len(self._text) - SHOWN) > 0:
             self._text, self._offset = self._text[over:], self._offset + over
 
-    def beat(self) -> None:
-        """Sends a heartbeat."""
-        activity.heartbeat(LiveText(offset=self._offset, text=self._text))
+    @property
+    def live(self) -> LiveText:
+        """The last part of the text."""
+        return LiveText(offset=self._offset, text=self._text)
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +41,7 @@ async def heartbeats() -> AsyncIterator[Pulse]:
 
     async def beat() -> None:
         while True:
-            pulse.beat()
+            activity.heartbeat(pulse.live)
             await asyncio.sleep(INTERVAL)
 
     task = asyncio.create_task(beat())

@@ -22,7 +22,7 @@ class Document:
     """One YAML document, with the line of every value in it."""
 
     file: str
-    data: JsonValue
+    data: JsonValue = field(repr=False)
     lines: dict[Path, int] = field(repr=False)
 
     def line(self, path: Path) -> int:

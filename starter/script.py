@@ -24,12 +24,17 @@ class Call(_Strict):
 
 
 class Reply(_Strict):
-    """One answer, or one failure: with a ``status`` it is that HTTP error, with ``cut`` it breaks off after so many
-    characters, and with ``hang`` it never comes. ``before`` are failures that come first, each once."""
+    """One answer, or one failure.
+
+    It comes after ``delay`` seconds, its pieces ``pause`` seconds apart. With a ``status`` it is that HTTP error, with
+    ``cut`` it breaks off after so many characters, with ``hang`` it never comes. ``before`` are failures that come
+    first, each once.
+    """
 
     text: str = ""
     calls: list[Call] = []
     delay: float = 0
+    pause: float = 0
     status: int | None = None
     code: str | None = None
     headers: dict[str, str] = {}

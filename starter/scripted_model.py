@@ -110,6 +110,7 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
     for start in range(0, len(reply.text), PIECE):
         if reply.cut is not None and start >= reply.cut:
             return
+        await asyncio.sleep(reply.pause)
         yield chunk({"content": reply.text[start : start + PIECE]})
     for call in _calls(reply):
         yield chunk({"tool_calls": [call]})

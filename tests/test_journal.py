@@ -1,0 +1,163 @@
+"""The journal: written once, read by heads, shared by branches, and loud about what is lost."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from activities.journal import Journal
+from activities.journal.schema import VERSION
+from conversation.errors import JournalLost, JournalUnavailable
+from conversation.message import Head, Message, Span, ToolCall
+from resources.documents import Document
+from resources.loader import load_documents
+from tests.stage import agent
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'journal.db'}"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def journal(url: str) -> AsyncIterator[Journal]:
+    journal = await Journal.open(url)
+    yield journal
+    await journal.close()
+
+
+def says(*texts: str) -> list[Message]:
+    return [Message(role="assistant", content=text) for text in texts]
+
+
+async def told(journal: Journal, head: Head) -> list[str]:
+    return [row.message.content for row in await journal.read(head)]
+
+
+async def test_what_is_appended_is_read_in_its_order(journal: Journal) -> None:
+    first = await journal.append(Head(), says("a", "b"), "call-1")
+    second = await journal.append(first, says("c"), "call-2")
+    assert (second.id, second.depth) == ("call-2/0", 3)
+    assert await told(journal, second) == ["a", "b", "c"]
+    assert await told(journal, first) == ["a", "b"]
+    assert await told(journal, Head()) == []
+
+
+async def test_the_same_call_writes_nothing_new(journal: Journal) -> None:
+    heads = [await journal.append(Head(), says("a", "b"), "call") for _ in range(3)]
+    assert heads[0] == heads[2]
+    assert await told(journal, heads[2]) == ["a", "b"]
+
+
+async def test_the_first_answer_to_a_call_stands(journal: Journal, url: str) -> None:
+    other = await Journal.open(url)
+    rows = await asyncio.gather(
+        *(j.answer(Head(), says(text)[0], "call/reply") for j, text in ((journal, "x"), (other, "y")))
+    )
+    assert rows[0].message == rows[1].message
+    await other.close()
+
+
+async def test_branches_share_what_came_before_them(journal: Journal) -> None:
+    trunk = await journal.append(Head(), says("a"), "trunk")
+    left = await journal.append(trunk, says("b", "c"), "left")
+    right = await journal.append(trunk, says("d"), "right")
+    assert await told(journal, left) == ["a", "b", "c"]
+    assert await told(journal, right) == ["a", "d"]
+
+
+async def test_what_branches_have_written_is_grafted_in_the_order_given(journal: Journal) -> None:
+    trunk = await journal.append(Head(), says("a"), "trunk")
+    left = await journal.append(trunk, says("b", "c"), "left")
+    right = await journal.append(trunk, says("d"), "right")
+    spans = [Span(after=trunk, to=right), Span(after=trunk, to=left)]
+    joined = await journal.append(trunk, [*spans, *says("e")], "join")
+    assert await told(journal, joined) == ["a", "d", "b", "c", "e"]
+    assert joined.depth == 5
+
+
+async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, tmp_path: Path) -> None:
+    trunk = await journal.append(Head(), says("a"), "trunk")
+    branch = await journal.append(trunk, says("b"), "branch")
+    assert await journal.append(trunk, [Span(after=trunk, to=branch)], "join") == branch
+    with sqlite3.connect(tmp_path / "journal.db") as database:
+        assert database.execute("select count(*) from baton_messages").fetchone() == (2,)
+    database.close()
+
+
+async def test_a_worker_that_has_just_started_reads_what_others_have_written(journal: Journal, url: str) -> None:
+    head = Head()
+    for number in range(50):
+        head = await journal.append(head, says(f"{number}"), f"call-{number}")
+    fresh = await Journal.open(url)
+    assert await told(fresh, head) == [f"{number}" for number in range(50)]
+    await fresh.close()
+
+
+async def test_all_of_a_message_is_kept(journal: Journal, url: str) -> None:
+    call = ToolCall(id="1", name="noop", arguments='{"x": "é\\u0000"}')
+    message = Message(role="assistant", content="ü\n\x00…🎼", name="one", tool_calls=(call,))
+    row = await journal.answer(Head(), message, "call/reply")
+    fresh = await Journal.open(url)
+    assert [each.message for each in await fresh.read(row.head)] == [message]
+    await fresh.close()
+
+
+async def test_a_missing_part_of_a_conversation_is_never_passed_over(
+    journal: Journal, url: str, tmp_path: Path
+) -> None:
+    head = await journal.append(Head(), says("a", "b", "c"), "call")
+    with sqlite3.connect(tmp_path / "journal.db") as database:
+        database.execute("delete from baton_messages where id = 'call/1'")
+    database.close()
+    fresh = await Journal.open(url)
+    with pytest.raises(JournalLost, match="restore the journal's database"):
+        await fresh.read(head)
+    with pytest.raises(JournalLost):
+        await fresh.append(Head(id="nobody/0", depth=1), says("x"), "call-2")
+    await fresh.close()
+
+
+async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, url: str) -> None:
+    catalog = load_documents([Document("f", agent("one"), {})]).catalog
+    assert await journal.pin(catalog) == await journal.pin(catalog) == catalog.sha
+    fresh = await Journal.open(url)
+    assert (await fresh.catalog(catalog.sha)).get("Agent", "default", "one") == catalog.manifests[0]
+    with pytest.raises(JournalLost):
+        await fresh.catalog("0" * 64)
+    await fresh.close()
+
+
+async def test_tables_of_another_version_are_refused(url: str, tmp_path: Path) -> None:
+    await (await Journal.open(url)).close()
+    with sqlite3.connect(tmp_path / "journal.db") as database:
+        database.execute(f"update baton_schema set version = {VERSION + 1}")
+    database.close()
+    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, this worker's of {VERSION}"):
+        await Journal.open(url)
+
+
+async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
+    with pytest.raises(JournalUnavailable, match="can't be reached"):
+        await Journal.open(f"sqlite:///{tmp_path}/no/such/folder/journal.db")
+    with pytest.raises(JournalUnavailable, match="oracle is not supported"):
+        await Journal.open("oracle://somewhere")
+
+
+async def test_two_workers_write_to_one_file_at_once(url: str) -> None:
+    journals = [await Journal.open(url) for _ in range(4)]
+
+    async def talk(journal: Journal, name: str) -> Head:
+        head = Head()
+        for number in range(25):
+            head = await journal.append(head, says(f"{name} {number}"), f"{name}-{number}")
+        return head
+
+    heads = await asyncio.gather(*(talk(journal, f"j{n}") for n, journal in enumerate(journals)))
+    for number, head in enumerate(heads):
+        assert await told(journals[0], head) == [f"j{number} {n}" for n in range(25)]
+    for journal in journals:
+        await journal.close()
