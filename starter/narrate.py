@@ -59,7 +59,8 @@ def tell_end(console: Console, name: str, status: Status) -> None:
     usage = status.token_usage
     colour = {"Completed": "green", "Running": "yellow"}.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
-    spent = f"{usage.model_calls} model calls, {usage.tool_calls} tool calls, {usage.total_tokens} tokens"
+    counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
+    spent = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
     console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(name)} · {spent}[/]", soft_wrap=True)
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""

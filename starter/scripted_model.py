@@ -38,11 +38,15 @@ class Asked:
 
 
 class ScriptedModel:
-    """The server. ``answer`` decides what is said; ``asked`` lists every request, in the order they came."""
+    """The server. ``answer`` decides what is said; ``asked`` lists every request, in the order they came.
+
+    The keys that it is asked with are told to ``hear_key``, and kept nowhere.
+    """
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
         self._answer = answer
         self.asked: list[Asked] = []
+        self.hear_key: Callable[[str], object] = lambda _: None
         self.app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
@@ -74,6 +78,7 @@ class ScriptedModel:
         request: Request = await http.json()
         asked = Asked(request, http.headers.get("idempotency-key", ""))
         self.asked.append(asked)
+        self.hear_key(http.headers.get("authorization", ""))
         reply = self._answer(request)
         await _wait(http, asked, NEVER if reply.hang else reply.delay)
         if reply.status:
@@ -107,11 +112,12 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
         return _event({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
-    for start in range(0, len(reply.text), PIECE):
-        if reply.cut is not None and start >= reply.cut:
-            return
+    text = reply.text[: reply.cut]
+    for start in range(0, len(text), PIECE):
         await asyncio.sleep(reply.pause)
-        yield chunk({"content": reply.text[start : start + PIECE]})
+        yield chunk({"content": text[start : start + PIECE]})
+    if reply.cut is not None:
+        return
     for call in _calls(reply):
         yield chunk({"tool_calls": [call]})
     yield chunk({}, _finish(reply))

@@ -2,13 +2,14 @@
 
 import atexit
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
 from tests.stage import Stage
@@ -31,8 +32,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embe
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(server: EmbeddedServer) -> Client:
     """A client of the session's server."""
-    from conversation.wire import connect  # noqa: PLC0415
-
     return await connect(server.address)
 
 
@@ -41,9 +40,3 @@ async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
     """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
     async with Stage.set(client, tmp_path) as stage:
         yield stage
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A folder as ``.baton`` is."""
-    yield Home(tmp_path / ".baton")

@@ -61,7 +61,7 @@ async def calculate(arguments: JsonObject) -> str:
         value = _value(ast.parse(text, mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ToolFailed(f"'{text[:80]}' is not an arithmetic expression") from None
-    except (decimal.DivisionByZero, decimal.DivisionUndefined):
+    except decimal.DivisionByZero:
         raise ToolFailed("division by zero") from None
     except decimal.Overflow:
         raise ToolFailed("the result is too large") from None
@@ -74,7 +74,7 @@ async def calculate(arguments: JsonObject) -> str:
 def _value(node: ast.expr, text: str) -> Decimal:
     match node:
         case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-            return _CONTEXT.create_decimal(ast.get_source_segment(text, node) or "")
+            return _CONTEXT.create_decimal((ast.get_source_segment(text, node) or "").replace("_", ""))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, text), _value(right, text))
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:

@@ -1,0 +1,64 @@
+"""The house: imports run one way, the sandbox stays closed, and every file says what it answers."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT
+
+LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter")
+MAY_IMPORT: dict[str, set[str]] = {
+    "resources": set(),
+    "conversation": {"resources"},
+    "workflows": {"resources", "conversation"},
+    "activities": {"resources", "conversation"},
+    "worker": {"resources", "conversation", "workflows", "activities"},
+    "starter": {"resources", "conversation", "workflows", "activities", "worker"},
+}
+FILES = sorted(file for layer in LAYERS for file in [*(ROOT / layer).rglob("*.py"), *ROOT.glob(f"{layer}.py")])
+
+
+def imports(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_run_one_way(file: Path) -> None:
+    layer = file.relative_to(ROOT).parts[0].removesuffix(".py")
+    ours = {name.split(".")[0] for name in imports(file)} & set(LAYERS)
+    assert ours - {layer} <= MAY_IMPORT[layer]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_file_says_in_its_first_line_what_it_answers_and_is_short(file: Path) -> None:
+    text = file.read_text()
+    assert (ast.get_docstring(ast.parse(text)) or "").strip()
+    assert text.count("\n") <= 220
+
+
+BANNED = {"time", "random", "uuid", "datetime.datetime.now", "threading", "os", "openai", "httpx", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "workflows" in f.parts], ids=lambda file: file.name)
+def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
+    assert not imports(file) & BANNED
+    tree = ast.parse(file.read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Set | ast.SetComp)], "sets have no order"
+
+
+def test_a_manifests_word_is_a_files_name() -> None:
+    for strategy in ("round-robin", "sequential"):
+        file = ROOT / "workflows" / "strategies" / f"{strategy.replace('-', '_')}.py"
+        assert f'@workflow.defn(name="{strategy}")' in file.read_text()
+    for kind in ("Query", "Team", "Agent", "Model", "Secret"):
+        assert f'kind: Literal["{kind}"]' in (ROOT / "resources" / f"{kind.lower()}.py").read_text()
+
+
+def test_one_verb_names_an_effect_on_both_sides() -> None:
+    effects = (ROOT / "workflows" / "effects.py").read_text()
+    for verb in ("pin", "ask_model", "use_tool", "append"):
+        assert f"async def {verb}(" in effects
+        assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()

@@ -1,0 +1,70 @@
+"""Every sample runs, and what the documents say can be typed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from resources.loader import load_files
+from starter.script import Script
+from tests.processes import ROOT, environment
+
+SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
+SEED = """
+apiVersion: ark.mckinsey.com/v1alpha1
+kind: Team
+metadata:
+  name: brainstorming-team
+spec:
+  strategy: round-robin
+  maxTurns: 3
+  members:
+    - name: brainstormer-agent
+    - name: critic-agent
+    - name: coordinator-agent
+  description: "Round-robin brainstorming team with 3-turn limit"
+"""
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
+def test_a_sample_is_valid_complete_and_says_what_it_shows(sample: Path) -> None:
+    assert sample.read_text().startswith("# ")
+    loaded = load_files([sample])
+    assert not loaded.unresolved()
+    for manifest in loaded.catalog.manifests:
+        loaded.reach(manifest)
+    Script.read(ROOT / "samples" / "scripts" / sample.name)
+
+
+def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> None:
+    documents = [*yaml.safe_load_all((ROOT / "samples" / "brainstorming.yaml").read_text())]
+    assert yaml.safe_load(SEED) in documents
+
+
+def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "samples" / "demo.py"],
+        env=environment(BATON_HOME=str(tmp_path / ".baton"), PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "turn 6 of 9 · scripted:gpt-4" in done.stderr
+    assert "(the words below are scripted: no model is asked)" in done.stderr
+    status = yaml.safe_load(done.stdout.partition("\nThe words above are scripted.")[0])["status"]
+    assert (status["phase"], status["stopReason"]) == ("Completed", "terminated")
+    assert "baton dev" in done.stdout
+    assert "OPENAI_API_KEY=sk-..." in done.stdout
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in left
+
+
+def test_the_readme_shows_the_plain_client_as_it_is() -> None:
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    body = (ROOT / "starter" / "plain_client.py").read_text()
+    assert all(line.strip() in body for line in shown.splitlines())
