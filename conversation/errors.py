@@ -6,7 +6,7 @@
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
     │                        EmptyReply* · BrokenReply*
     ├── ToolError            UnknownTool · BadArguments · ToolFailed
-    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout*
+    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
     * Temporal tries again; all others are final.
@@ -169,6 +169,10 @@ class MaxIterationsReached(TimeoutFault):
 
 class QueryTimeout(TimeoutFault):
     """A query took longer than its ``timeout``."""
+
+
+class RunClosed(TimeoutFault):
+    """A child run was closed from outside before it had its say."""
 
 
 class CallTimeout(TimeoutFault):

@@ -7,7 +7,7 @@ from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.exceptions import ChildWorkflowError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
-from conversation.errors import Failure
+from conversation.errors import RunClosed
 from conversation.message import Head
 from conversation.requests import EndRequest
 from conversation.turn import Turn, TurnInput
@@ -32,8 +32,8 @@ class Children:
         except ChildWorkflowError as error:
             if isinstance(error.cause, ChildCancelled):
                 return Turn(head=head, turns=0, stop_reason="canceled")
-            failure = Failure(family="TimeoutError", type="RunClosed", message=f"{given.name}: {error.cause or error}")
-            return Turn(head=head, turns=0, stop_reason="failed", failure=failure)
+            closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}")
+            return Turn(head=head, turns=0, stop_reason="failed", failure=closed.as_failure())
         except asyncio.CancelledError:
             return Turn(head=head, turns=0, stop_reason="canceled")
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
 from activities.journal.database import connect, prepare, reach
-from conversation.errors import JournalLost
+from conversation.errors import JournalLost, JournalUnavailable
 from conversation.message import Head, Message, Span
 from conversation.requests import Item
 from resources.catalog import Catalog
@@ -45,9 +45,13 @@ class Journal:
     @classmethod
     async def open(cls, url: str) -> "Journal":
         """Opens the journal at ``url``; raises JournalUnavailable if that is not possible."""
-        engine = connect(url)
-        await prepare(engine)
-        return cls(engine)
+        journal = cls(connect(url))
+        try:
+            await prepare(journal._engine)
+        except JournalUnavailable:
+            await journal.close()
+            raise
+        return journal
 
     async def close(self) -> None:
         """Gives the database's connections back."""
