@@ -9,17 +9,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from conversation.wire import connect
 from resources.problems import ManifestError
 from starter import running, runs
 from starter.exits import FAILED, INTERRUPTED, REFUSED, CommandEndError, exit_code
@@ -29,8 +27,7 @@ from starter.local import Place, temporal
 from starter.narrate import Narrator, tell_end
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-
-T = TypeVar("T")
+from starter.terminal import at_temporal, err, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Runs teams of language-model agents as durable Temporal workflows.",
 )
-err = Console(stderr=True, highlight=False)
 
 
 class Form(StrEnum):
@@ -69,13 +65,13 @@ def run(
     queries = running.chosen(loaded, target, text, namespace)
     for query in queries:
         loaded.reach(query)
-    with temporal(_say, start=True) as place:
+    with temporal(say, start=True) as place:
         try:
             work = running.run_queries(place, loaded, queries, file, err, detach=detach)
             results = asyncio.run(work)
         except KeyboardInterrupt:
             names = " or ".join(f"baton watch {query.name}" for query in queries)
-            _say(f"\ndetached: the run goes on. Come back with: {names}")
+            say(f"\ndetached: the run goes on. Come back with: {names}")
             raise CommandEndError(INTERRUPTED) from None
     print(running.printed(results, output))
     if not detach and any(status.phase != "Completed" for _, status in results):
@@ -93,7 +89,7 @@ def validate(
     if strict and outside:
         raise ManifestError(outside)
     for problem in outside:
-        _say(f"warning: {problem}")
+        say(f"warning: {problem}")
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
 
 
@@ -109,19 +105,19 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = For
             return current.message
         return running.dumped(await runs.described(handle, current), output)
 
-    print(_at_temporal(show))
+    print(at_temporal(show))
 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
     """Follows a run from its beginning, also one that is over."""
-    _at_temporal(lambda client, _place: _watch(client, name, namespace, wait=True))
+    at_temporal(lambda client, _place: _watch(client, name, namespace, wait=True))
 
 
 @app.command()
 def transcript(name: RunName, namespace: Namespace = "default") -> None:
     """Shows what has been said in a run until now."""
-    _at_temporal(lambda client, _place: _watch(client, name, namespace, wait=False))
+    at_temporal(lambda client, _place: _watch(client, name, namespace, wait=False))
 
 
 async def _watch(client: Client, name: str, namespace: str, *, wait: bool) -> None:
@@ -143,9 +139,9 @@ def terminate(
     async def end(client: Client, _place: Place) -> None:
         handle = await runs.find_run(client, name, namespace)
         await runs.terminate(handle, reason, now=now)
-        _say(f"{handle.id} was told to end")
+        say(f"{handle.id} was told to end")
 
-    _at_temporal(end)
+    at_temporal(end)
 
 
 @app.command()
@@ -155,9 +151,9 @@ def cancel(name: RunName, namespace: Namespace = "default") -> None:
     async def end(client: Client, _place: Place) -> None:
         handle = await runs.find_run(client, name, namespace)
         await handle.cancel()
-        _say(f"{handle.id} was told to cancel")
+        say(f"{handle.id} was told to cancel")
 
-    _at_temporal(end)
+    at_temporal(end)
 
 
 @app.command()
@@ -170,11 +166,11 @@ def dev(
     home = Home.of(os.environ)
 
     def announce(dev: Dev) -> None:
-        _say(f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {home.folder}. End with Ctrl-C.")
+        say(f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {home.folder}. End with Ctrl-C.")
 
     if not asyncio.run(run_dev(home, linger, announce)):
         running_dev = home.read_dev()
-        _say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
+        say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
         raise CommandEndError(REFUSED)
 
 
@@ -185,7 +181,7 @@ def scripted_model(
 ) -> None:
     """Serves OpenAI's protocol with the words of a script, to try a team without a language model."""
     with ScriptedModel(Script.read(script).answer).serving(port) as url:
-        _say(f"scripted, no model is asked: OPENAI_BASE_URL={url}")
+        say(f"scripted, no model is asked: OPENAI_BASE_URL={url}")
         signal.pause()
 
 
@@ -193,20 +189,6 @@ def scripted_model(
 def version() -> None:
     """Prints the version."""
     print(version_of("baton"))
-
-
-def _at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:
-    """Does what needs a server that runs already."""
-
-    async def connected(place: Place) -> T:
-        return await work(await connect(place.address), place)
-
-    with temporal(_say, start=False) as place:
-        return asyncio.run(connected(place))
-
-
-def _say(text: str) -> None:
-    err.print(text, soft_wrap=True, markup=False)
 
 
 def main() -> NoReturn:

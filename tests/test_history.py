@@ -83,16 +83,8 @@ async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_ane
     handle = await stage.start_team([*TRIO, TEAM])
     first = await stage.turn(handle)
     third = (await steps(handle))[3]
-    reset = await stage.client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace="default",
-            workflow_execution=WorkflowExecution(workflow_id=handle.id),
-            workflow_task_finish_event_id=third,
-            reason="test",
-            request_id=uuid.uuid4().hex,
-        )
-    )
-    again = await stage.turn(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    other = await reset(stage, handle, third)
+    again = await stage.turn(other)
     assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
     assert [row["content"] for row in stage.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
     assert 9 < len(stage.model.asked) < 18, "what was said before the reset is not asked again"
@@ -103,17 +95,22 @@ async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(stage: S
     handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/critic")
     first = await stage.status(handle)
     second = (await steps(handle))[1]
-    reset = await stage.client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace="default",
-            workflow_execution=WorkflowExecution(workflow_id=handle.id),
-            workflow_task_finish_event_id=second,
-            reason="test",
-            request_id=uuid.uuid4().hex,
-        )
-    )
-    again = await stage.status(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    other = await reset(stage, handle, second)
+    again = await stage.status(other)
     assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
+
+
+async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
+    """Resets a run to just after an event; the run that goes on from there."""
+    request = ResetWorkflowExecutionRequest(
+        namespace="default",
+        workflow_execution=WorkflowExecution(workflow_id=handle.id),
+        workflow_task_finish_event_id=event,
+        reason="test",
+        request_id=uuid.uuid4().hex,
+    )
+    reply = await stage.client.workflow_service.reset_workflow_execution(request)
+    return stage.client.get_workflow_handle(handle.id, run_id=reply.run_id)
 
 
 async def steps(handle: Handle) -> list[int]:
@@ -126,14 +123,6 @@ async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_tea
     trio(stage, slow=1.5)
     handle = await stage.start_query([*TRIO, TEAM], "team/team")
     await stage.asked(5)
-    reset = await stage.client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace="default",
-            workflow_execution=WorkflowExecution(workflow_id=handle.id),
-            workflow_task_finish_event_id=(await steps(handle))[-1],
-            reason="test",
-            request_id=uuid.uuid4().hex,
-        )
-    )
-    again = await stage.status(stage.client.get_workflow_handle(handle.id, run_id=reset.run_id))
+    other = await reset(stage, handle, (await steps(handle))[-1])
+    again = await stage.status(other)
     assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)

@@ -1,0 +1,31 @@
+"""How does a command speak, and reach a server that runs already?"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from rich.console import Console
+from temporalio.client import Client
+
+from conversation.wire import connect
+from starter.local import Place, temporal
+
+T = TypeVar("T")
+
+err = Console(stderr=True, highlight=False)
+"""Where everything is said that is not a result."""
+
+
+def say(text: str) -> None:
+    """Says something, as it is, on stderr."""
+    err.print(text, soft_wrap=True, markup=False)
+
+
+def at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:
+    """Does what needs a server; raises UnreachableError if none runs."""
+
+    async def connected(place: Place) -> T:
+        return await work(await connect(place.address), place)
+
+    with temporal(say, start=False) as place:
+        return asyncio.run(connected(place))
