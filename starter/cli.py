@@ -20,7 +20,7 @@ from temporalio.client import Client
 
 from resources.problems import ManifestError
 from starter import running, runs
-from starter.exits import FAILED, INTERRUPTED, REFUSED, CommandEndError, exit_code
+from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.follow import follow
 from starter.home import Dev, Home
 from starter.local import Place, temporal
@@ -57,6 +57,9 @@ def run(
     text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The question to it.")] = None,
     file: Files = ...,  # type: ignore[assignment]  # typer's way to say that it is required
     namespace: Namespace = "default",
+    own_id: Annotated[
+        str | None, typer.Option("--id", help="The run's id; a run of it that is open is joined.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start, don't follow.")] = False,
     output: Output = Form.text,
 ) -> None:
@@ -66,13 +69,8 @@ def run(
     for query in queries:
         loaded.reach(query)
     with temporal(say, start=True) as place:
-        try:
-            work = running.run_queries(place, loaded, queries, file, err, detach=detach)
-            results = asyncio.run(work)
-        except KeyboardInterrupt:
-            names = " or ".join(f"baton watch {query.name}" for query in queries)
-            say(f"\ndetached: the run goes on. Come back with: {names}")
-            raise CommandEndError(INTERRUPTED) from None
+        work = running.run_queries(place, loaded, queries, file, err, run_id=own_id, detach=detach)
+        results = asyncio.run(work)
     print(running.printed(results, output))
     if not detach and any(status.phase != "Completed" for _, status in results):
         raise CommandEndError(FAILED)

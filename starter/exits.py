@@ -4,6 +4,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 from rich.console import Console
+from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from resources.problems import ManifestError
@@ -31,8 +32,8 @@ def exit_code(app: typer.Typer, console: Console) -> int:
     try:
         app()
         return DONE
-    except SystemExit as end:  # typer's own: of --help, or of bad usage
-        return REFUSED if end.code else DONE
+    except SystemExit as end:  # typer's own: of --help, bad usage, or Ctrl-C
+        return INTERRUPTED if end.code == INTERRUPTED else REFUSED if end.code else DONE
     except CommandEndError as end:
         return end.code
     except ManifestError as error:
@@ -51,6 +52,8 @@ def _meaning(error: Exception) -> tuple[int, str]:
             return REFUSED, str(error)
         case ValidationError() | yaml.YAMLError() | OSError():
             return REFUSED, str(error)
+        case WorkflowFailureError():
+            return FAILED, f"the run was closed in Temporal: {error.cause}"
         case UnreachableError() | ServerError():
             return UNREACHABLE, str(error)
         case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):

@@ -85,7 +85,7 @@ def _fits(dev: Dev, say: Callable[[str], None]) -> bool:
 
 
 def _start(home: Home) -> subprocess.Popen[bytes]:
-    with home.file("dev.log").open("ab") as log:
+    with home.file("dev.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "starter", "dev", "--linger", str(LINGER)],
             env={**os.environ, "BATON_HOME": str(home.folder)},

@@ -76,7 +76,12 @@ def _query(found: Resource, kind: TargetType, text: str) -> Query:
 
 
 async def start_all(
-    client: Client, place: Place, loaded: Loaded, queries: list[Query], paths: Sequence[Path]
+    client: Client,
+    place: Place,
+    loaded: Loaded,
+    queries: list[Query],
+    paths: Sequence[Path],
+    run_id: str | None = None,
 ) -> list[Started]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
     needs = [loaded.reach(query) for query in queries]
@@ -84,22 +89,36 @@ async def start_all(
     for query, catalog in zip(queries, needs, strict=True):
         if place.home and loaded.secrets:
             place.home.write_sources(catalog.sha, [*paths])
-        started.append(Started(query, catalog, await start_query(client, query, catalog)))
+        started.append(Started(query, catalog, await start_query(client, query, catalog, run_id)))
     return started
 
 
 async def run_queries(
-    place: Place, loaded: Loaded, queries: list[Query], paths: Sequence[Path], console: Console, *, detach: bool
+    place: Place,
+    loaded: Loaded,
+    queries: list[Query],
+    paths: Sequence[Path],
+    console: Console,
+    *,
+    run_id: str | None = None,
+    detach: bool = False,
 ) -> list[tuple[Query, Status]]:
     """Starts queries and follows them to their end, unless ``detach``; what they are and how they stand then."""
+    if run_id and len(queries) > 1:
+        raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await connect(place.address)
-    started = await start_all(client, place, loaded, queries, paths)
+    started = await start_all(client, place, loaded, queries, paths, run_id)
     for each in started:
         console.print(f"started {each.handle.id}{_link(place, each.handle)}", style="dim", soft_wrap=True)
     if detach:
         return [(each.query, await status_of(each.handle)) for each in started]
     narrator = Narrator(console, len(started))
-    await asyncio.gather(*(follow(client, each.handle, narrator.tell) for each in started))
+    try:
+        await asyncio.gather(*(follow(client, each.handle, narrator.tell) for each in started))
+    except asyncio.CancelledError:
+        back = " or ".join(f"baton watch {each.query.name}" for each in started)
+        console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
+        raise
     ended = [(each, await final_status(each.handle)) for each in started]
     for each, status in ended:
         tell_end(console, each.handle.id, status)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecution, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -28,14 +29,18 @@ class NoSuchRunError(Exception):
     """There is no run of that name or id."""
 
 
-async def start_query(client: Client, query: Query, catalog: Catalog) -> Handle:
-    """Starts a run of a query with the manifests it needs; its id is ``NAME-xxxxxx``."""
+async def start_query(client: Client, query: Query, catalog: Catalog, run_id: str | None = None) -> Handle:
+    """Starts a run of a query with the manifests it needs.
+
+    Its id is ``NAME-xxxxxx``, or the caller's own: then a run of that id that is open already is joined.
+    """
     suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
     resources = tuple(_plain(each) for each in catalog.manifests)
     return await client.start_workflow(
         "query",
         QueryInput(name=query.name, namespace=query.namespace, resources=resources),
-        id=f"{query.name}-{suffix}",
+        id=run_id or f"{query.name}-{suffix}",
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
         task_queue=TASK_QUEUE,
         task_timeout=TASK_TIMEOUT,
         memo={"namespace": query.namespace},

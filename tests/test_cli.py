@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from starter.embedded import EmbeddedServer
 from starter.home import Dev, Home
 from starter.script import Line, Script
 from starter.scripted_model import ScriptedModel
-from tests.processes import BATON, ROOT, baton, environment
+from tests.processes import BATON, ROOT, WorkerProcess, baton, environment
 from tests.stage import KEY, agent, call, line, team
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
@@ -296,6 +297,32 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> 
     done = machine.type("run", "-f", file)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert "the worker starts anew" in done.stderr
+
+
+def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> None:
+    machine.script(line("one", {"text": "hello", "delay": 2}))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
+    done = machine.type("run", "-f", file, "--id", "mine")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert len(machine.model.asked) == 1
+    assert machine.type("status", "mine", "-o", "text").stdout == "hello\n"
+
+
+def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them(
+    machine: Machine, server: EmbeddedServer
+) -> None:
+    machine.script(line("one", "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    env = machine.env | {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(machine.folder / "elsewhere")}
+    worker = WorkerProcess(env, machine.folder / "worker.log")
+    worker.start()
+    done = machine.type("run", "-f", file, TEMPORAL_ADDRESS=server.address)
+    worker.kill()
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert not machine.home.folder.exists(), "nothing was started here"
 
 
 def test_no_command_aborts_at_its_end(machine: Machine) -> None:

@@ -189,6 +189,20 @@ def test_a_member_without_a_type_is_the_agent_of_that_name_before_the_team(write
     assert isinstance(catalog.find(next(iter(outer.references()))), Agent)
 
 
+def test_the_documents_spellings_are_read(write: Writer) -> None:
+    spec = {"team": {"name": "t"}, "memory": "talks", "serviceAccount": "clerk", "sessionId": "s", "ttl": "1h"}
+    catalog = write.load(query(**spec), agent("a", "terminate_team", "calculator"), team("t", "a")).catalog
+    asked = catalog.get("Query", "default", "q")
+    assert isinstance(asked, Query)
+    assert [(target.type, target.name) for _, target in asked.spec.asked()] == [("team", "t")]
+    assert asked.spec.memory
+    assert asked.spec.service_account
+    assert (asked.spec.memory.name, asked.spec.service_account.name) == ("talks", "clerk")
+    held = catalog.get("Agent", "default", "a")
+    assert isinstance(held, Agent)
+    assert all(tool.built_in for tool in held.spec.tools)
+
+
 def test_other_kubernetes_resources_are_passed_over(write: Writer) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
     later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "metadata": {"name": "e"}, "spec": {}}

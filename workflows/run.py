@@ -29,7 +29,7 @@ class Run:
         self.children = Children(self.stop)
         self.end: datetime | None = None
 
-    @workflow.signal(dynamic=True)
+    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
         """``terminate_team`` with ``{reason, now}``, a text, nothing, or anything unreadable; ``cancel`` likewise.
 
