@@ -136,6 +136,16 @@ async def test_the_signal_reaches_the_teams_of_a_query_and_the_query_counts_as_c
     assert status.message == "one 2"
 
 
+async def test_a_query_that_is_told_to_end_before_it_has_begun_asks_nobody(stage: Stage) -> None:
+    stage.script(line("one", "1"), line("two", "a"))
+    asked = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
+    given = {"spec": asked, "resources": DUO}
+    handle = await stage.start("query", given, start_signal="terminate_team", start_signal_args=["never mind"])
+    status = await stage.status(handle)
+    assert (status.phase, status.stop_reason, status.note) == ("Completed", "terminated", "never mind")
+    assert not stage.model.asked
+
+
 async def test_a_query_that_is_ended_now_keeps_what_was_said_and_counts_as_completed(stage: Stage) -> None:
     stage.script(line("one", "one 1", "one 2"), line("two", "two 1", {"text": "late", "delay": 30}))
     handle = await stage.start_query(DUO, "team/team")
