@@ -153,7 +153,7 @@ async def main(paths: list[Path]) -> int:
     except ManifestError as error:
         print(error, file=sys.stderr)
         return 1
-    except RuntimeError as error:
+    except RuntimeError as error:  # which the SDK's error of a wrong configuration is, too
         print(f"Temporal can't be reached: {error}\nStart a server with: baton dev", file=sys.stderr)
         return 3
     try:
@@ -161,8 +161,8 @@ async def main(paths: list[Path]) -> int:
             log_to_stderr(vault)
             logging.getLogger("baton").info("working on the task queue %s of %s", TASK_QUEUE, client.namespace)
             await stopped.wait()
-    except JournalUnavailable as error:
-        print(error.message, file=sys.stderr)
+    except (JournalUnavailable, OSError) as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from activities.call import call_id, keep
+from activities.call import call_id
 from activities.heartbeat import Pulse, heartbeats
 from activities.journal import Journal
 from activities.journal.journal import Row
@@ -40,4 +40,4 @@ class AskModel:
         model, name = models_of(agent, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, thread.catalog)
         answer = await self._models.ask(endpoint, messages, tools_of(agent), pulse.hear)
-        return await keep(self._journal, head, answer.model_copy(update={"name": agent.name}), row_id)
+        return await self._journal.answer(head, answer.model_copy(update={"name": agent.name}), row_id)

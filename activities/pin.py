@@ -13,7 +13,7 @@ from conversation.requests import Pinned, PinRequest
 from conversation.turn import Thread
 from resources.agent import Agent
 from resources.base import API_VERSION, JsonObject
-from resources.catalog import Catalog, Resource
+from resources.catalog import Catalog
 from resources.documents import Document
 from resources.loader import Loaded, load_documents
 from resources.problems import ManifestError
@@ -49,13 +49,13 @@ class Pin:
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
         return Pinned(thread=thread, plan=plan)
 
-    def _resolve(self, request: PinRequest) -> tuple[Resource, Catalog]:
+    def _resolve(self, request: PinRequest) -> tuple[Query | Team | Agent, Catalog]:
         """What the run starts with, and all that it needs of what it brings and what the worker has."""
         loaded = _brought(request)
         known = loaded.catalog.over(self._own)
         start = _named(request, known)
-        catalog, missing = known.reach(start)
-        if missing:
+        catalog, unknown = known.reach(start)
+        if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the Vault knows of those
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         if broken := [*violations(catalog)]:
@@ -83,10 +83,11 @@ def _brought(request: PinRequest) -> Loaded:
     return loaded
 
 
-def _named(request: PinRequest, catalog: Catalog) -> Resource:
+def _named(request: PinRequest, catalog: Catalog) -> Query | Team | Agent:
     kind = request.kind.capitalize()
     name = request.name or "query"
-    if found := catalog.get(kind, request.namespace, name):
+    found = catalog.get(kind, request.namespace, name)
+    if isinstance(found, Query | Team | Agent):
         return found
     known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
     raise UnknownResource(
@@ -94,13 +95,10 @@ def _named(request: PinRequest, catalog: Catalog) -> Resource:
     )
 
 
-def _plan(start: Resource, catalog: Catalog, workflow: str) -> Plan:
+def _plan(start: Query | Team | Agent, catalog: Catalog, workflow: str) -> Plan:
+    right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
+    if right != workflow:
+        raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
     if isinstance(start, Query):
         return query_plan(start, catalog)
-    if isinstance(start, Agent):
-        return agent_plan(start, catalog)
-    if isinstance(start, Team):
-        if start.spec.strategy != workflow:
-            raise InvalidInput(f"team {start.name} has the strategy {start.spec.strategy}: start that, not {workflow}")
-        return team_plan(start, catalog)
-    raise InvalidInput(f"{start.id} can't be run by itself")
+    return team_plan(start, catalog) if isinstance(start, Team) else agent_plan(start, catalog)

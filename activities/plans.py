@@ -2,16 +2,13 @@
 
 from conversation.errors import UnknownResource
 from conversation.plan import AgentPlan, QueryPlan, TargetPlan, TeamMember, TeamPlan, ToolPlan
-from resources.agent import Agent, AgentTool
+from resources.agent import Agent
 from resources.base import Reference
 from resources.catalog import Catalog, Resource
 from resources.duration import parse_duration
 from resources.model import Model
 from resources.query import Query
 from resources.team import Team
-
-TRIES = 3
-"""How often a tool with ``onError: retry`` is tried."""
 
 
 def find(catalog: Catalog, reference: Reference) -> Resource:
@@ -66,7 +63,7 @@ def agent_plan(agent: Agent, catalog: Catalog) -> AgentPlan:
         name=agent.name,
         namespace=agent.namespace,
         models=tuple(model.name if model else name for model, name in models_of(agent, catalog)),
-        tools=tuple(_tool_plan(tool) for tool in agent.spec.tools),
+        tools=tuple(ToolPlan(name=tool.name, on_error=tool.on_error) for tool in agent.spec.tools),
         max_iterations=agent.spec.max_iterations,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
@@ -82,10 +79,6 @@ def models_of(agent: Agent, catalog: Catalog) -> list[tuple[Model | None, str]]:
     chain: list[Model] = []
     while isinstance(model, Model) and model not in chain:
         chain.append(model)
-        fallbacks = [*model.references()]
-        model = find(catalog, fallbacks[0]) if fallbacks else None
+        fallback = model.fallback_reference()
+        model = find(catalog, fallback) if fallback else None
     return [(model, model.name) for model in chain] or [(None, reference.name)]
-
-
-def _tool_plan(tool: AgentTool) -> ToolPlan:
-    return ToolPlan(name=tool.name, on_error=tool.on_error, attempts=TRIES if tool.on_error == "retry" else 1)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from conversation.errors import KeyMissing
 from resources.documents import manifest_files
-from resources.loader import load_files
-from resources.problems import ManifestError
+from resources.loader import load_secrets
 from resources.secrecy import Secrets
 from resources.values import KeyRef
 
@@ -38,15 +37,16 @@ class Vault:
 
     def read(self, catalog: str, namespace: str, ref: KeyRef) -> str:
         """The value under a key of a Secret; raises KeyMissing where this worker doesn't know it."""
-        for secrets in (self._of_run(catalog), self._own):
+        of_run, unreadable = self._of_run(catalog)
+        for secrets in (of_run, self._own):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
             if value:
                 return self._remember(value)
-        raise KeyMissing(
-            f"the worker has no Secret '{namespace}/{ref.name}' with the key '{ref.key}': "
-            "start it with the folder that holds it"
-        )
+        wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
+        if unreadable:
+            raise KeyMissing(f"no {wanted} is in what can be read of {', '.join(unreadable)}: mend it", retryable=True)
+        raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
         """The text with every secret that was given out blacked out."""
@@ -59,20 +59,17 @@ class Vault:
             self._given_out.add(value)
         return value
 
-    def _of_run(self, catalog: str) -> Secrets:
+    def _of_run(self, catalog: str) -> tuple[Secrets, tuple[str, ...]]:
+        """The Secrets in a run's files, and the files that can't be read just now: somebody may be editing them."""
         file = self._sources / f"{catalog}.json" if self._sources else None
         if file is None or not file.is_file():
-            return Secrets()
+            return Secrets(), ()
         paths = (Path(path) for path in json.loads(file.read_text()))
         files = (each for path in paths if path.exists() for each in manifest_files(path))
         return _load(tuple((each, each.stat().st_mtime_ns) for each in files))
 
 
 @lru_cache(maxsize=100)
-def _load(files: tuple[tuple[Path, int], ...]) -> Secrets:
-    """The Secrets in these files; the time of their last change tells when to read them again."""
-    try:
-        return load_files(file for file, _ in files).secrets
-    except ManifestError as error:
-        broken = ", ".join(sorted({problem.file for problem in error.problems}))
-        raise KeyMissing(f"the files that hold this run's Secrets can't be read any more: mend {broken}") from None
+def _load(files: tuple[tuple[Path, int], ...]) -> tuple[Secrets, tuple[str, ...]]:
+    """The Secrets in these files, and the files that can't be read; read again when one has changed."""
+    return load_secrets(file for file, _ in files)

@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.call import call_id, keep
+from activities.call import call_id
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from activities.tool import Tool, tools_of
@@ -33,7 +33,7 @@ class UseTool:
             if row is None:
                 result = await _use(tool, call)
                 message = Message(role="tool", content=result, name=call.name, tool_call_id=call.id)
-                row = await keep(self._journal, request.thread.head, message, row_id)
+                row = await self._journal.answer(request.thread.head, message, row_id)
         return Used(message=row.message.cut(), head=row.head, ends=tool.ends)
 
     async def _call(self, request: UseRequest) -> tuple[ToolCall, Tool]:

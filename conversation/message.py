@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from resources.base import Plain
 
 MAX_RESULT = 64_000
-"""Characters of one message that a history holds; the journal holds all of it."""
+"""Bytes of one message, as JSON, that a history holds; the journal holds all of it."""
 
 
 class TokenUsage(Plain):
@@ -47,11 +48,18 @@ class Message(Plain):
     model: str | None = None
     usage: TokenUsage | None = None
 
+    @property
+    def weight(self) -> int:
+        """Bytes of the texts in the message."""
+        return weight(self.content) + sum(weight(call.arguments) for call in self.tool_calls)
+
     def cut(self, limit: int = MAX_RESULT) -> "Message":
-        """The message with every text in it at most ``limit`` characters long, and a marker where it was cut."""
-        calls = tuple(call.model_copy(update={"arguments": cut(call.arguments, limit)}) for call in self.tool_calls)
-        short = all(len(call.arguments) <= limit for call in self.tool_calls) and len(self.content) <= limit
-        return self if short else self.model_copy(update={"content": cut(self.content, limit), "tool_calls": calls})
+        """The message with its texts cut, evenly and with a marker, where it weighs more than ``limit`` bytes."""
+        if self.weight <= limit:
+            return self
+        share = limit // (1 + len(self.tool_calls))
+        calls = tuple(call.model_copy(update={"arguments": cut(call.arguments, share)}) for call in self.tool_calls)
+        return self.model_copy(update={"content": cut(self.content, share), "tool_calls": calls})
 
 
 class Head(Plain):
@@ -68,19 +76,27 @@ class Span(Plain):
     to: Head
 
 
+def weight(text: str) -> int:
+    """Bytes of a text as JSON."""
+    return len(to_json(text))
+
+
 def cut(text: str, limit: int = MAX_RESULT) -> str:
-    """The text, or its beginning and a marker that says how long it was."""
-    return text if len(text) <= limit else f"{text[:limit]}… [cut here: {len(text):,} characters in all]"
+    """The text, or as much of its beginning as ``limit`` bytes hold, and a marker that says how long it was."""
+    kept = text
+    while (heavy := weight(kept)) > limit + 2:
+        kept = kept[: len(kept) * limit // heavy]
+    return text if kept == text else f"{kept}… [cut here: {len(text):,} characters in all]"
 
 
 def latest(messages: Iterable[Message], limit: int = MAX_RESULT) -> tuple[Message, ...]:
-    """The last messages, as many as fit into ``limit`` characters, at least one."""
+    """The last messages, as many as fit into ``limit`` bytes; at least the last one, cut to fit."""
     kept: list[Message] = []
     for message in reversed(tuple(messages)):
-        limit -= len(message.content) + sum(len(call.arguments) for call in message.tool_calls)
+        limit -= message.weight
         if kept and limit < 0:
             break
-        kept.append(message)
+        kept.append(message.cut(limit + message.weight))
     return tuple(reversed(kept))
 
 

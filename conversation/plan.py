@@ -10,11 +10,10 @@ from resources.query import TargetType
 
 
 class ToolPlan(Plain):
-    """A tool that an agent may use: what becomes of its failures, and how often a call may be tried."""
+    """A tool that an agent may use, and what becomes of its failures."""
 
     name: str
     on_error: OnError = "feed"
-    attempts: int = 1
 
 
 class AgentPlan(Plain):

@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from conversation.message import Head, Message, Span
+from conversation.errors import MAX_TEXT
+from conversation.message import Head, Message, Span, cut
 from conversation.plan import Plan
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
@@ -100,9 +101,6 @@ class EndRequest(Plain):
 
 def read_end_request(value: JsonValue) -> EndRequest:
     """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
-    if isinstance(value, str):
-        return EndRequest(reason=value)
-    if isinstance(value, dict):
-        reason = value.get("reason")
-        return EndRequest(reason=reason if isinstance(reason, str) else "", now=value.get("now") is True)
-    return EndRequest()
+    given = value if isinstance(value, dict) else {"reason": value}
+    reason = given.get("reason")
+    return EndRequest(reason=cut(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True)

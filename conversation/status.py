@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from conversation.errors import Failure
-from conversation.message import Head, Message, TokenUsage, latest
+from conversation.message import Head, Message, TokenUsage, cut, latest
 from conversation.plan import QueryPlan, TargetPlan
 from conversation.turn import StopReason, Turn
 from resources.base import Plain
 from resources.query import TargetType
 
 ROOM = 200_000
-"""Characters of messages that a query's status carries, shared evenly by its targets."""
+"""Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more."""
 
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
@@ -82,9 +82,9 @@ def query_status(
     error = failure.message if failure else _joined_error(responses)
     return Status(
         phase=phase_of(reason, error) if end else "Running",
-        message=_joined(responses) or (f"Error: {error}" if error else ""),
+        message=cut(_joined(responses), ROOM) or (f"Error: {error}" if error else ""),
         responses=responses,
-        stop_reason=(reason or _joined_reason(responses, failure)) if end else None,
+        stop_reason=_joined_reason(responses, reason, error) if end else None,
         note=note,
         error=error if end else None,
         failure=failure or next((each.failure for each in responses if each.failure), None),
@@ -120,7 +120,7 @@ def _response(target: TargetPlan, turn: Turn | None, room: int) -> Response:
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
         target=whom,
-        message=turn.message,
+        message=cut(turn.message, room),
         status="Failed" if error else "Success",
         stop_reason=turn.stop_reason,
         error=error,
@@ -143,11 +143,14 @@ def _joined_error(responses: tuple[Response, ...]) -> str | None:
     return f"{len(errors)} of {len(responses)} targets failed: {'; '.join(errors)}" if errors else None
 
 
-def _joined_reason(responses: tuple[Response, ...], failure: Failure | None) -> StopReason:
+def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, error: str | None) -> StopReason:
+    """Why the query stopped: what was asked of it, unless its targets came to another end before."""
+    if reason in ("canceled", "timeout") or (reason and not error):
+        return reason
     reasons = {each.stop_reason for each in responses if each.stop_reason}
-    if len(reasons) == 1 and not failure:
+    if len(reasons) == 1:
         return reasons.pop()
-    return "failed" if failure or any(each.error for each in responses) else "completed"
+    return "failed" if error else "completed"
 
 
 def instant(time: datetime) -> str:

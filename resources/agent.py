@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 from resources.base import NOT_YET, FieldError, JsonObject, Manifest, Name, NotYet, Plain, Ref, Reference
 from resources.values import Function, Parameter
 
-BuiltIn = Literal["noop", "terminate", "terminate_team", "calculator", "format-text"]
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
 

@@ -57,6 +57,7 @@ def read_documents(file: FilePath) -> list[Document]:
     text = _text(file)
     documents: list[Document] = []
     try:
+        _check_depth(text)
         loader = _Loader(text)
         while loader.check_node():
             reader = _Reader(loader)
@@ -92,6 +93,15 @@ def _text(file: FilePath) -> str:
         raise _refusal(file, "is not UTF-8 text") from None
     except OSError as error:
         raise _refusal(file, f"can't be read: {error.strerror}") from None
+
+
+def _check_depth(text: str) -> None:
+    """Raises where the text nests too deep: what builds values of it would overflow the process's stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}")
 
 
 def _refusal(file: FilePath, text: str, line: int = 0) -> ManifestError:
@@ -147,7 +157,10 @@ class _Reader:
         return merged
 
     def _scalar(self, node: yaml.Node) -> JsonValue:
-        value = self.loader.construct_object(node)
+        try:
+            value = self.loader.construct_object(node)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise _wrong(f"this is not what its tag {node.tag} says", node) from None
         if isinstance(value, float) and not math.isfinite(value):
             raise _wrong("not a number that JSON knows", node)
         if not isinstance(value, str | int | float | None):

@@ -8,21 +8,21 @@ from pydantic import AfterValidator
 
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s|us|µs|ns)")
-_LONGEST = timedelta(days=3650)
+_SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=3650)
 
 
 def parse_duration(text: str) -> timedelta:
     """Reads ``300s``, ``1h30m`` or ``1.5h``.
 
     Raises:
-        ValueError: the text is no Go duration, isn't above zero, or is longer than ten years.
+        ValueError: the text is no Go duration, or not between a millisecond and ten years.
     """
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("is not a duration: write '300s', '5m' or '1h30m'")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if not 0 < seconds <= _LONGEST.total_seconds():
-        raise ValueError("is not a usable duration: more than zero and at most ten years")
+    if not _SHORTEST <= timedelta(seconds=seconds) <= _LONGEST:
+        raise ValueError("is not a usable duration: from 1ms to ten years")
     return timedelta(seconds=seconds)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from resources.base import JsonObject, Manifest, Path
+from resources.base import JsonObject, Manifest, Path, Reference
 from resources.catalog import KINDS, Catalog, Missing, Resource, catalog_of
 from resources.documents import Document, manifest_files, read_documents
 from resources.problems import ManifestError, Problem, did_you_mean, dotted, explain
@@ -25,11 +25,12 @@ M = TypeVar("M", bound=Manifest)
 
 @dataclass
 class Loaded:
-    """What was read: the catalog, the Secrets beside it, and what was passed over."""
+    """What was read: the catalog, the Secrets beside it, what was passed over, and the ids of what is not run yet."""
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
     passed_over: list[str] = field(default_factory=list)
+    later: set[str] = field(default_factory=set)
     places: dict[str, Document] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
@@ -39,24 +40,33 @@ class Loaded:
 
     def unresolved(self) -> list[Problem]:
         """References to resources outside of the files that were read."""
-        needs = ((m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
-        return [self._missing(Missing(m, r)) for m, r in needs if not self.catalog.find(r)]
+        needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
+        return [self._missing(each) for each in needs if not self._has(each.reference)]
 
-    def reach(self, start: Resource) -> Catalog:
-        """What ``start`` needs in order to run.
+    def _has(self, reference: Reference) -> bool:
+        ids = {f"{kind}/{reference.namespace}/{reference.name}" for kind in reference.kinds}
+        return bool(self.catalog.find(reference) or self.secrets.find(reference) or ids & self.later)
+
+    def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
+        """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.
 
         Raises:
             ManifestError: something it needs is not in the files, or is not carried out yet.
         """
         catalog, missing = self.catalog.reach(start)
         refused = [v for manifest in catalog.manifests for v in not_carried_out(manifest)]
-        problems = [*map(self._missing, missing), *(self.problem(*violation) for violation in refused)]
+        missed = [each for each in missing if not self.secrets.find(each.reference)]
+        if elsewhere:
+            missed = [each for each in missed if each.reference.kinds != ("Secret",)]
+        problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in refused)]
         if problems:
             raise ManifestError(problems)
         return catalog
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
+        if f"{reference.kinds[0]}/{reference.namespace}/{reference.name}" in self.later:
+            return self.problem(owner, reference.path, f"{reference} is valid but not carried out yet: take it out")
         names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
         hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
@@ -78,16 +88,29 @@ def load_files(paths: Iterable[FilePath]) -> Loaded:
     return load_documents(documents, problems)
 
 
+def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
+    """The Secrets of files, the keys that Models spell out among them, and the files of which a part can't be read."""
+    loaded, unreadable = Loaded(), list[str]()
+    for file in files:
+        try:
+            documents = read_documents(file)
+        except ManifestError:
+            unreadable.append(str(file))
+            continue
+        for document in chain.from_iterable(map(_parts, documents)):
+            try:
+                _add(document, loaded)
+            except ManifestError:
+                unreadable.append(str(file))
+    return loaded.secrets, tuple(dict.fromkeys(unreadable))
+
+
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
     """Makes manifests of documents, and checks that they fit together; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
     for document in chain.from_iterable(map(_parts, documents)):
         try:
-            manifest = _manifest(document, loaded)
-            if isinstance(manifest, Secret):
-                loaded.secrets.add(manifest)
-            elif manifest:
-                manifests.append(take_out(manifest, loaded.secrets))
+            manifests.extend(_add(document, loaded))
         except ManifestError as error:
             found.extend(error.problems)
     loaded.catalog = catalog_of(manifests)
@@ -95,6 +118,15 @@ def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = 
     if found:
         raise ManifestError(sorted(found, key=lambda problem: (problem.file, problem.line)))
     return loaded
+
+
+def _add(document: Document, loaded: Loaded) -> list[Resource]:
+    """Makes a manifest of a document. A Secret, or a key that is spelled out, goes to the Secrets instead."""
+    manifest = _manifest(document, loaded)
+    if isinstance(manifest, Secret):
+        loaded.secrets.add(manifest)
+        return []
+    return [take_out(manifest, loaded.secrets)] if manifest else []
 
 
 def _broken_rules(loaded: Loaded) -> Iterator[Violation]:
@@ -106,10 +138,11 @@ def _parts(document: Document) -> Iterator[Document]:
     """The document, or the items of a Kubernetes ``List``; nothing for an empty one."""
     data = document.data
     if isinstance(data, dict) and data.get("kind") == "List" and isinstance(items := data.get("items"), list):
+        lines: dict[Path, dict[Path, int]] = {}
+        for path, line in document.lines.items():
+            lines.setdefault(path[:2], {})[path[2:]] = line
         for index, item in enumerate(items):
-            prefix: Path = ("items", index)
-            lines = {path[2:]: line for path, line in document.lines.items() if path[:2] == prefix}
-            yield Document(document.file, item, lines)
+            yield from _parts(Document(document.file, item, lines.get(("items", index), {})))
     elif data is not None:
         yield document
 
@@ -125,6 +158,7 @@ def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
         raise _refused(document, ("kind",), kind, f"'{kind}' is not a kind; {did_you_mean(kind, (*KINDS, *LATER))}")
     if wanted is None or not ours:
         loaded.passed_over.append(f"{document.file}:{document.line(())}: {kind or 'a document without a kind'}")
+        loaded.later.add(_id(kind, data))
         return None
     manifest = _validated(document, data, wanted)
     if earlier := loaded.places.get(manifest.id):
@@ -135,9 +169,7 @@ def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
 
 
 def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
-    metadata = data.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    resource = f"{model.__name__}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
+    resource = _id(model.__name__, data)
     try:
         return model.model_validate_json(json.dumps(data), strict=True, extra="forbid", by_name=False, by_alias=True)
     except ValidationError as error:
@@ -146,6 +178,12 @@ def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
             for path, text in explain(error, model)
         ]
         raise ManifestError(problems) from None
+
+
+def _id(kind: str, data: JsonObject) -> str:
+    metadata = data.get("metadata")
+    named = metadata if isinstance(metadata, dict) else {}
+    return f"{kind}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
 
 
 def _refused(document: Document, path: Path, resource: str, text: str) -> ManifestError:

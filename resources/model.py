@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
-from resources.base import NOT_YET, FieldError, Manifest, NotYet, Plain, Ref, Reference
-from resources.values import Header, TextOrValue, ValueSource
+from resources.base import NOT_YET, FieldError, Manifest, NotYet, Path, Plain, Ref, Reference
+from resources.values import Header, KeyRef, TextOrValue, ValueSource, check_url
 
 ModelType = Literal["openai", "azure", "bedrock", "gemini"]
 
@@ -62,6 +63,14 @@ class ModelSpec(Plain):
     def _config_fits(self) -> Self:
         if getattr(self.config, self.type) is None:
             raise FieldError(("config", self.type), f"is missing: a model of type '{self.type}' needs it")
+        if other := next((name for name in self.config.model_fields_set if name != self.type), None):
+            raise FieldError(("config", other), f"has no use for a model of type '{self.type}': take it out")
+        connection = getattr(self.config, self.type)
+        if isinstance(connection, OpenAIConfig) and connection.base_url and connection.base_url.value:
+            try:
+                check_url(connection.base_url.value)
+            except ValueError as error:
+                raise FieldError(("config", self.type, "baseUrl"), str(error)) from None
         return self
 
 
@@ -72,5 +81,21 @@ class Model(Manifest):
     spec: ModelSpec = Field(description="the model's type, id and connection")
 
     def references(self) -> Iterator[Reference]:
-        if self.spec.fallback:
-            yield self._refer(("spec", "fallback", "name"), ("Model",), self.spec.fallback)
+        if fallback := self.fallback_reference():
+            yield fallback
+        for path, ref in self.secret_refs():
+            yield Reference((*path, "name"), ("Secret",), self.namespace, ref.name, ref.optional)
+
+    def fallback_reference(self) -> Reference | None:
+        """The Model that is asked when this one can't answer."""
+        ref = self.spec.fallback
+        return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None
+
+    def secret_refs(self) -> Iterator[tuple[Path, KeyRef]]:
+        """The keys of Secrets that the model's connection needs, each with its place."""
+        connection = getattr(self.spec.config, self.spec.type)
+        for name in type(connection).model_fields:
+            source = getattr(connection, name)
+            if isinstance(source, ValueSource) and source.value_from and source.value_from.secret_key_ref:
+                place = ("spec", "config", self.spec.type, to_camel(name), "valueFrom", "secretKeyRef")
+                yield place, source.value_from.secret_key_ref

@@ -22,29 +22,31 @@ class Violation(NamedTuple):
 
 def violations(catalog: Catalog) -> Iterator[Violation]:
     """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
-    for team in catalog.manifests:
-        if isinstance(team, Team):
-            yield from _contains_itself(team, catalog)
-            yield from _never_ends(team, catalog)
+    teams = [manifest for manifest in catalog.manifests if isinstance(manifest, Team)]
+    seen: set[str] = set()
+    for team in teams:
+        yield from _contains_itself(team, catalog, seen)
+        yield from _never_ends(team, catalog)
 
 
-def _contains_itself(team: Team, catalog: Catalog) -> Iterator[Violation]:
-    for reference in team.references():
-        trail = _trail(reference, team, catalog, ())
-        if trail:
-            way = " → ".join((team.name, *trail))
-            yield Violation(team, reference.path, f"the team contains itself ({way}): take one of them out")
-
-
-def _trail(reference: Reference, goal: Team, catalog: Catalog, seen: tuple[str, ...]) -> tuple[str, ...]:
-    """The names on the way from a member back to ``goal``; empty if there is none."""
-    member = catalog.find(reference)
-    if not isinstance(member, Team) or member.id in seen:
-        return ()
-    if member.id == goal.id:
-        return (member.name,)
-    further = (_trail(inner, goal, catalog, (*seen, member.id)) for inner in member.references())
-    return next(((member.name, *trail) for trail in further if trail), ())
+def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
+    """Goes down from ``start``, to each team once in all, and finds the members that lead back to the way there."""
+    way: dict[str, tuple[Team, Iterator[Reference]]] = {}
+    if start.id not in seen:
+        way[start.id] = (start, start.references())
+    while way:
+        team, references = next(reversed(way.values()))
+        seen.add(team.id)
+        reference = next(references, None)
+        member = catalog.find(reference) if reference else None
+        if reference is None:
+            way.pop(team.id)
+        elif isinstance(member, Team) and member.id in way:
+            circle = [each.name for each, _ in way.values()][[*way].index(member.id) :]
+            text = f"the team contains itself ({' → '.join((*circle, member.name))}): take one of them out"
+            yield Violation(team, reference.path, text)
+        elif isinstance(member, Team) and member.id not in seen:
+            way[member.id] = (member, member.references())
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from pydantic import SecretStr
-from pydantic.alias_generators import to_camel
 
-from resources.base import Metadata, Path
+from resources.base import Metadata, Reference
 from resources.catalog import Catalog, Resource
 from resources.model import Model, OpenAIConfig
 from resources.rules import Violation
@@ -30,10 +29,14 @@ class Secrets:
         """The Secret of that namespace and name."""
         return self._known.get((namespace, name))
 
+    def find(self, reference: Reference) -> Secret | None:
+        """The Secret that a reference leads to."""
+        return self.get(reference.namespace, reference.name) if "Secret" in reference.kinds else None
+
     def missing_keys(self, catalog: Catalog) -> Iterator[Violation]:
         """References to a key that a known Secret doesn't have."""
         for manifest in catalog.manifests:
-            for path, ref in _secret_refs(manifest):
+            for path, ref in manifest.secret_refs() if isinstance(manifest, Model) else ():
                 secret = self.get(manifest.namespace, ref.name)
                 if secret and secret.value(ref.key) is None and not ref.optional:
                     keys = ", ".join(sorted({*secret.data, *secret.string_data})) or "none"
@@ -58,12 +61,3 @@ def take_out(manifest: Resource, secrets: Secrets) -> Resource:
 def _secret(owner: Model, ref: KeyRef, value: str) -> Secret:
     metadata = Metadata(name=ref.name, namespace=owner.namespace)
     return Secret(api_version="v1", metadata=metadata, string_data={ref.key: SecretStr(value)})
-
-
-def _secret_refs(manifest: Resource) -> Iterator[tuple[Path, KeyRef]]:
-    if isinstance(manifest, Model):
-        connection = getattr(manifest.spec.config, manifest.spec.type)
-        for name in ("base_url", "api_key"):
-            source: ValueSource | None = getattr(connection, name, None)
-            if source and source.value_from and source.value_from.secret_key_ref:
-                yield ("spec", "config", manifest.spec.type, to_camel(name)), source.value_from.secret_key_ref

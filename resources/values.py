@@ -1,10 +1,11 @@
 """Where does a value come from? Literals, Secrets, ConfigMaps, services, and the parameters made of them."""
 
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from resources.base import NOT_YET, Name, NotYet, Plain
+from resources.base import NOT_YET, Name, Plain
 
 
 class KeyRef(Plain):
@@ -58,6 +59,15 @@ class ValueSource(Plain):
         return self
 
 
+def check_url(url: str) -> None:
+    """Raises ValueError for what is no HTTP address, or for one that holds a password."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("is not an address: it must begin with http:// or https:// and name a host")
+    if parts.username or parts.password:
+        raise ValueError("holds a user or a password: a key belongs under apiKey, from a Secret")
+
+
 def _as_value(value: object) -> object:
     return {"value": value} if isinstance(value, str) else value
 
@@ -99,6 +109,3 @@ class Function(Plain):
 
     name: str
     value: JsonValue = None
-
-
-__all__ = ["Function", "Header", "KeyRef", "LabelSelector", "NotYet", "Parameter", "TextOrValue", "ValueSource"]

@@ -26,24 +26,25 @@ The words above are scripted. To hear a language model instead:
 
 (with OPENAI_BASE_URL for any other server that speaks OpenAI's protocol). To see the run in Temporal's UI:
 
-    {baton} dev        and open {ui}
+    BATON_HOME={home} {baton} dev        and open {ui}
 """
 
 
 def main() -> int:
     """Runs the sample to its end and leaves nothing running."""
-    home = Home.of(os.environ)
+    home = Home(Home.of(os.environ).folder / "demo")  # apart from real runs
     if dev := home.read_dev():
         print(f"a server and worker run here already, at {dev.address}: end them first", file=sys.stderr)
         return 1
     sample = HERE / "brainstorming.yaml"
     with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serving() as url:
-        environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted"}
-        environment.pop("TEMPORAL_ADDRESS", None)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPORAL_")}
+        environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home.folder)}
+        environment["TEMPORAL_CONFIG_FILE"] = os.devnull
         with _dev(home, environment) as dev:
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
     ui = f"{dev.ui}/namespaces/default/workflows" if dev else ""
-    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui))
+    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, home=_short(home.folder)))
     return run.returncode
 
 

@@ -23,7 +23,7 @@ from starter import running, runs
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.follow import follow
 from starter.home import Dev, Home
-from starter.local import Place, temporal
+from starter.local import Place, is_elsewhere, temporal
 from starter.narrate import Narrator, tell_end
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
@@ -56,7 +56,7 @@ def run(
     target: Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="Such as team/NAME.")] = None,
     text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The question to it.")] = None,
     file: Files = ...,  # type: ignore[assignment]  # typer's way to say that it is required
-    namespace: Namespace = "default",
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Run only what is in it.")] = None,
     own_id: Annotated[
         str | None, typer.Option("--id", help="The run's id; a run of it that is open is joined.")
     ] = None,
@@ -67,12 +67,12 @@ def run(
     loaded = running.load(file, err)
     queries = running.chosen(loaded, target, text, namespace)
     for query in queries:
-        loaded.reach(query)
+        loaded.reach(query, elsewhere=is_elsewhere())
     with temporal(say, start=True) as place:
         work = running.run_queries(place, loaded, queries, file, err, run_id=own_id, detach=detach)
         results = asyncio.run(work)
     print(running.printed(results, output))
-    if not detach and any(status.phase != "Completed" for _, status in results):
+    if not detach and not all(map(running.ended_well, results)):
         raise CommandEndError(FAILED)
 
 

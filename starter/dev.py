@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 import worker
 from resources.loader import Loaded
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Dev, Home, fingerprint
+from starter.runs import has_open_runs
 
 
 async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], None]) -> bool:
@@ -21,7 +21,7 @@ async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], No
 
     False if they run already. Raises ServerError if the server doesn't start.
     """
-    with home.lock("dev", wait=False) as lock:  # the server holds it, too
+    with home.lock("dev", patience=1) as lock:  # the server holds it, too
         if lock is None:
             return False
         server = EmbeddedServer(home.folder, lock, *free_ports(*home.last_ports()))
@@ -50,17 +50,9 @@ async def _serve(
             while not stopped.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), 1)
-                if not server.is_alive:
+                if not server.is_alive and not stopped.is_set():
                     await server.start()
-                if linger is None or home.is_held("clients") or await _has_open_runs(client):
+                if linger is None or home.is_held("clients") or await has_open_runs(client):
                     since = time.monotonic()
-                elif time.monotonic() - since >= linger and unneeded.enter_context(home.lock("clients", wait=False)):
+                elif time.monotonic() - since >= linger and unneeded.enter_context(home.lock("clients", patience=0)):
                     break  # a client that comes now waits for the lock, and starts a server of its own
-
-
-async def _has_open_runs(client: Client) -> bool:
-    """Whether any run is open; one that can't be asked about may be."""
-    try:
-        return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
-    except RPCError:
-        return True

@@ -29,7 +29,7 @@ TUNING = (
 )
 
 # The server ends when its standard input closes, which it does when whoever started it dies, in whatever way.
-_LEASH = 'exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
+_LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
 
 
 class ServerError(Exception):

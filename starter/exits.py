@@ -4,9 +4,9 @@ import typer
 import yaml
 from pydantic import ValidationError
 from rich.console import Console
-from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from conversation.errors import BatonError
 from resources.problems import ManifestError
 from starter.embedded import ServerError
 from starter.local import UnreachableError
@@ -50,10 +50,10 @@ def _meaning(error: Exception) -> tuple[int, str]:
     match error:
         case UsageError() | NoSuchRunError():
             return REFUSED, str(error)
-        case ValidationError() | yaml.YAMLError() | OSError():
+        case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
             return REFUSED, str(error)
-        case WorkflowFailureError():
-            return FAILED, f"the run was closed in Temporal: {error.cause}"
+        case BatonError():
+            return REFUSED, error.message
         case UnreachableError() | ServerError():
             return UNREACHABLE, str(error)
         case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
@@ -64,4 +64,6 @@ def _meaning(error: Exception) -> tuple[int, str]:
             return UNREACHABLE, f"Temporal did not answer: {error.message}; {START}"
         case RuntimeError() if "connect" in str(error).lower():
             return UNREACHABLE, f"Temporal can't be reached: {error}; {START}"
+        case RuntimeError() if type(error).__name__ == "ConfigError":  # the SDK's, of temporal.toml
+            return REFUSED, f"the configuration of Temporal can't be read: {error}"
     raise error

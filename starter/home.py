@@ -3,6 +3,8 @@
 import fcntl
 import hashlib
 import json
+import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -44,20 +46,25 @@ class Home:
         return self.folder / name
 
     @contextmanager
-    def lock(self, name: str, *, shared: bool = False, wait: bool = True) -> Iterator[IO[str] | None]:
-        """Holds a lock while the block runs; gives None where it is held already and ``wait`` is false."""
+    def lock(self, name: str, *, shared: bool = False, patience: float = math.inf) -> Iterator[IO[str] | None]:
+        """Holds a lock while the block runs; gives None where others hold it for longer than ``patience`` seconds."""
+        kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        deadline = time.monotonic() + patience
         with self.file(f"{name}.lock").open("a") as file:
-            kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-            try:
-                fcntl.flock(file, kind)
-            except BlockingIOError:
-                yield None
-                return
+            while True:
+                try:
+                    fcntl.flock(file, kind)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        yield None
+                        return
+                    time.sleep(0.02)
             yield file
 
     def is_held(self, name: str) -> bool:
-        """Whether anybody holds a lock."""
-        with self.lock(name, wait=False) as lock:
+        """Whether anybody holds a lock for longer than a moment."""
+        with self.lock(name, patience=0.1) as lock:
             return lock is None
 
     def write_dev(self, dev: Dev) -> None:

@@ -1,17 +1,20 @@
 """Which Temporal does the command line talk to? The one that the environment names, or the one on this machine."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from temporalio.envconfig import ClientConfigProfile
 
-from starter.home import Dev, Home, fingerprint
+from conversation.wire import connect
+from starter.home import ENVIRONMENT, Dev, Home, fingerprint
+from starter.runs import has_open_runs
 
 LINGER = 30.0
 """Seconds that a server and worker stay after the last client has gone and the last run is over."""
@@ -33,55 +36,68 @@ class Place:
     home: Home | None = None
 
 
+def is_elsewhere() -> bool:
+    """Whether the environment names a Temporal server, rather than leaving it to this machine's own."""
+    return ClientConfigProfile.load().address is not None
+
+
 @contextmanager
 def temporal(say: Callable[[str], None], *, start: bool) -> Iterator[Place]:
     """Where Temporal is; this machine's own server and worker stay up while the block runs.
 
     ``start`` starts them if they don't run. Raises UnreachableError where there is nothing to talk to.
     """
-    if ClientConfigProfile.load().address:
+    if is_elsewhere():
         yield Place(None)
         return
     home = Home.of(os.environ)
-    with home.lock("clients", shared=True):
-        dev = _running(home, say) if start else home.read_dev()
+    with ExitStack() as held:
+        if start:
+            with home.lock("start"):  # one client at a time looks whether they run, and starts them
+                _make_way(home, say)
+                held.enter_context(home.lock("clients", shared=True))
+                dev: Dev | None = _running(home)
+        else:
+            held.enter_context(home.lock("clients", shared=True))
+            dev = home.read_dev()
         if dev is None:
-            raise UnreachableError(
-                f"nothing runs for {home.folder}: start it with 'baton dev', or set TEMPORAL_ADDRESS"
-            )
+            raise UnreachableError(f"nothing runs in {home.folder}: start it with 'baton dev', or set TEMPORAL_ADDRESS")
         yield Place(dev.address, dev.ui, home)
 
 
-def _running(home: Home, say: Callable[[str], None]) -> Dev:
+def _make_way(home: Home, say: Callable[[str], None]) -> None:
+    """Ends a worker that was started with other settings than ours, if nobody needs it."""
+    dev = home.read_dev()
+    if dev is None or fingerprint(os.environ) in ("", dev.environment):
+        return
+    if not dev.lingering or home.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+        say(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps those")
+        return
+    say(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker starts anew")
+    os.kill(dev.pid, signal.SIGTERM)
+    with home.lock("dev"):  # until it has ended
+        return
+
+
+async def _has_open_runs(dev: Dev) -> bool:
+    return await has_open_runs(await connect(dev.address))
+
+
+def _running(home: Home) -> Dev:
     """The server and worker that run here, started if none do."""
     deadline = time.monotonic() + PATIENCE
     child: subprocess.Popen[bytes] | None = None
-    ended: set[int] = set()
     while time.monotonic() < deadline:
-        dev = home.read_dev()
-        if dev and dev.pid not in ended:
-            if _fits(dev, say):
-                return dev
-            os.kill(dev.pid, signal.SIGTERM)
-            ended.add(dev.pid)
-        elif child is None or child.poll() is not None:
-            with home.lock("start", wait=False) as mine:
-                if mine and not home.is_held("dev"):
-                    child = _start(home)
+        if dev := home.read_dev():
+            return dev
+        if child is None and not home.is_held("dev"):
+            child = _start(home)
+        if child and child.poll():
+            break
         time.sleep(0.1)
-    raise UnreachableError(f"the server and worker did not come up: see {home.folder / 'dev.log'}")
-
-
-def _fits(dev: Dev, say: Callable[[str], None]) -> bool:
-    """Whether the worker was started in an environment like ours; one that nobody started by hand is replaced."""
-    ours = fingerprint(os.environ)
-    if ours in ("", dev.environment):
-        return True
-    if dev.lingering:
-        say("OPENAI_API_KEY, OPENAI_BASE_URL or OPENAI_MODEL has changed: the worker starts anew with them")
-        return False
-    say("note: 'baton dev' was started with another OPENAI_API_KEY, OPENAI_BASE_URL or OPENAI_MODEL, and keeps those")
-    return True
+    log = home.file("dev.log")
+    last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
+    raise UnreachableError(f"the server and worker did not come up: {last} (see {log})")
 
 
 def _start(home: Home) -> subprocess.Popen[bytes]:

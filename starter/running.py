@@ -3,38 +3,30 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
+from pydantic import JsonValue
 from rich.console import Console
 from temporalio.client import Client
 
-from conversation.status import Status
+from conversation.status import Status, instant
 from conversation.wire import connect
 from resources.base import JsonObject, Metadata
-from resources.catalog import Catalog, Resource
+from resources.catalog import Resource
 from resources.loader import Loaded, load_files
 from resources.query import Query, QuerySpec, Target, TargetType
 from starter.follow import follow
 from starter.local import Place
 from starter.narrate import Narrator, tell_end
-from starter.runs import Handle, as_list, as_manifest, final_status, start_query, status_of
+from starter.runs import Handle, described, final_status, has_worker, start_query
 
-TARGETS: dict[str, TargetType] = {"agent": "agent", "team": "team"}
+TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team"}
 
 
 class UsageError(Exception):
     """The command line asks for what can't be done."""
-
-
-@dataclass(frozen=True)
-class Started:
-    """A query, what it needs, and its run."""
-
-    query: Query
-    catalog: Catalog
-    handle: Handle
 
 
 def load(paths: Sequence[Path], console: Console) -> Loaded:
@@ -46,26 +38,29 @@ def load(paths: Sequence[Path], console: Console) -> Loaded:
     return loaded
 
 
-def chosen(loaded: Loaded, target: str | None, text: str | None, namespace: str) -> list[Query]:
-    """The queries to run: all of the files, the one named, or one made of a target and an input.
+def chosen(loaded: Loaded, target: str | None, text: str | None, namespace: str | None) -> list[Query]:
+    """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
 
     Raises UsageError.
     """
     if target is None:
         queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
-        if not queries:
-            raise UsageError('the files hold no Query: add one, or name a target, as in: team/NAME "your question"')
-        return queries
+        wanted = [each for each in queries if namespace in (None, each.namespace)]
+        if not wanted:
+            raise UsageError(
+                'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
+            )
+        return wanted
     kind, _, name = target.partition("/")
-    found = loaded.catalog.get(kind.capitalize(), namespace, name)
+    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
     if found is None:
         known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
-        raise UsageError(f"'{target}' is not in the files in namespace '{namespace}'; known: {known}")
-    if isinstance(found, Query):
+        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
+    if isinstance(found, Query) and not text:
         return [found]
-    if kind not in TARGETS or not text:
-        raise UsageError(f"'{target}' needs an input" if kind in TARGETS else f"a {kind} can't be asked yet")
-    return [_query(found, TARGETS[kind], text)]
+    if found.kind not in TARGETS or not text:
+        raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
+    return [_query(found, TARGETS[found.kind], text)]
 
 
 def _query(found: Resource, kind: TargetType, text: str) -> Query:
@@ -82,14 +77,14 @@ async def start_all(
     queries: list[Query],
     paths: Sequence[Path],
     run_id: str | None = None,
-) -> list[Started]:
+) -> list[Handle]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
-    needs = [loaded.reach(query) for query in queries]
+    needs = [loaded.reach(query, elsewhere=place.home is None) for query in queries]
     started = []
     for query, catalog in zip(queries, needs, strict=True):
         if place.home and loaded.secrets:
             place.home.write_sources(catalog.sha, [*paths])
-        started.append(Started(query, catalog, await start_query(client, query, catalog, run_id)))
+        started.append(await start_query(client, query, catalog, run_id))
     return started
 
 
@@ -102,39 +97,60 @@ async def run_queries(
     *,
     run_id: str | None = None,
     detach: bool = False,
-) -> list[tuple[Query, Status]]:
-    """Starts queries and follows them to their end, unless ``detach``; what they are and how they stand then."""
+) -> list[JsonObject]:
+    """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await connect(place.address)
     started = await start_all(client, place, loaded, queries, paths, run_id)
-    for each in started:
-        console.print(f"started {each.handle.id}{_link(place, each.handle)}", style="dim", soft_wrap=True)
+    for handle in started:
+        console.print(f"started {handle.id}{_link(place, client, handle)}", style="dim", soft_wrap=True)
+    if not await has_worker(client):
+        console.print("note: no worker runs; start one with: python worker.py", soft_wrap=True)
     if detach:
-        return [(each.query, await status_of(each.handle)) for each in started]
+        running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
+        return [await described(handle, running) for handle in started]
+    await _follow_all(client, started, console)
+    results = []
+    for handle in started:
+        status = await final_status(handle)
+        tell_end(console, handle.id, status)
+        results.append(await described(handle, status))
+    return results
+
+
+async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
     narrator = Narrator(console, len(started))
     try:
-        await asyncio.gather(*(follow(client, each.handle, narrator.tell) for each in started))
+        await asyncio.gather(*(follow(client, handle, narrator.tell) for handle in started))
     except asyncio.CancelledError:
-        back = " or ".join(f"baton watch {each.query.name}" for each in started)
+        back = " or ".join(f"baton watch {handle.id}" for handle in started)
         console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
         raise
-    ended = [(each, await final_status(each.handle)) for each in started]
-    for each, status in ended:
-        tell_end(console, each.handle.id, status)
-    return [(each.query, status) for each, status in ended]
 
 
-def _link(place: Place, handle: Handle) -> str:
-    return f"  {place.ui}/namespaces/default/workflows/{handle.id}" if place.ui else ""
+def _link(place: Place, client: Client, handle: Handle) -> str:
+    return f"  {place.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if place.ui else ""
 
 
-def printed(results: list[tuple[Query, Status]], form: str) -> str:
-    """The results as text, JSON or YAML."""
-    if form == "text":
-        several = len(results) > 1
-        return "\n\n".join(f"{query.name}:\n{s.message}" if several else s.message for query, s in results)
-    return dumped(as_list(as_manifest(query, status) for query, status in results), form)
+def printed(results: list[JsonObject], form: str) -> str:
+    """The results as text, JSON or YAML: one object, or a List of several, as ``kubectl get`` prints them."""
+    if form != "text":
+        several: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*results]}
+        return dumped(results[0] if len(results) == 1 else several, form)
+    texts = [(str(_at(each, "metadata", "name")), str(_at(each, "status", "message") or "")) for each in results]
+    return "\n\n".join(f"{name}:\n{text}" if len(texts) > 1 else text for name, text in texts)
+
+
+def ended_well(result: JsonObject) -> bool:
+    """Whether a query is completed."""
+    return _at(result, "status", "phase") == "Completed"
+
+
+def _at(value: JsonValue, *keys: str) -> JsonValue:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 class _Dumper(yaml.SafeDumper):

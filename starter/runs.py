@@ -1,16 +1,18 @@
 """Which run is meant, how is one started, and what has become of it?"""
 
+import contextlib
 import random
-import re
 import string
-from collections.abc import Iterable
 
 from pydantic import JsonValue
-from temporalio.client import Client, WorkflowExecution, WorkflowFailureError, WorkflowHandle
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
+from conversation.errors import RunClosed
 from conversation.message import cut
 from conversation.requests import EndRequest
 from conversation.status import Status
@@ -22,7 +24,8 @@ from resources.query import Query
 
 Handle = WorkflowHandle[object, object]
 
-_ID = re.compile(r"(?P<name>.+)-[0-9a-z]{6}")
+SEARCHED = 1_000
+"""Runs that are looked through for the one of a Query, the newest first."""
 
 
 class NoSuchRunError(Exception):
@@ -43,7 +46,7 @@ async def start_query(client: Client, query: Query, catalog: Catalog, run_id: st
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
         task_queue=TASK_QUEUE,
         task_timeout=TASK_TIMEOUT,
-        memo={"namespace": query.namespace},
+        memo={"query": query.name, "namespace": query.namespace},
         static_summary=cut(" ".join(query.spec.input.split()), 120),
     )
 
@@ -60,29 +63,47 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-    newest: WorkflowExecution | None = None
-    async for run in client.list_workflows(f"WorkflowType = 'query' AND WorkflowId STARTS_WITH '{_quoted(name)}-'"):
-        match = _ID.fullmatch(run.id)
-        if match and match["name"] == name and await run.memo_value("namespace", "default") == namespace:
-            newest = run if newest is None or run.start_time > newest.start_time else newest
-    if newest is None:
-        raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
-    return client.get_workflow_handle(newest.id, run_id=newest.run_id)
+    for wanted in (f"AND WorkflowId STARTS_WITH '{_quoted(name)}-'", ""):  # most runs begin with their Query's name
+        async for run in client.list_workflows(f"WorkflowType = 'query' {wanted}", limit=SEARCHED):
+            memo = await run.memo()
+            if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
+                return client.get_workflow_handle(run.id, run_id=run.run_id)
+    raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
+
+
+async def has_open_runs(client: Client) -> bool:
+    """Whether any run is open; where nobody can tell, one may be."""
+    try:
+        return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
+    except RPCError:
+        return True
+
+
+async def has_worker(client: Client) -> bool:
+    """Whether any worker waits for runs."""
+    queue = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=TASK_QUEUE),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    return bool((await client.workflow_service.describe_task_queue(queue)).pollers)
 
 
 async def status_of(handle: Handle) -> Status:
-    """How a run stands; asks its workflow, so a worker must run."""
+    """How a run stands; asks its workflow, so a worker must run. One that Temporal has closed by itself has failed."""
     status: Status = await handle.query("status", result_type=Status)
-    return status
+    closed = (await handle.describe()).status
+    if status.phase != "Running" or closed in (None, WorkflowExecutionStatus.RUNNING):
+        return status
+    failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
+    changes = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+    return status.model_copy(update=changes)
 
 
 async def final_status(handle: Handle) -> Status:
     """Waits until a run is over, and says how it ended."""
-    try:
+    with contextlib.suppress(WorkflowFailureError):
         await handle.result()
-    except WorkflowFailureError as error:
-        if not isinstance(error.cause, ApplicationError | CancelledError):
-            raise
     return await status_of(handle)
 
 
@@ -117,17 +138,6 @@ def _asked_for(given: JsonObject, workflow: str) -> JsonObject:
 def _names(manifest: JsonObject) -> tuple[JsonValue, JsonValue]:
     metadata = manifest.get("metadata")
     return (metadata.get("name"), metadata.get("namespace", "default")) if isinstance(metadata, dict) else (None, None)
-
-
-def as_manifest(query: Query, status: Status) -> JsonObject:
-    """A Query with its status filled in, as ``kubectl get -o json`` prints one."""
-    return {**_plain(query), "status": _plain(status)}
-
-
-def as_list(manifests: Iterable[JsonObject]) -> JsonObject:
-    """One object, or a ``List`` of several."""
-    items = [*manifests]
-    return items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": [*items]}
 
 
 def _plain(value: Plain) -> JsonObject:

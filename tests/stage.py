@@ -7,7 +7,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,7 +69,6 @@ class Stage:
     model_url: str
     task_queue: str
     own: Loaded
-    started: list[Handle] = field(default_factory=list)
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -86,7 +85,7 @@ class Stage:
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
         """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
-        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex, started=[])
+        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
         async with worker.running(self.client, self.own, self.environment, other.task_queue, cached_runs=0):
             yield other
@@ -107,7 +106,7 @@ class Stage:
 
     async def start(self, workflow: str, given: Any, **options: Any) -> Handle:
         """Starts a run as a client in any language would: by name, with JSON."""
-        handle = await self.client.start_workflow(
+        return await self.client.start_workflow(
             workflow,
             given,
             id=f"{workflow}-{uuid.uuid4().hex[:8]}",
@@ -115,8 +114,6 @@ class Stage:
             task_timeout=TASK_TIMEOUT,
             **options,
         )
-        self.started.append(handle)
-        return handle
 
     async def start_team(self, manifests: Iterable[Json], name: str = "team", question: str = "Why?") -> Handle:
         """Starts a team by itself, as the workflow of its strategy."""

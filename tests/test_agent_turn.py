@@ -90,7 +90,7 @@ async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_fai
     events = (await handle.fetch_history()).events
     failed = [event.activity_task_failed_event_attributes for event in events]
     started = {e.event_id: e.activity_task_started_event_attributes for e in events}
-    assert [started[f.started_event_id].attempt for f in failed if f.started_event_id] == [3]
+    assert [started[f.started_event_id].attempt for f in failed if f.started_event_id] == [4]
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one-after-the-other", "all-at-once"])

@@ -37,7 +37,15 @@ class Machine:
     def begin(self, *arguments: str | Path) -> "subprocess.Popen[str]":
         """Types a command and doesn't wait."""
         pipe = subprocess.PIPE
-        return subprocess.Popen([BATON, *arguments], env=self.env, cwd=self.folder, text=True, stdout=pipe, stderr=pipe)
+        return subprocess.Popen(
+            [BATON, *arguments],
+            env=self.env,
+            cwd=self.folder,
+            text=True,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+        )
 
     def script(self, *lines: Line) -> None:
         """Gives the model its words."""
@@ -228,7 +236,7 @@ def test_ctrl_c_detaches_and_leaves_the_run_alone(machine: Machine) -> None:
     following.send_signal(signal.SIGINT)
     _, told = following.communicate(timeout=10)
     assert following.returncode == 130
-    assert "detached: the run goes on. Come back with: baton watch talk" in told
+    assert "detached: the run goes on. Come back with: baton watch talk-" in told
     assert "Traceback" not in told
     assert "Completed (max_turns)" in machine.type("watch", "talk").stderr
 
@@ -280,10 +288,11 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: Machine) -> N
     assert "it runs already" in again.stderr
     time.sleep(2)
     assert dev.poll() is None
-    dev.send_signal(signal.SIGINT)
+    os.killpg(dev.pid, signal.SIGINT)  # as a terminal does: to all of the group
     _, told = dev.communicate(timeout=20)
     assert dev.returncode == 0
     assert "its UI at http://127.0.0.1" in told
+    assert not machine.home.is_held("dev"), "the server has ended before"
 
 
 def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> None:
@@ -306,6 +315,7 @@ def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> No
     assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
     done = machine.type("run", "-f", file, "--id", "mine")
     assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "Completed" in machine.type("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
     assert len(machine.model.asked) == 1
     assert machine.type("status", "mine", "-o", "text").stdout == "hello\n"
 
@@ -323,6 +333,69 @@ def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them
     worker.kill()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert not machine.home.folder.exists(), "nothing was started here"
+
+
+def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: Machine) -> None:
+    machine.script(line("one", {"text": "hello", "delay": 3}))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    first = machine.begin("run", "-f", file)
+    machine.asked(1)
+    second = machine.type("run", "-f", file, OPENAI_API_KEY="sk-another-key-of-mine")
+    assert "note: the worker here was started with other values of OPENAI_API_KEY" in second.stderr
+    out, _ = first.communicate(timeout=30)
+    assert (first.returncode, out) == (0, "hello\n")
+
+
+def test_many_runs_at_once_start_one_server_and_worker(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    runs = [machine.begin("run", "-f", file) for _ in range(5)]
+    assert [run.communicate(timeout=60)[0] for run in runs] == ["hello\n"] * 5
+    assert "runs already" not in (machine.home.folder / "dev.log").read_text()
+
+
+def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: Machine) -> None:
+    machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
+    queries = [
+        {**QUERY, "metadata": {"name": f"q-{n}"}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": n}]}}
+        for n in ("one", "two")
+    ]
+    run = machine.begin("run", "-f", machine.write(agent("one"), agent("two"), *queries), "-o", "json")
+    machine.asked(2)
+    temporal = BATON.parent / "temporal"
+    ask = ("workflow", "terminate", "--yes", "--query", "WorkflowId STARTS_WITH 'q-two-' AND WorkflowType = 'query'")
+    subprocess.run(
+        [temporal, "--address", machine.dev().address, *ask, "--reason", "x"], check=True, capture_output=True
+    )
+    out, _ = run.communicate(timeout=40)
+    assert run.returncode == 2
+    ended = {item["metadata"]["name"]: item["status"] for item in json.loads(out)["items"]}
+    assert ended["q-one"]["message"] == "hello"
+    assert (ended["q-two"]["phase"], ended["q-two"]["failure"]["type"]) == ("Failed", "RunClosed")
+
+
+def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: Machine) -> None:
+    machine.script(line("one", "here"), line("two", "there"))
+    spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
+    here = {**QUERY, "spec": spec}
+    there = {**QUERY, "metadata": {"name": "talk", "namespace": "there"}, "spec": spec}
+    other = {**agent("two"), "metadata": {"name": "one", "namespace": "there"}}
+    assert machine.type("run", "-f", machine.write(agent("one"), other, here, there)).returncode == 0
+    assert machine.type("status", "talk", "-o", "text").stdout == "here\n"
+    assert machine.type("status", "talk", "-n", "there", "-o", "text").stdout == "there\n"
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"TEMPORAL_PROFILE": "nope"}, {"BATON_JOURNAL_URL": "garbage"}, {"BATON_HOME": "/proc/none"}],
+    ids=lambda env: next(iter(env)),
+)
+def test_a_setting_that_makes_no_sense_is_told_and_not_traced(machine: Machine, env: dict[str, str]) -> None:
+    done = machine.type("run", "-f", SAMPLE, **env)
+    assert done.returncode in (1, 3)
+    assert "Traceback" not in done.stderr
 
 
 def test_no_command_aborts_at_its_end(machine: Machine) -> None:

@@ -100,6 +100,15 @@ async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(stage: S
     assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
 
 
+async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_anew(stage: Stage) -> None:
+    trio(stage, slow=1.5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team")
+    await stage.asked(5)
+    other = await reset(stage, handle, (await steps(handle))[0])
+    again = await stage.status(other)
+    assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)
+
+
 async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
     """Resets a run to just after an event; the run that goes on from there."""
     request = ResetWorkflowExecutionRequest(

@@ -8,11 +8,13 @@ from email.utils import format_datetime
 import pytest
 
 from activities.heartbeat import SHOWN, Pulse
-from activities.model.endpoint import Endpoint
+from activities.model.endpoint import Endpoint, endpoint_of
 from activities.model.errors import wait_for
 from activities.model.openai import OpenAI
+from activities.secrets import Vault
 from conversation import errors
 from conversation.message import Message, ToolCall
+from resources.secrecy import Secrets
 from starter.script import Call, Reply, Request
 from starter.scripted_model import ScriptedModel
 from tests.stage import KEY, Stage, agent, line
@@ -113,6 +115,12 @@ async def test_a_failure_is_tried_again_where_that_can_help(
     assert type(raised.value) is error
     assert raised.value.non_retryable is not again
     assert KEY not in str(raised.value)
+
+
+def test_an_address_that_is_none_is_final() -> None:
+    vault = Vault(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
+    with pytest.raises(errors.InvalidManifest, match="is not an address"):
+        endpoint_of(None, "gpt", "sha", vault)
 
 
 async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> None:

@@ -43,6 +43,17 @@ async def test_a_nested_team_that_reaches_its_bound_fails_its_parent(stage: Stag
     assert texts(turn.messages) == ["1", "1"]
 
 
+async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(stage: Stage) -> None:
+    stage.script(line("one", {"text": "late", "delay": 30}), line("last", "end"))
+    inner = team("inner", "one", maxTurns=2)
+    handle = await stage.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    await stage.asked(1)
+    await stage.client.get_workflow_handle(f"{handle.id}/turn-1/inner").cancel()
+    turn = await stage.turn(handle)
+    assert turn.failure is not None
+    assert (turn.stop_reason, turn.failure.type, turn.failure.member) == ("failed", "RunClosed", "inner")
+
+
 async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(stage: Stage) -> None:
     teams = [
         team("inner", "one", maxTurns=9),

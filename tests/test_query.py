@@ -1,13 +1,18 @@
 """Queries: several targets, each with its own outcome; phases, timeouts and what a client in any language may send."""
 
+import asyncio
 import time
+import uuid
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.stage import KEY, Stage, agent, line, team, texts
+from tests.stage import KEY, Stage, agent, call, line, team, texts
 
 THREE = [agent("one"), agent("two"), agent("three")]
 
@@ -46,9 +51,9 @@ async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(stage:
     status = await stage.status(await stage.start_query(THREE, "agent/one", "agent/two", failFast=True))
     assert time.monotonic() - begun < 10
     assert status.phase == "Failed"
-    assert [(each.status, each.stop_reason) for each in status.responses] == [
-        ("Failed", "canceled"),
-        ("Failed", "failed"),
+    assert [(each.status, each.stop_reason, each.error) for each in status.responses] == [
+        ("Failed", "canceled", "the run of one was canceled"),
+        ("Failed", "failed", "gpt-4.1-mini at 127.0.0.1 answered HTTP 400: no"),
     ]
 
 
@@ -116,12 +121,17 @@ BAD = [
     (
         "sequential",
         {"team": "t", "input": "x", "resources": [agent("one"), team("t", "one", maxTurns=1)]},
-        "team t has the strategy round-robin: start that, not sequential",
+        "Team/default/t is run by the workflow 'round-robin': start that, not 'sequential'",
     ),
     (
         "round-robin",
         {"team": "t", "input": "x", "resources": [agent("one"), team("t", "one")]},
         "no member agent can terminate",
+    ),
+    (
+        "round-robin",
+        {"agent": "one", "input": "x", "resources": [agent("one")]},
+        "Agent/default/one is run by the workflow 'agent': start that, not 'round-robin'",
     ),
     (
         "agent",
@@ -164,3 +174,97 @@ async def test_a_run_may_not_bring_secrets(stage: Stage, secret: dict[str, Any])
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
     assert "may not bring Secrets" in failure.value.cause.message
+
+
+def payload(data: bytes, encoding: bytes | None = b"json/plain") -> Payload:
+    return Payload(metadata={"encoding": encoding} if encoding else {}, data=data)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([payload(b'{"name": "q"}'), payload(b"{}")], id="two"),
+        pytest.param([payload(b"{no json")], id="no-json"),
+        pytest.param([payload(b"\x00\x01", b"binary/plain")], id="bytes"),
+        pytest.param([payload(b"x", b"json/encrypted")], id="unknown"),
+        pytest.param([payload(b"{}", None)], id="without-encoding"),
+    ],
+)
+@pytest.mark.parametrize("workflow", ["query", "round-robin"])
+async def test_an_input_that_nobody_can_read_fails_the_run_at_once(
+    stage: Stage, workflow: str, payloads: list[Payload]
+) -> None:
+    name = uuid.uuid4().hex
+    await stage.client.workflow_service.start_workflow_execution(
+        StartWorkflowExecutionRequest(
+            namespace="default",
+            workflow_id=name,
+            workflow_type=WorkflowType(name=workflow),
+            task_queue=TaskQueue(name=stage.task_queue),
+            input=Payloads(payloads=payloads),
+            request_id=name,
+        )
+    )
+    handle = stage.client.get_workflow_handle(name)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await asyncio.wait_for(handle.result(), 10)
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.type == "InvalidInput"
+
+
+async def test_a_run_that_was_refused_says_so_when_asked_how_it_stands(stage: Stage) -> None:
+    handle = await stage.start("query", {"spec": {"inptu": "x"}})
+    assert (await stage.status(handle)).phase == "Failed"
+    status = await handle.query("status")
+    assert (status["phase"], status["failure"]["type"]) == ("Failed", "InvalidManifest")
+    team = await stage.start("round-robin", {"team": "x"})
+    with pytest.raises(WorkflowFailureError):
+        await team.result()
+    assert (await team.query("status"))["phase"] == "Failed"
+
+
+async def test_a_status_stays_within_temporals_limits_however_much_was_said(stage: Stage) -> None:
+    stage.script(*(line(name, "汉" * 60_000) for name in ("one", "two", "three")))
+    status = await stage.status(await stage.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))
+    assert status.phase == "Completed"
+    assert len(status.model_dump_json()) < 1_000_000
+    assert "cut here" in status.message
+    assert "cut here" in status.responses[0].message
+
+
+async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(stage: Stage) -> None:
+    stage.script(line("one", {"text": "slow", "delay": 1}))
+    handle = await stage.start_query(THREE, "agent/one")
+    await stage.asked(1)
+    await handle.signal("cancel", "x" * 1_500_000)
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert "cut here" in (await handle.query("status"))["note"]
+
+
+async def test_a_message_with_many_long_tool_calls_is_no_trouble(stage: Stage) -> None:
+    stage.script(line("one", {"calls": call("noop", message="y" * 60_000)["calls"] * 40}, "Done."))
+    manifest = agent("one", "noop", parallelToolCalls=True)
+    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    assert turn.message == "Done."
+    assert turn.usage.tool_calls == 40
+
+
+async def test_a_target_that_is_canceled_by_itself_fails_the_query(stage: Stage) -> None:
+    stage.script(line("one", {"text": "late", "delay": 30}), line("two", "quick"))
+    handle = await stage.start_query(THREE, "agent/one", "agent/two")
+    await stage.asked(2)
+    await stage.client.get_workflow_handle(f"{handle.id}/target-1/one").cancel()
+    status = await stage.status(handle)
+    assert (status.phase, status.responses[0].error) == ("Failed", "the run of one was canceled")
+    assert status.responses[1].message == "quick"
+
+
+async def test_a_query_that_is_ended_while_its_team_fails_counts_as_failed(stage: Stage) -> None:
+    stage.script(line("one", {"delay": 0.5, "status": 400, "text": "no"}))
+    handle = await stage.start_query([agent("one"), team("team", "one", maxTurns=3)], "team/team")
+    await stage.asked(1)
+    await handle.signal("terminate_team", "enough")
+    status = await stage.status(handle)
+    assert (status.phase, status.stop_reason) == ("Failed", "failed")

@@ -42,6 +42,15 @@ def test_a_sample_is_valid_complete_and_says_what_it_shows(sample: Path) -> None
 def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> None:
     documents = [*yaml.safe_load_all((ROOT / "samples" / "brainstorming.yaml").read_text())]
     assert yaml.safe_load(SEED) in documents
+    agents = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Agent"}
+    assert all(spec["model"] == {"name": "gpt-4", "type": "openai"} for spec in agents.values())
+    told = {"name": "terminate_team", "description": "Call this when the team has reached a good conclusion"}
+    assert agents["coordinator-agent"]["tools"] == [told]
+    query = next(each["spec"] for each in documents if each["kind"] == "Query")
+    assert query == {
+        "team": {"name": "brainstorming-team"},
+        "input": "How can we improve our product's user experience?",
+    }
 
 
 def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:

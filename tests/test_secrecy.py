@@ -104,6 +104,19 @@ def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None
         vault.read("another run", "default", ref)
 
 
+def test_a_file_that_is_being_edited_costs_no_run(tmp_path: Path) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump_all([secret, {**agent("one"), "spec": {}}]))
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "abc.json").write_text(json.dumps([str(tmp_path)]))
+    vault = Vault(Secrets(), {}, tmp_path / "sources")
+    assert vault.read("abc", "default", KeyRef(name="s", key="token")) == HELD
+    with pytest.raises(KeyMissing, match=r"broken\.yaml") as missing:
+        vault.read("abc", "default", KeyRef(name="other", key="token"))
+    assert not missing.value.non_retryable
+
+
 def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path: Path) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "c2VjcmV0IQ=="}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))

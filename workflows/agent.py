@@ -15,7 +15,7 @@ class Agent(Member):
     """Takes one turn of one agent (seed 004)."""
 
     @workflow.run
-    async def run(self, given: JsonValue = None) -> Turn:
+    async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
     async def speak(self, pinned: Pinned) -> Turn:

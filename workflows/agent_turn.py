@@ -54,12 +54,13 @@ class AgentTurn:
         raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
 
     async def _ask(self) -> Asked:
+        last = len(self.agent.models) - 1
         for fallback, model in enumerate(self.agent.models):
             try:
                 reply = await effects.ask_model(self._request(fallback), model)
                 break
             except Failed as failed:
-                if model == self.agent.models[-1] or failed.failure.family not in FALLS_BACK:
+                if fallback == last or failed.failure.family not in FALLS_BACK:
                     raise
         self.head, self.pending = reply.head, []
         self.unanswered = list(reply.message.tool_calls)
@@ -107,7 +108,7 @@ class AgentTurn:
         )
         self.usage += TokenUsage(tool_calls=1)
         try:
-            return await effects.use_tool(request, cut(call.name, 64), tool.attempts)
+            return await effects.use_tool(request, cut(call.name, 64))
         except Failed as failed:
             if tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise

@@ -1,10 +1,11 @@
 """How does a run let another run take a turn? Child workflows, started at a place in the conversation."""
 
 import asyncio
+import contextlib
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.exceptions import CancelledError as ChildCancelled
-from temporalio.exceptions import ChildWorkflowError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from conversation.errors import RunClosed
@@ -27,34 +28,49 @@ class Children:
 
         Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing.
         """
+        nothing = Turn(head=head, turns=0, stop_reason="canceled")
         try:
-            return await self._result(kind, given, f"{workflow.info().workflow_id}/{place}/{given.name}")
+            turn = await self._result(kind, given, f"{workflow.info().workflow_id}/{place}/{given.name}")
         except ChildWorkflowError as error:
+            closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
+            turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
             if isinstance(error.cause, ChildCancelled):
-                return Turn(head=head, turns=0, stop_reason="canceled")
-            closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}")
-            return Turn(head=head, turns=0, stop_reason="failed", failure=closed.as_failure())
+                turn = nothing
         except asyncio.CancelledError:
-            return Turn(head=head, turns=0, stop_reason="canceled")
+            turn = nothing
+        if turn.stop_reason == "canceled" and not self.stop.reason:
+            canceled = RunClosed(f"the run of {given.name} was canceled").as_failure()
+            turn = turn.model_copy(update={"failure": canceled})
+        return turn
 
     async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
-        child: ChildWorkflowHandle[object, Turn] = await workflow.start_child_workflow(
-            kind,
-            given,
-            id=child_id,
-            result_type=Turn,
-            task_timeout=TASK_TIMEOUT,
-            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            static_summary=f"{kind} · {given.name}",
-        )
+        child = await self._started(kind, given, child_id)
         self._running.append(child)
         try:
-            if self.stop.reason:
+            if self.stop.reason == "terminated":
                 await self._tell(child)
             return await child
         finally:
             self._running.remove(child)
+
+    async def _started(self, kind: str, given: TurnInput, child_id: str) -> ChildWorkflowHandle[object, Turn]:
+        """Starts the child; one of that id that a reset has left running is canceled first."""
+        while True:
+            try:
+                return await workflow.start_child_workflow(
+                    kind,
+                    given,
+                    id=child_id,
+                    result_type=Turn,
+                    task_timeout=TASK_TIMEOUT,
+                    cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                    static_summary=f"{kind} · {given.name}",
+                )
+            except WorkflowAlreadyStartedError:
+                with contextlib.suppress(ApplicationError):  # it may have ended by now
+                    await workflow.get_external_workflow_handle(child_id).cancel()
+                await workflow.sleep(1)
 
     async def tell(self) -> None:
         """Passes on to the running children that they are to end."""

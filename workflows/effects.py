@@ -57,7 +57,14 @@ MODEL = _Options(
         initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=6
     ),
 )
-TOOL = _Options(start_to_close_timeout=timedelta(minutes=5), heartbeat_timeout=HEARTBEAT)
+TOOL = _Options(
+    start_to_close_timeout=timedelta(minutes=5),
+    schedule_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=HEARTBEAT,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
+    ),
+)
 
 
 async def pin(request: PinRequest) -> Pinned:
@@ -71,12 +78,10 @@ async def ask_model(request: AskRequest, model: str) -> Asked:
     return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
 
 
-async def use_tool(request: UseRequest, tool: str, attempts: int) -> Used:
-    """Carries out a tool call; ``attempts`` is how often it may be tried."""
-    policy = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_attempts=attempts)
-    options: _Options = {**TOOL, "retry_policy": policy}
+async def use_tool(request: UseRequest, tool: str) -> Used:
+    """Carries out a tool call. Which failures are tried again, the tool decides."""
     speaker = request.agent.rpartition("/")[2]
-    return await _effect("use_tool", request, Used, options, f"{speaker} uses {tool}")
+    return await _effect("use_tool", request, Used, TOOL, f"{speaker} uses {tool}")
 
 
 async def append(head: Head, items: tuple[Item, ...]) -> Head:

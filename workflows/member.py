@@ -1,6 +1,7 @@
 """How does a team, or an agent asked by itself, take its turn as a run of its own?"""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -30,13 +31,18 @@ class Member(Run):
     speaking: Speaking | None = None
     turn = Turn(head=Head(), turns=0)
 
-    async def conduct(self, given: JsonValue) -> Turn:
-        """Takes the turn that ``given`` asks for. Where there is no parent to return it to, a failure is raised."""
-        request = received(given, TurnInput)
-        self.turn = await self.stop.guard(self._take(request))
+    async def conduct(self, given: Sequence[JsonValue]) -> Turn:
+        """Takes the turn that is asked for. Where there is no parent to return it to, a failure is raised."""
+        parent = False
+        try:
+            request = received(given, TurnInput)
+            parent = request.thread is not None
+            self.turn = await self.stop.guard(self._take(request))
+            show(request.name, self.turn)
+        except Failed as failed:
+            self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.end = workflow.now()
-        show(request.name, self.turn)
-        if request.thread is None:
+        if not parent:
             close(self.status(), self.turn)
         return self.turn
 

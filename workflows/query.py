@@ -28,13 +28,13 @@ class Query(Run):
         self.failure: Failure | None = None
 
     @workflow.run
-    async def run(self, given: JsonValue = None) -> Status:
-        request = received(given, QueryInput)
+    async def run(self, *given: JsonValue) -> Status:
         try:
+            request = received(given, QueryInput)
             pinned = await self.stop.guard(effects.pin(_pin_request(request)))
             assert isinstance(pinned.plan, QueryPlan)
             self.plan = pinned.plan
-            limit = timedelta(seconds=self.plan.timeout) if self.plan.timeout else None
+            limit = None if self.plan.timeout is None else timedelta(seconds=self.plan.timeout)
             await self.stop.guard(self._ask_all(pinned.thread), limit)
         except (Interrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before anybody was asked")

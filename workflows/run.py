@@ -16,6 +16,7 @@ from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
 from workflows.children import Children
+from workflows.effects import Failed
 from workflows.stopping import Stop
 
 Input = TypeVar("Input", bound=Plain)
@@ -52,13 +53,20 @@ def close(status: Status, result: Plain) -> None:
         raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
 
-def received(given: JsonValue, kind: type[Input]) -> Input:
-    """The input of a run, which a client may have sent in any shape; raises InvalidInput, which ends the run."""
+def received(given: Sequence[JsonValue], kind: type[Input]) -> Input:
+    """The input of a run, which a client may have sent in any shape.
+
+    Raises:
+        Failed: by InvalidInput, where it is not what the workflow takes.
+    """
     try:
-        return kind.model_validate_json(json.dumps(given))
+        (value,) = given
+        return kind.model_validate_json(json.dumps(value))
     except ValidationError as error:
         wrong = "; ".join(f"{dotted(path) or 'the input'}: {text}" for path, text in explain(error, kind))
-        raise InvalidInput(wrong) from None
+        raise Failed.by(InvalidInput(wrong)) from None
+    except (TypeError, ValueError):
+        raise Failed.by(InvalidInput("the workflow takes one JSON object as its input")) from None
 
 
 def _read(payloads: Sequence[RawValue]) -> EndRequest:
@@ -67,5 +75,5 @@ def _read(payloads: Sequence[RawValue]) -> EndRequest:
     try:
         value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
         return read_end_request(value)
-    except (ValidationError, ValueError, RuntimeError, KeyError):
+    except InvalidInput:
         return EndRequest()

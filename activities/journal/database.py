@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sqlalchemy import event, make_url, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.schema import CreateTable
 
@@ -31,7 +31,10 @@ def connect(url: str) -> AsyncEngine:
 
     Every statement commits by itself: the journal never needs two to hold together.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise JournalUnavailable("BATON_JOURNAL_URL is not the address of a database: use sqlite:///PATH") from None
     if parsed.get_backend_name() != "sqlite":
         raise JournalUnavailable(f"a journal on {parsed.get_backend_name()} is not supported: use sqlite:///PATH")
     engine = create_async_engine(parsed.set(drivername="sqlite+aiosqlite"), isolation_level="AUTOCOMMIT")

@@ -1,10 +1,14 @@
 """How is a conversation kept and read? Append, graft and read by heads; nothing that stands is ever changed."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cachetools import LRUCache
-from sqlalchemy import select
+from sqlalchemy import Executable, select
+from sqlalchemy import Row as Found
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -17,6 +21,11 @@ from resources.catalog import Catalog
 
 CACHED = 64_000_000
 """Characters of rows that a worker keeps in memory."""
+
+PATIENCE = 1.0
+"""Seconds between two attempts to reach the journal."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,19 +69,16 @@ class Journal:
     async def pin(self, catalog: Catalog) -> str:
         """Keeps a catalog under its SHA-256 and returns that."""
         row = {"sha": catalog.sha, "catalog": catalog.canonical}
-        async with reach(self._engine) as connection:
-            await connection.execute(insert(schema.catalogs).values(row).on_conflict_do_nothing())
+        await self._run(insert(schema.catalogs).values(row).on_conflict_do_nothing())
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
         if sha not in self._catalogs:
-            wanted = select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha)
-            async with reach(self._engine) as connection:
-                found = (await connection.execute(wanted)).scalar()
-            if found is None:
+            found = await self._run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
+            if not found:
                 raise _lost(f"the catalog {sha}")
-            self._catalogs[sha] = Catalog.model_validate_json(found)
+            self._catalogs[sha] = Catalog.model_validate_json(found[0][0])
         return self._catalogs[sha]
 
     async def append(self, head: Head, items: Iterable[Item], call: str) -> Head:
@@ -109,9 +115,8 @@ class Journal:
         """The row of that id, if it has been written."""
         if row := self._rows.get(row_id):
             return row
-        async with reach(self._engine) as connection:
-            found = (await connection.execute(select(schema.messages).filter_by(id=row_id))).first()
-        return self._keep(_loaded(*found)) if found else None
+        found = await self._run(select(schema.messages).where(schema.messages.c.id == row_id))
+        return self._keep(_loaded(found[0])) if found else None
 
     async def read(self, head: Head) -> list[Row]:
         """The conversation up to a head, its first row first; raises JournalLost if a part of it is missing."""
@@ -136,8 +141,7 @@ class Journal:
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise _lost(f"the row {below}")
-        async with reach(self._engine) as connection:
-            await connection.execute(insert(schema.messages).values([*map(_stored, rows)]).on_conflict_do_nothing())
+        await self._run(insert(schema.messages).values([*map(_stored, rows)]).on_conflict_do_nothing())
 
     async def _chain(self, last: str) -> list[Row]:
         """The rows from ``last`` back to the first."""
@@ -145,9 +149,19 @@ class Journal:
         chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
         before = messages.alias()
         chain = chain.union_all(select(before).join(chain, before.c.id == chain.c.parent))
-        async with reach(self._engine) as connection:
-            found = (await connection.execute(select(chain).order_by(chain.c.depth.desc()))).all()
-        return [self._keep(_loaded(*row)) for row in found]
+        found = await self._run(select(chain).order_by(chain.c.depth.desc()))
+        return [self._keep(_loaded(row)) for row in found]
+
+    async def _run(self, statement: Executable) -> Sequence[Found[Any]]:
+        """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
+        while True:
+            try:
+                async with reach(self._engine) as connection:
+                    result = await connection.execute(statement)
+                    return result.all() if result.returns_rows else ()
+            except JournalUnavailable as error:
+                _log.warning("waiting for the journal: %s", error.message)
+                await asyncio.sleep(PATIENCE)
 
     def _keep(self, row: Row) -> Row:
         if _size(row) <= CACHED:
@@ -165,8 +179,8 @@ def _stored(row: Row) -> dict[str, object]:
     return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
 
 
-def _loaded(row_id: str, parent: str, depth: int, message: str) -> Row:
-    return Row(row_id, parent, depth, Message.model_validate_json(message))
+def _loaded(found: Found[Any]) -> Row:
+    return Row(found.id, found.parent, found.depth, Message.model_validate_json(found.message))
 
 
 def _lost(what: str) -> JournalLost:

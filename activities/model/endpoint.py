@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from activities.secrets import Vault
-from conversation.errors import KeyMissing
+from conversation.errors import InvalidManifest, KeyMissing
 from resources.agent import DEFAULT_MODEL
 from resources.model import Model
-from resources.values import ValueSource
+from resources.values import ValueSource, check_url
 
 OPENAI = "https://api.openai.com/v1"
 USUAL_MODEL = "gpt-4.1-mini"
@@ -32,7 +32,7 @@ def endpoint_of(model: Model | None, name: str, catalog: str, vault: Vault) -> E
     key = _text(config.api_key if config else None, model, catalog, vault)
     if not key and base_url == OPENAI:
         raise KeyMissing(f"{model.id} has no config.openai.apiKey, which {OPENAI} wants")
-    return Endpoint(_text(model.spec.model, model, catalog, vault) or "", base_url, key or NO_KEY)
+    return Endpoint(_text(model.spec.model, model, catalog, vault) or "", _checked(base_url), key or NO_KEY)
 
 
 def _of_environment(name: str, vault: Vault) -> Endpoint:
@@ -43,7 +43,15 @@ def _of_environment(name: str, vault: Vault) -> Endpoint:
             f"there is no Model '{name}', and the worker's environment has no OPENAI_API_KEY to ask one by that name"
         )
     model = (vault.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name
-    return Endpoint(model, base_url or OPENAI, key or NO_KEY)
+    return Endpoint(model, _checked(base_url or OPENAI), key or NO_KEY)
+
+
+def _checked(base_url: str) -> str:
+    try:
+        check_url(base_url)
+    except ValueError as error:
+        raise InvalidManifest(f"the base URL of a model {error}") from None
+    return base_url
 
 
 def _text(source: ValueSource | None, model: Model, catalog: str, vault: Vault) -> str | None:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -34,11 +35,11 @@ _MEANINGS: dict[str, type[BatonError]] = {
 
 def meaning(error: Exception, endpoint: Endpoint) -> BatonError:
     """The error of a run that a failed call amounts to. The server's own words are kept short."""
-    where = f"{endpoint.model} at {httpx2.URL(endpoint.base_url).host}"
+    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
     match error:
         case openai.APIStatusError():
             return _of_status(error, where)
-        case openai.APITimeoutError() | httpx2.TimeoutException():
+        case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
             return CallTimeout(f"{where} gave no answer in time")
         case openai.APIConnectionError():
             return ModelUnavailable(f"{where} can't be reached: {error.__cause__ or error}")

@@ -1,5 +1,6 @@
 """``type: openai``: OpenAI's chat completions, on any server that speaks them."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -17,6 +18,8 @@ TIMEOUT = 290.0
 """Seconds for a whole call; a little less than its activity has."""
 
 LONGEST_NAME = 64
+MOST_CALLS = 128
+"""Tool calls of one message that are carried out; no model in its right mind makes more."""
 
 
 class OpenAI:
@@ -31,22 +34,28 @@ class OpenAI:
         """One answer, streamed; ``hear`` is told its text as it comes."""
         answer = _Answer(hear)
         try:
-            stream = await self._client(endpoint).chat.completions.create(
-                model=endpoint.model,
-                messages=[],
-                extra_body={"messages": [*map(_message, messages)]},  # else the library walks through each of them
-                tools=[_tool(tool) for tool in tools] or openai.omit,
-                stream=True,
-                stream_options={"include_usage": True},
-            )
-            async with stream:
-                async for chunk in stream:
-                    answer.add(chunk)
+            async with asyncio.timeout(TIMEOUT):
+                await self._hear(endpoint, messages, tools, answer)
             return answer.message()
         except BatonError:
             raise
         except Exception as error:  # what a server can do wrong has no end; each of it is an error of the model
             raise meaning(error, endpoint) from None
+
+    async def _hear(
+        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], answer: "_Answer"
+    ) -> None:
+        stream = await self._client(endpoint).chat.completions.create(
+            model=endpoint.model,
+            messages=[],
+            extra_body={"messages": [*map(_message, messages)]},  # else the library walks through each of them
+            tools=[_tool(tool) for tool in tools] or openai.omit,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        async with stream:
+            async for chunk in stream:
+                answer.add(chunk)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -96,8 +105,8 @@ class _Answer:
         so_far = self._calls.get(piece.index, ToolCall(id="", name="", arguments=""))
         function = piece.function
         self._calls[piece.index] = ToolCall(
-            id=so_far.id or piece.id or f"call_{piece.index}",
-            name=so_far.name + ((function and function.name) or ""),
+            id=so_far.id or (piece.id or f"call_{piece.index}")[:LONGEST_NAME],
+            name=(so_far.name + ((function and function.name) or ""))[:LONGEST_NAME],
             arguments=so_far.arguments + ((function and function.arguments) or ""),
         )
 
@@ -109,7 +118,7 @@ class _Answer:
             raise BrokenReply("the model's answer broke off before its end")
         usage = self._usage or TokenUsage()
         message = Message(role="assistant", content="".join(self._text), model=self._model, usage=usage)
-        calls = tuple(self._calls[index] for index in sorted(self._calls))
+        calls = tuple(self._calls[index] for index in sorted(self._calls))[:MOST_CALLS]
         return message.model_copy(update={"tool_calls": calls}) if calls else message
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import decimal
-import operator
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -36,7 +35,10 @@ _BINARY: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
     ast.FloorDiv: _floor,
     ast.Mod: lambda a, b: _CONTEXT.subtract(a, _CONTEXT.multiply(b, _floor(a, b))),
 }
-_UNARY: dict[type[ast.unaryop], Callable[[Decimal], Decimal]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_UNARY: dict[type[ast.unaryop], Callable[[Decimal], Decimal]] = {
+    ast.UAdd: _CONTEXT.plus,
+    ast.USub: _CONTEXT.minus,
+}
 
 
 def _round(value: Decimal, digits: Decimal = Decimal(0)) -> Decimal:

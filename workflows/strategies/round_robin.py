@@ -13,7 +13,7 @@ class RoundRobin(Team):
     """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members."""
 
     @workflow.run
-    async def run(self, given: JsonValue = None) -> Turn:
+    async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
     async def discuss(self, team: Discussion) -> None:

@@ -13,7 +13,7 @@ class Sequential(Team):
     """Ends when every member has spoken once, or when one of them terminates the team."""
 
     @workflow.run
-    async def run(self, given: JsonValue = None) -> Turn:
+    async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
     async def discuss(self, team: Discussion) -> None:
