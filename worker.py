@@ -117,8 +117,8 @@ def _worker(
         task_queue=task_queue,
         workflows=WORKFLOWS,
         activities=[
-            Pin(journal, own.catalog).pin,
-            AskModel(journal, models).ask_model,
+            Pin(journal, own.catalog, vault).pin,
+            AskModel(journal, models, vault).ask_model,
             UseTool(journal).use_tool,
             Append(journal).append,
         ],

@@ -9,7 +9,9 @@ from activities.journal.journal import Row
 from activities.model import Models
 from activities.plans import models_of
 from activities.prompt import conversation
+from activities.secrets import Vault
 from activities.tool import tools_of
+from activities.values import Values
 from conversation.errors import UnknownResource
 from conversation.requests import Asked, AskRequest
 from resources.agent import Agent
@@ -18,14 +20,14 @@ from resources.agent import Agent
 class AskModel:
     """The activity ``ask_model``."""
 
-    def __init__(self, journal: Journal, models: Models) -> None:
-        self._journal, self._models = journal, models
+    def __init__(self, journal: Journal, models: Models, vault: Vault) -> None:
+        self._journal, self._models, self._vault = journal, models, vault
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskRequest) -> Asked:
         """Returns the answer that stands in the journal, and asks the model only if none does."""
         row_id = f"{call_id()}/reply"
-        async with heartbeats() as pulse:
+        async with heartbeats(self._vault.redact_growing) as pulse:
             row = await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
         return Asked(message=row.message.cut(), head=row.head)
 
@@ -35,9 +37,12 @@ class AskModel:
         agent = catalog.get("Agent", *request.agent.split("/"))
         if not isinstance(agent, Agent):
             raise UnknownResource(f"the run's catalog has no Agent {request.agent}")
+        values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
-        messages = conversation(agent, await self._journal.read(head), thread.question, request.begun)
+        rows = await self._journal.read(head)
+        messages = map(values.whole, conversation(values.prompt(agent), rows, thread.question, request.begun))
         model, name = models_of(agent, catalog)[request.fallback]
-        endpoint = self._models.endpoint(model, name, thread.catalog)
-        answer = await self._models.ask(endpoint, messages, tools_of(agent), pulse.hear)
-        return await self._journal.answer(head, answer.model_copy(update={"name": agent.name}), row_id)
+        endpoint = self._models.endpoint(model, name, values)
+        answer = await self._models.ask(endpoint, [*messages], tools_of(agent), pulse.hear)
+        clean = self._vault.redact_message(answer).model_copy(update={"name": agent.name})
+        return await self._journal.answer(head, clean, row_id)

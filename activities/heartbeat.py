@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from temporalio import activity
 
@@ -16,9 +16,10 @@ SHOWN = 2_000
 
 
 class Pulse:
-    """What the heartbeats of a call tell: the text it has heard so far."""
+    """What the heartbeats of a call tell: the text it has heard so far, as ``clean`` leaves it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean: Callable[[str], str]) -> None:
+        self._clean = clean
         self._text = ""
         self._offset = 0
 
@@ -31,13 +32,13 @@ class Pulse:
     @property
     def live(self) -> LiveText:
         """The last part of the text."""
-        return LiveText(offset=self._offset, text=self._text)
+        return LiveText(offset=self._offset, text=self._clean(self._text))
 
 
 @contextlib.asynccontextmanager
-async def heartbeats() -> AsyncIterator[Pulse]:
+async def heartbeats(clean: Callable[[str], str] = str) -> AsyncIterator[Pulse]:
     """Beats at once and then at every interval, as long as the block runs."""
-    pulse = Pulse()
+    pulse = Pulse(clean)
 
     async def beat() -> None:
         while True:

@@ -6,6 +6,8 @@ from activities.call import call_id
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from activities.plans import agent_plan, query_plan, team_plan
+from activities.secrets import Vault
+from activities.values import Values
 from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from conversation.message import Head, Message
 from conversation.plan import Plan
@@ -16,6 +18,7 @@ from resources.base import API_VERSION, JsonObject
 from resources.catalog import Catalog
 from resources.documents import Document
 from resources.loader import Loaded, load_documents
+from resources.parameters import unmet
 from resources.problems import ManifestError
 from resources.query import Query
 from resources.rules import not_carried_out, violations
@@ -25,8 +28,8 @@ from resources.team import Team
 class Pin:
     """The activity ``pin``. ``own`` are the manifests that the worker was started with."""
 
-    def __init__(self, journal: Journal, own: Catalog) -> None:
-        self._journal, self._own = journal, own
+    def __init__(self, journal: Journal, own: Catalog, vault: Vault) -> None:
+        self._journal, self._own, self._vault = journal, own, vault
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -43,8 +46,9 @@ class Pin:
         """A new conversation, with the question as its first row."""
         start, catalog = self._resolve(request)
         plan = _plan(start, catalog, request.workflow)
-        text = start.spec.input if isinstance(start, Query) else request.input or ""
-        question = Message(role="user", content=text)
+        question = Message(role="user", content=request.input or "")
+        if isinstance(start, Query):
+            question = Values(catalog, self._vault).question(start)
         head = await self._journal.append(Head(), [question], call_id())
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
         return Pinned(thread=thread, plan=plan)
@@ -58,7 +62,7 @@ class Pin:
         if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the Vault knows of those
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
-        if broken := [*violations(catalog)]:
+        if broken := [*violations(catalog), *unmet(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         if refused := [v for manifest in catalog.manifests for v in not_carried_out(manifest)]:
             raise NotCarriedOut("; ".join(f"{manifest.id}: {text}" for manifest, _, text in refused))

@@ -21,7 +21,7 @@ def find(catalog: Catalog, reference: Reference) -> Resource:
 def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
     """Whom a query asks, and by which workflows they answer."""
     targets = []
-    for (_, target), reference in zip(query.spec.asked(), query.references(), strict=True):
+    for (_, target), reference in zip(query.spec.asked(), query.targets(), strict=True):
         found = find(catalog, reference)
         workflow = found.spec.strategy if isinstance(found, Team) else target.type
         targets.append(TargetPlan(type=target.type, name=found.name, namespace=found.namespace, workflow=workflow))
@@ -38,7 +38,7 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
 def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
     """How a team discusses, with the plans of its agents."""
     members: list[AgentPlan | TeamMember] = []
-    for reference in team.references():
+    for reference in team.members():
         found = find(catalog, reference)
         if isinstance(found, Agent):
             members.append(agent_plan(found, catalog))

@@ -3,10 +3,9 @@
 from activities.journal.journal import Row
 from conversation.errors import JournalLost
 from conversation.message import Message
-from resources.agent import Agent
 
 
-def conversation(agent: Agent, rows: list[Row], question: str, begun: int) -> list[Message]:
+def conversation(prompt: str | None, rows: list[Row], question: str, begun: int) -> list[Message]:
     """The messages for one call (seed 004, Local Execution Path).
 
     ``rows`` is the whole conversation. What stood in it before depth ``begun``, the question apart, is history; what
@@ -15,7 +14,7 @@ def conversation(agent: Agent, rows: list[Row], question: str, begun: int) -> li
     asked = [row.message for row in rows if row.id == question]
     if not asked:
         raise JournalLost(f"the conversation does not hold its question {question}")
-    system = [Message(role="system", content=agent.spec.prompt)] if agent.spec.prompt else []
+    system = [Message(role="system", content=prompt)] if prompt else []
     history = [row.message for row in rows[:begun] if row.id != question]
     own = [row.message for row in rows[begun:]]
     return [*system, *history, *asked, *own]

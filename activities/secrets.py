@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from conversation.errors import KeyMissing
+from conversation.message import Message
 from resources.documents import manifest_files
 from resources.loader import load_secrets
 from resources.secrecy import Secrets
@@ -53,6 +54,22 @@ class Vault:
         for secret in sorted(self._given_out, key=len, reverse=True):
             text = text.replace(secret, "[secret]")
         return text
+
+    def redact_message(self, message: Message) -> Message:
+        """A message with every such secret blacked out of its texts: a model may repeat what it was told."""
+        calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
+        clean = message.model_copy(update={"content": self.redact(message.content)})
+        return clean.model_copy(update={"tool_calls": calls}) if calls else clean
+
+    def redact_growing(self, text: str) -> str:
+        """The same for a text that goes on, without an end that may be the beginning of a secret."""
+        clean = self.redact(text)
+        for secret in self._given_out:
+            for length in range(min(len(secret) - 1, len(clean)), 0, -1):
+                if clean.endswith(secret[:length]):
+                    clean = clean[:-length]
+                    break
+        return clean
 
     def _remember(self, value: str) -> str:
         if len(value) >= SHORTEST:

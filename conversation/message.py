@@ -33,11 +33,19 @@ class ToolCall(Plain):
     arguments: str = "{}"
 
 
+class Blank(Plain):
+    """A place in a text that a secret parameter fills in, on the worker and at the moment of use."""
+
+    at: int
+    length: int
+    name: str
+
+
 class Message(Plain):
     """One message of a conversation, in the roles of OpenAI's chat completions.
 
     ``name`` is the agent that speaks (role ``assistant``) or the tool that answers (role ``tool``); ``model`` is what
-    the server called the model that wrote it.
+    the server called the model that wrote it. ``blanks`` are the places in ``content`` for secrets.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -45,6 +53,7 @@ class Message(Plain):
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    blanks: tuple[Blank, ...] = ()
     model: str | None = None
     usage: TokenUsage | None = None
 

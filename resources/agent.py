@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, JsonObject, Manifest, Name, NotYet, Plain, Ref, Reference
-from resources.values import Function, Parameter
+from resources.base import NOT_YET, FieldError, JsonObject, Name, Plain, Ref, Reference
+from resources.manifest import Manifest
+from resources.values import Function, Parameter, check_parameters
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
@@ -18,7 +19,7 @@ class AgentTool(Plain):
     """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom (seed 000)."""
 
     name: str = Field(min_length=1, description="the tool's name")
-    type: Annotated[Literal["built-in", "custom"] | None, NotYet(frozenset({"custom"}))] = None
+    type: Literal["built-in", "custom"] | None = None
     description: str | None = None
     functions: Annotated[tuple[Function, ...], NOT_YET] = ()
     on_error: OnError = "feed"
@@ -53,7 +54,7 @@ class AgentSpec(Plain):
     model_ref: Ref | None = None
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
     tools: tuple[AgentTool, ...] = ()
-    parameters: Annotated[tuple[Parameter, ...], NOT_YET] = ()
+    parameters: tuple[Parameter, ...] = ()
     output_schema: Annotated[JsonObject | None, NOT_YET] = None
     execution_engine: Annotated[Ref | None, NOT_YET] = None
     max_iterations: int = Field(25, ge=1)
@@ -68,6 +69,7 @@ class AgentSpec(Plain):
         names = [tool.name for tool in self.tools]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise FieldError(("tools",), f"'{twice}' stands there twice: a model can't tell them apart")
+        check_parameters(self.parameters, "prompt", self.prompt or "")
         return self
 
 
@@ -78,10 +80,16 @@ class Agent(Manifest):
     spec: AgentSpec = Field(description="the agent's prompt, model and tools")
 
     @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Values for its prompt and its tools."""
+        return self.spec.parameters
+
+    @property
     def can_terminate(self) -> bool:
         return any(tool.terminates for tool in self.spec.tools)
 
     def references(self) -> Iterator[Reference]:
+        yield from super().references()
         yield self.model_reference()
         for index, tool in enumerate(self.spec.tools):
             if not tool.built_in:

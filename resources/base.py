@@ -1,4 +1,4 @@
-"""What do all manifests have in common? Their envelope, their names, and how one refers to another."""
+"""What are all manifests made of? Plain values, names, marks, and references from one to another."""
 
 import re
 from collections.abc import Iterator
@@ -65,6 +65,14 @@ class NotYet:
 
 NOT_YET = NotYet()
 
+
+@dataclass(frozen=True)
+class IsSecret:
+    """Marks a field whose literal value is a secret."""
+
+
+SECRET = IsSecret()
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -75,24 +83,6 @@ def _check_name(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
-
-
-class Metadata(Plain):
-    """A manifest's ``metadata``; what a Kubernetes API server adds to it is accepted and passed over."""
-
-    name: Name = Field(description="the resource's name")
-    namespace: Name = Field("default", description="the resource's namespace")
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    uid: JsonValue = None
-    generation: JsonValue = None
-    generate_name: JsonValue = None
-    resource_version: JsonValue = None
-    creation_timestamp: JsonValue = None
-    deletion_timestamp: JsonValue = None
-    owner_references: JsonValue = None
-    managed_fields: JsonValue = None
-    finalizers: JsonValue = None
 
 
 class Ref(Plain):
@@ -124,30 +114,17 @@ class Reference:
         return f"{' or '.join(self.kinds)} {self.namespace}/{self.name}"
 
 
-class Manifest(Plain):
-    """The envelope of a resource."""
+def walk(model: Plain, path: Path = ()) -> Iterator[tuple[Path, Plain]]:
+    """A value and everything below it, each with its place."""
+    yield path, model
+    for name, field in type(model).model_fields.items():
+        for step, item in _items(getattr(model, name)):
+            yield from walk(item, (*path, field.alias or name, *step))
 
-    api_version: Literal["ark.mckinsey.com/v1alpha1"] = Field(description=f"'{API_VERSION}'")
-    kind: str
-    metadata: Metadata = Field(description="the resource's name and namespace")
-    status: JsonValue = None
 
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
-    def namespace(self) -> str:
-        return self.metadata.namespace
-
-    @property
-    def id(self) -> str:
-        """``Kind/namespace/name``, as errors and the catalog spell it."""
-        return f"{self.kind}/{self.namespace}/{self.name}"
-
-    def references(self) -> Iterator[Reference]:
-        """The resources that this one needs in order to run."""
-        yield from ()
-
-    def _refer(self, path: Path, kinds: tuple[str, ...], ref: Ref, *, optional: bool = False) -> Reference:
-        return Reference(path, kinds, ref.namespace or self.namespace, ref.name, optional)
+def _items(value: object) -> Iterator[tuple[Path, Plain]]:
+    if isinstance(value, Plain):
+        yield (), value
+    elif isinstance(value, tuple | dict):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from (((key,), item) for key, item in pairs if isinstance(item, Plain))

@@ -10,12 +10,21 @@ from pydantic import Field
 
 from resources.agent import Agent
 from resources.base import Plain, Reference
+from resources.config_map import ConfigMap
 from resources.model import Model
 from resources.query import Query
 from resources.team import Team
+from resources.tool import Tool
 
-Resource = Query | Team | Agent | Model
-KINDS: dict[str, type[Resource]] = {"Query": Query, "Team": Team, "Agent": Agent, "Model": Model}
+Resource = Query | Team | Agent | Model | Tool | ConfigMap
+KINDS: dict[str, type[Resource]] = {
+    "Query": Query,
+    "Team": Team,
+    "Agent": Agent,
+    "Model": Model,
+    "Tool": Tool,
+    "ConfigMap": ConfigMap,
+}
 
 
 class Missing(NamedTuple):

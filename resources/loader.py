@@ -9,28 +9,32 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from resources.base import JsonObject, Manifest, Path, Reference
+from resources.base import JsonObject, Path
 from resources.catalog import KINDS, Catalog, Missing, Resource, catalog_of
 from resources.documents import Document, manifest_files, read_documents
+from resources.manifest import Manifest
+from resources.parameters import unmet
 from resources.problems import ManifestError, Problem, did_you_mean, dotted, explain
-from resources.rules import Violation, not_carried_out, violations
+from resources.rules import Violation, missing_keys, not_carried_out, violations
 from resources.secrecy import Secrets, take_out
 from resources.secret import Secret
 
 GROUP = "ark.mckinsey.com/"
-LATER = ("Tool", "Memory", "MCPServer", "A2AServer", "ExecutionEngine", "Evaluator", "Evaluation")
+LATER = ("Memory", "MCPServer", "A2AServer", "ExecutionEngine", "Evaluator", "Evaluation")
+
+CORE = ("Secret", "ConfigMap")
+"""Kinds of Kubernetes itself."""
 
 M = TypeVar("M", bound=Manifest)
 
 
 @dataclass
 class Loaded:
-    """What was read: the catalog, the Secrets beside it, what was passed over, and the ids of what is not run yet."""
+    """What was read: the catalog, the Secrets beside it, and what was passed over."""
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
     passed_over: list[str] = field(default_factory=list)
-    later: set[str] = field(default_factory=set)
     places: dict[str, Document] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
@@ -41,11 +45,11 @@ class Loaded:
     def unresolved(self) -> list[Problem]:
         """References to resources outside of the files that were read."""
         needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
-        return [self._missing(each) for each in needs if not self._has(each.reference)]
-
-    def _has(self, reference: Reference) -> bool:
-        ids = {f"{kind}/{reference.namespace}/{reference.name}" for kind in reference.kinds}
-        return bool(self.catalog.find(reference) or self.secrets.find(reference) or ids & self.later)
+        return [
+            self._missing(each)
+            for each in needs
+            if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
+        ]
 
     def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.
@@ -55,6 +59,7 @@ class Loaded:
         """
         catalog, missing = self.catalog.reach(start)
         refused = [v for manifest in catalog.manifests for v in not_carried_out(manifest)]
+        refused.extend(unmet(start, catalog))
         missed = [each for each in missing if not self.secrets.find(each.reference)]
         if elsewhere:
             missed = [each for each in missed if each.reference.kinds != ("Secret",)]
@@ -65,8 +70,6 @@ class Loaded:
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
-        if f"{reference.kinds[0]}/{reference.namespace}/{reference.name}" in self.later:
-            return self.problem(owner, reference.path, f"{reference} is valid but not carried out yet: take it out")
         names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
         hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
@@ -131,7 +134,7 @@ def _add(document: Document, loaded: Loaded) -> list[Resource]:
 
 def _broken_rules(loaded: Loaded) -> Iterator[Violation]:
     yield from violations(loaded.catalog)
-    yield from loaded.secrets.missing_keys(loaded.catalog)
+    yield from missing_keys(loaded.catalog, loaded.secrets)
 
 
 def _parts(document: Document) -> Iterator[Document]:
@@ -153,12 +156,11 @@ def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
         raise _refused(document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata")
     kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
     wanted: type[Resource | Secret] | None = {**KINDS, "Secret": Secret}.get(kind)
-    ours = version.startswith(GROUP) or (kind in KINDS and "/" not in version) or (kind == "Secret" and version == "v1")
+    ours = version.startswith(GROUP) or (kind in (*KINDS, *CORE) and "/" not in version)
     if wanted is None and ours and kind not in LATER:
         raise _refused(document, ("kind",), kind, f"'{kind}' is not a kind; {did_you_mean(kind, (*KINDS, *LATER))}")
     if wanted is None or not ours:
         loaded.passed_over.append(f"{document.file}:{document.line(())}: {kind or 'a document without a kind'}")
-        loaded.later.add(_id(kind, data))
         return None
     manifest = _validated(document, data, wanted)
     if earlier := loaded.places.get(manifest.id):

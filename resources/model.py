@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic.alias_generators import to_camel
 
-from resources.base import NOT_YET, FieldError, Manifest, NotYet, Path, Plain, Ref, Reference
-from resources.values import Header, KeyRef, TextOrValue, ValueSource, check_url
+from resources.base import SECRET, FieldError, NotYet, Plain, Ref, Reference
+from resources.manifest import Manifest
+from resources.values import Headers, TextOrValue, check_url
+
+RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
+"""Parts of a request that no property can set."""
 
 ModelType = Literal["openai", "azure", "bedrock", "gemini"]
 
@@ -16,9 +19,9 @@ class OpenAIConfig(Plain):
     """Any server that speaks OpenAI's chat completions."""
 
     base_url: TextOrValue | None = None
-    api_key: TextOrValue | None = None
-    headers: Annotated[tuple[Header, ...], NOT_YET] = ()
-    properties: Annotated[dict[str, ValueSource], NOT_YET] = {}
+    api_key: Annotated[TextOrValue | None, SECRET] = None
+    headers: Headers = ()
+    properties: dict[str, TextOrValue] = {}
 
 
 class AzureConfig(OpenAIConfig):
@@ -31,13 +34,13 @@ class BedrockConfig(Plain):
     """Amazon Bedrock."""
 
     region: TextOrValue | None = None
-    access_key_id: TextOrValue | None = None
-    secret_access_key: TextOrValue | None = None
-    session_token: TextOrValue | None = None
+    access_key_id: Annotated[TextOrValue | None, SECRET] = None
+    secret_access_key: Annotated[TextOrValue | None, SECRET] = None
+    session_token: Annotated[TextOrValue | None, SECRET] = None
     model_arn: TextOrValue | None = None
     max_tokens: int | None = Field(None, ge=1, le=100_000)
     temperature: str | None = None
-    properties: dict[str, ValueSource] = {}
+    properties: dict[str, TextOrValue] = {}
 
 
 class ModelConfig(Plain):
@@ -52,7 +55,7 @@ class ModelConfig(Plain):
 class ModelSpec(Plain):
     """A model's ``spec``. ``fallback`` is asked when this model's retries are spent (seed 003, Recovery Strategies)."""
 
-    type: Annotated[ModelType, NotYet(frozenset({"azure", "bedrock", "gemini"}))] = Field(
+    type: Annotated[ModelType, NotYet(frozenset({"bedrock"}))] = Field(
         description="'openai', 'azure', 'bedrock' or 'gemini'"
     )
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
@@ -63,9 +66,11 @@ class ModelSpec(Plain):
     def _config_fits(self) -> Self:
         if getattr(self.config, self.type) is None:
             raise FieldError(("config", self.type), f"is missing: a model of type '{self.type}' needs it")
+        connection = getattr(self.config, self.type)
+        if isinstance(connection, OpenAIConfig) and (own := RESERVED & connection.properties.keys()):
+            raise FieldError(("config", self.type, "properties"), f"'{min(own)}' is what Baton sends by itself")
         if other := next((name for name in self.config.model_fields_set if name != self.type), None):
             raise FieldError(("config", other), f"has no use for a model of type '{self.type}': take it out")
-        connection = getattr(self.config, self.type)
         if isinstance(connection, OpenAIConfig) and connection.base_url and connection.base_url.value:
             try:
                 check_url(connection.base_url.value)
@@ -81,21 +86,11 @@ class Model(Manifest):
     spec: ModelSpec = Field(description="the model's type, id and connection")
 
     def references(self) -> Iterator[Reference]:
+        yield from super().references()
         if fallback := self.fallback_reference():
             yield fallback
-        for path, ref in self.secret_refs():
-            yield Reference((*path, "name"), ("Secret",), self.namespace, ref.name, ref.optional)
 
     def fallback_reference(self) -> Reference | None:
         """The Model that is asked when this one can't answer."""
         ref = self.spec.fallback
         return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None
-
-    def secret_refs(self) -> Iterator[tuple[Path, KeyRef]]:
-        """The keys of Secrets that the model's connection needs, each with its place."""
-        connection = getattr(self.spec.config, self.spec.type)
-        for name in type(connection).model_fields:
-            source = getattr(connection, name)
-            if isinstance(source, ValueSource) and source.value_from and source.value_from.secret_key_ref:
-                place = ("spec", "config", self.spec.type, to_camel(name), "valueFrom", "secretKeyRef")
-                yield place, source.value_from.secret_key_ref

@@ -5,9 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, Manifest, Name, NameOrRef, NotYet, Path, Plain, Ref, Reference
+from resources.base import NOT_YET, FieldError, Name, NameOrRef, Path, Plain, Ref, Reference
 from resources.duration import Duration
-from resources.values import LabelSelector, Parameter
+from resources.manifest import Manifest
+from resources.values import LabelSelector, Parameter, check_parameters
 
 TargetType = Literal["agent", "team", "model", "tool"]
 
@@ -15,9 +16,7 @@ TargetType = Literal["agent", "team", "model", "tool"]
 class Target(Plain):
     """One resource that a query is put to."""
 
-    type: Annotated[TargetType, NotYet(frozenset({"model", "tool"}))] = Field(
-        description="'agent', 'team', 'model' or 'tool'"
-    )
+    type: TargetType = Field(description="'agent', 'team', 'model' or 'tool'")
     name: Name = Field(description="the target's name")
     namespace: Name | None = None
 
@@ -29,7 +28,7 @@ class QuerySpec(Plain):
     targets: tuple[Target, ...] = ()
     team: Ref | None = None
     selector: Annotated[LabelSelector | None, NOT_YET] = None
-    parameters: Annotated[tuple[Parameter, ...], NOT_YET] = ()
+    parameters: tuple[Parameter, ...] = ()
     memory: Annotated[NameOrRef | None, NOT_YET] = None
     session_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
     service_account: Annotated[NameOrRef | None, NOT_YET] = None
@@ -46,6 +45,11 @@ class QuerySpec(Plain):
             raise FieldError(("team",), "stands beside targets: keep one of them")
         if not (self.team or self.targets or self.selector):
             raise FieldError(("targets",), "is missing: nobody is asked; write such as [{type: team, name: NAME}]")
+        check_parameters(self.parameters, "input", self.input)
+        for index, parameter in enumerate(self.parameters):
+            if parameter.value_from and parameter.value_from.query_parameter_ref:
+                place = ("parameters", index, "valueFrom", "queryParameterRef")
+                raise FieldError(place, "is for agents and tools: a query's parameter can't refer to another")
         return self
 
     def asked(self) -> Iterator[tuple[Path, Target]]:
@@ -57,12 +61,22 @@ class QuerySpec(Plain):
 
 
 class Query(Manifest):
-    """A question to agents and teams."""
+    """A question to agents, teams, models and tools."""
 
     kind: Literal["Query"] = "Query"
     spec: QuerySpec = Field(description="what is asked, and of whom")
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Values for its input, and for those whom it asks."""
+        return self.spec.parameters
+
     def references(self) -> Iterator[Reference]:
+        yield from super().references()
+        yield from self.targets()
+
+    def targets(self) -> Iterator[Reference]:
+        """Whom this query is put to, in the order written."""
         for path, target in self.spec.asked():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)

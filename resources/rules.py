@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pydantic import BaseModel
-
 from resources.agent import Agent
-from resources.base import Manifest, NotYet, Path, Reference
+from resources.base import NotYet, Path, Reference, walk
 from resources.catalog import Catalog
+from resources.config_map import ConfigMap
+from resources.manifest import Manifest
 from resources.problems import dotted
+from resources.secrecy import Secrets
 from resources.team import Team
+from resources.values import sources
 
 
 class Violation(NamedTuple):
@@ -33,7 +35,7 @@ def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[
     """Goes down from ``start``, to each team once in all, and finds the members that lead back to the way there."""
     way: dict[str, tuple[Team, Iterator[Reference]]] = {}
     if start.id not in seen:
-        way[start.id] = (start, start.references())
+        way[start.id] = (start, start.members())
     while way:
         team, references = next(reversed(way.values()))
         seen.add(team.id)
@@ -46,13 +48,13 @@ def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[
             text = f"the team contains itself ({' → '.join((*circle, member.name))}): take one of them out"
             yield Violation(team, reference.path, text)
         elif isinstance(member, Team) and member.id not in seen:
-            way[member.id] = (member, member.references())
+            way[member.id] = (member, member.members())
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
     if team.spec.strategy != "round-robin" or team.spec.max_turns is not None:
         return
-    members = [catalog.find(reference) for reference in team.references()]
+    members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
         yield Violation(
             team,
@@ -62,27 +64,37 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         )
 
 
+def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
+    """References to a key that a Secret or a ConfigMap among the files doesn't have."""
+    for manifest in catalog.manifests:
+        for path, source in sources(manifest):
+            for field, kind, ref in source.needs():
+                known = _keys(kind, manifest.namespace, ref.name, catalog, secrets)
+                if known is not None and ref.key not in known and not ref.optional:
+                    keys = ", ".join(sorted(known)) or "none"
+                    text = f"{kind} '{ref.name}' has no key '{ref.key}'; its keys: {keys}"
+                    yield Violation(manifest, (*path, "valueFrom", field, "key"), text)
+
+
+def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secrets) -> set[str] | None:
+    if kind == "Secret":
+        secret = secrets.get(namespace, name)
+        return {*secret.data, *secret.string_data} if secret else None
+    found = catalog.get(kind, namespace, name)
+    return {*found.data} if isinstance(found, ConfigMap) else None
+
+
 def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
     """The fields of a manifest that are valid but that no run carries out yet."""
-    for path, value in _marked(manifest, ()):
+    for path, value in _marked(manifest):
         what = f"'{value}'" if isinstance(value, str) else dotted(path).rpartition(".")[2]
         yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
 
 
-def _marked(model: BaseModel, path: Path) -> Iterator[tuple[Path, object]]:
-    for name in sorted(model.model_fields_set):
-        field = type(model).model_fields[name]
-        value, place = getattr(model, name), (*path, field.alias or name)
-        for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
-            if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
-                yield place, value if mark.values else None
-        for step, item in _items(value):
-            yield from _marked(item, (*place, *step))
-
-
-def _items(value: object) -> Iterator[tuple[Path, BaseModel]]:
-    if isinstance(value, BaseModel):
-        yield (), value
-    elif isinstance(value, tuple | dict):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        yield from (((key,), item) for key, item in pairs if isinstance(item, BaseModel))
+def _marked(manifest: Manifest) -> Iterator[tuple[Path, object]]:
+    for path, item in walk(manifest):
+        for name in sorted(item.model_fields_set):
+            field, value = type(item).model_fields[name], getattr(item, name)
+            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
+                if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
+                    yield (*path, field.alias or name), value if mark.values else None

@@ -1,15 +1,17 @@
 """What may never travel? Secrets, and the keys that a manifest spells out; the catalog keeps references to them."""
 
 from collections.abc import Iterator
+from typing import TypeVar
 
-from pydantic import SecretStr
+from pydantic import JsonValue, SecretStr
 
-from resources.base import Metadata, Reference
-from resources.catalog import Catalog, Resource
-from resources.model import Model, OpenAIConfig
-from resources.rules import Violation
+from resources.base import IsSecret, JsonObject, Path, Reference, walk
+from resources.manifest import Manifest, Metadata
+from resources.problems import dotted
 from resources.secret import Secret
-from resources.values import KeyRef, ValueFrom, ValueSource
+from resources.values import Header, ValueSource
+
+M = TypeVar("M", bound=Manifest)
 
 
 class Secrets:
@@ -33,31 +35,35 @@ class Secrets:
         """The Secret that a reference leads to."""
         return self.get(reference.namespace, reference.name) if "Secret" in reference.kinds else None
 
-    def missing_keys(self, catalog: Catalog) -> Iterator[Violation]:
-        """References to a key that a known Secret doesn't have."""
-        for manifest in catalog.manifests:
-            for path, ref in manifest.secret_refs() if isinstance(manifest, Model) else ():
-                secret = self.get(manifest.namespace, ref.name)
-                if secret and secret.value(ref.key) is None and not ref.optional:
-                    keys = ", ".join(sorted({*secret.data, *secret.string_data})) or "none"
-                    yield Violation(manifest, path, f"Secret '{ref.name}' has no key '{ref.key}'; its keys: {keys}")
 
-
-def take_out(manifest: Resource, secrets: Secrets) -> Resource:
-    """The manifest with every key that it spells out kept in ``secrets`` and replaced by a reference."""
-    if not isinstance(manifest, Model):
+def take_out(manifest: M, secrets: Secrets) -> M:
+    """The manifest with every secret that it spells out kept in ``secrets`` and replaced by a reference."""
+    spelled_out = [*_spelled_out(manifest)]
+    if not spelled_out:
         return manifest
-    config = manifest.spec.config
-    for kind in ("openai", "azure", "gemini"):
-        connection: OpenAIConfig | None = getattr(config, kind)
-        if connection and connection.api_key and connection.api_key.value:
-            ref = KeyRef(name=f"inline.model.{manifest.name}", key=f"{kind}.apiKey")
-            secrets.add(_secret(manifest, ref, connection.api_key.value))
-            reference = ValueSource(value_from=ValueFrom(secret_key_ref=ref))
-            config = config.model_copy(update={kind: connection.model_copy(update={"api_key": reference})})
-    return manifest.model_copy(update={"spec": manifest.spec.model_copy(update={"config": config})})
+    name = f"inline.{manifest.kind.lower()}.{manifest.name}"
+    values = {dotted(path): SecretStr(value) for path, value in spelled_out}
+    metadata = Metadata(name=name, namespace=manifest.namespace)
+    secrets.add(Secret(api_version="v1", metadata=metadata, string_data=values))
+    data: JsonObject = manifest.model_dump(mode="json", exclude_unset=True)
+    for path, _ in spelled_out:
+        _put(data, path, {"valueFrom": {"secretKeyRef": {"name": name, "key": dotted(path)}}})
+    return type(manifest).model_validate(data)
 
 
-def _secret(owner: Model, ref: KeyRef, value: str) -> Secret:
-    metadata = Metadata(name=ref.name, namespace=owner.namespace)
-    return Secret(api_version="v1", metadata=metadata, string_data={ref.key: SecretStr(value)})
+def _spelled_out(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """The literals in a manifest that are secrets, each with its place."""
+    for path, item in walk(manifest):
+        if isinstance(item, Header) and item.is_secret:
+            yield (*path, "value"), item.value.value or ""
+        for name, field in type(item).model_fields.items():
+            source = getattr(item, name)
+            marked = any(isinstance(mark, IsSecret) for mark in field.metadata)
+            if marked and isinstance(source, ValueSource) and source.value:
+                yield (*path, field.alias or name), source.value
+
+
+def _put(data: JsonValue, path: Path, value: JsonObject) -> None:
+    for step in path[:-1]:
+        data = data[step]  # type: ignore[index]  # the path leads through what was just dumped
+    data[path[-1]] = value  # type: ignore[index]

@@ -6,13 +6,14 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, SecretStr, model_validator
 
-from resources.base import FieldError, Manifest
+from resources.base import FieldError
+from resources.manifest import Manifest
 
 
 class Secret(Manifest):
     """A ``v1`` Secret. It never enters the catalog of a run: what travels are references to it."""
 
-    api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # the one kind of the core group
+    api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["Secret"] = "Secret"
     data: dict[str, SecretStr] = {}
     string_data: dict[str, SecretStr] = {}

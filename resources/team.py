@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, Manifest, Name, NameOrRef, NotYet, Plain, Ref, Reference
+from resources.base import NOT_YET, FieldError, Name, NameOrRef, NotYet, Plain, Ref, Reference
+from resources.manifest import Manifest
 
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph"]
 
@@ -81,6 +82,11 @@ class Team(Manifest):
     spec: TeamSpec = Field(description="the team's strategy and members")
 
     def references(self) -> Iterator[Reference]:
+        yield from super().references()
+        yield from self.members()
+
+    def members(self) -> Iterator[Reference]:
+        """Who speaks in this team, in the order written."""
         for index, member in enumerate(self.spec.members):
             ref = Ref(name=member.name, namespace=member.namespace)
             yield self._refer(("spec", "members", index, "name"), _KINDS[member.type], ref)

@@ -1,11 +1,14 @@
 """Where does a value come from? Literals, Secrets, ConfigMaps, services, and the parameters made of them."""
 
+import re
+from collections.abc import Iterator
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from resources.base import NOT_YET, Name, Plain
+from resources.base import NOT_YET, FieldError, Name, Path, Plain, walk
+from resources.template import TemplateError, check_names
 
 
 class KeyRef(Plain):
@@ -35,9 +38,9 @@ class ValueFrom(Plain):
     """The places a value can come from; exactly one is given."""
 
     secret_key_ref: KeyRef | None = None
-    config_map_key_ref: Annotated[KeyRef | None, NOT_YET] = None
+    config_map_key_ref: KeyRef | None = None
     service_ref: Annotated[ServiceRef | None, NOT_YET] = None
-    query_parameter_ref: Annotated[ParameterRef | None, NOT_YET] = None
+    query_parameter_ref: ParameterRef | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -57,6 +60,20 @@ class ValueSource(Plain):
         if (self.value is None) == (self.value_from is None):
             raise ValueError("needs either value or valueFrom")
         return self
+
+    def needs(self) -> Iterator[tuple[str, str, KeyRef]]:
+        """The keys of Secrets and ConfigMaps that it needs: the field's name, the kind, the key."""
+        if self.value_from and self.value_from.secret_key_ref:
+            yield "secretKeyRef", "Secret", self.value_from.secret_key_ref
+        if self.value_from and self.value_from.config_map_key_ref:
+            yield "configMapKeyRef", "ConfigMap", self.value_from.config_map_key_ref
+
+
+def sources(model: Plain) -> Iterator[tuple[Path, ValueSource]]:
+    """The value sources in a manifest, each with its place."""
+    for path, item in walk(model):
+        if isinstance(item, ValueSource):
+            yield path, item
 
 
 def check_url(url: str) -> None:
@@ -82,11 +99,44 @@ class Parameter(ValueSource):
     name: str = Field(min_length=1, description="the parameter's name")
 
 
+def check_parameters(parameters: tuple[Parameter, ...], field: str, text: str) -> None:
+    """Raises FieldError for a name that stands twice, or in ``text`` a name that nothing stands for.
+
+    A text without parameters is no template: braces in it are only braces.
+    """
+    names = [parameter.name for parameter in parameters]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise FieldError(("parameters",), f"'{twice}' stands there twice")
+    try:
+        check_names(text if parameters else "", names)
+    except TemplateError as error:
+        raise FieldError((field,), str(error)) from None
+
+
 class Header(Plain):
     """An HTTP header."""
 
     name: str = Field(min_length=1)
     value: TextOrValue
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether a literal value is one that nobody should see; a template holds no secret, but names of some."""
+        literal = self.value.value
+        return bool(literal and "{{" not in literal and _SECRET_HEADER.search(self.name))
+
+
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+
+
+def _as_headers(value: object) -> object:
+    if isinstance(value, dict):
+        return tuple({"name": name, "value": item} for name, item in value.items())
+    return tuple(value) if isinstance(value, list) else value
+
+
+Headers = Annotated[tuple[Header, ...], BeforeValidator(_as_headers)]
+"""Headers as ARK's list of ``{name, value}``, or as seed 003's mapping."""
 
 
 class Requirement(Plain):

@@ -13,9 +13,10 @@ from temporalio.client import Client
 
 from conversation.status import Status, instant
 from conversation.wire import connect
-from resources.base import JsonObject, Metadata
+from resources.base import JsonObject
 from resources.catalog import Resource
 from resources.loader import Loaded, load_files
+from resources.manifest import Metadata
 from resources.query import Query, QuerySpec, Target, TargetType
 from starter.follow import follow
 from starter.local import Place

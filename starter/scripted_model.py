@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import uvicorn
@@ -31,7 +31,7 @@ class Asked:
     """One request that the server has had. ``at`` and ``given_up`` are times in seconds since the epoch."""
 
     request: Request
-    key: str
+    path: str
     at: float = field(default_factory=time.time)
     answered: bool = False
     given_up: float | None = None
@@ -40,16 +40,17 @@ class Asked:
 class ScriptedModel:
     """The server. ``answer`` decides what is said; ``asked`` lists every request, in the order they came.
 
-    The keys that it is asked with are told to ``hear_key``, and kept nowhere.
+    The headers that it is asked with are told to ``hear``, and kept nowhere.
     """
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
         self._answer = answer
         self.asked: list[Asked] = []
-        self.hear_key: Callable[[str], object] = lambda _: None
+        self.hear: Callable[[Mapping[str, str]], object] = lambda _: None
         self.app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
+                Route("/openai/deployments/{name}/chat/completions", self._complete, methods=["POST"]),  # as Azure
                 Route("/v1/models", self._models),
             ]
         )
@@ -76,9 +77,9 @@ class ScriptedModel:
 
     async def _complete(self, http: HttpRequest) -> Response:
         request: Request = await http.json()
-        asked = Asked(request, http.headers.get("idempotency-key", ""))
+        asked = Asked(request, f"{http.url.path}?{http.url.query}".removesuffix("?"))
         self.asked.append(asked)
-        self.hear_key(http.headers.get("authorization", ""))
+        self.hear(http.headers)
         reply = self._answer(request)
         await _wait(http, asked, NEVER if reply.hang else reply.delay)
         if reply.status:

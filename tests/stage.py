@@ -37,15 +37,16 @@ KEY = "sk-test-0123456789abcdef"
 def agent(name: str, *tools: str, **spec: Any) -> Json:
     """An Agent whose system prompt is ``You are NAME.``"""
     given = [{"name": tool} for tool in tools]
-    return _manifest("Agent", name, {"prompt": f"You are {name}.", **({"tools": given} if given else {}), **spec})
+    return manifest("Agent", name, {"prompt": f"You are {name}.", **({"tools": given} if given else {}), **spec})
 
 
 def team(name: str, *members: str, strategy: str = "round-robin", **spec: Any) -> Json:
     """A Team of agents or teams."""
-    return _manifest("Team", name, {"strategy": strategy, "members": [{"name": each} for each in members], **spec})
+    return manifest("Team", name, {"strategy": strategy, "members": [{"name": each} for each in members], **spec})
 
 
-def _manifest(kind: str, name: str, spec: Json) -> Json:
+def manifest(kind: str, name: str, spec: Json) -> Json:
+    """A manifest of one of ARK's kinds."""
     return {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

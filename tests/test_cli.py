@@ -192,7 +192,7 @@ def test_without_a_server_a_command_exits_with_3_and_says_how_to_start_one(machi
 
 
 def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(machine: Machine) -> None:
-    file = machine.write(QUERY, agent("one"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+    file = machine.write(QUERY, agent("one"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}})
     done = machine.type("validate", "-f", file)
     assert (done.returncode, done.stdout) == (0, "2 manifests are valid\n")
     missing = f"{file}:8: Query/default/talk: spec.targets[0].name: Team default/team is not in the files"

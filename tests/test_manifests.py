@@ -11,10 +11,11 @@ from resources.agent import Agent
 from resources.catalog import Catalog
 from resources.documents import read_documents
 from resources.duration import parse_duration
-from resources.loader import Loaded, load_files
+from resources.loader import load_files
 from resources.problems import ManifestError
 from resources.query import Query
 from resources.team import Team
+from tests.manifests import Writer, model, query
 from tests.processes import ROOT
 from tests.stage import KEY, Json, agent, team
 
@@ -22,41 +23,6 @@ from tests.stage import KEY, Json, agent, team
 @pytest.fixture
 def write(tmp_path: Path) -> "Writer":
     return Writer(tmp_path)
-
-
-class Writer:
-    """Writes manifests into files, and loads them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, *manifests: object, text: str | None = None) -> Loaded:
-        return load_files([self.file(*manifests, text=text)])
-
-    def file(self, *manifests: object, text: str | None = None, name: str = "m.yaml") -> Path:
-        file = self.folder / name
-        file.write_text(text if text is not None else yaml.safe_dump_all(manifests, sort_keys=False))
-        return file
-
-    def refusal(self, *manifests: object, text: str | None = None) -> list[str]:
-        """What is said when manifests are refused, without the folder."""
-        with pytest.raises(ManifestError) as error:
-            self.load(*manifests, text=text)
-        return [str(problem).replace(f"{self.folder}/", "") for problem in error.value.problems]
-
-
-def query(**spec: object) -> Json:
-    return {
-        "apiVersion": "ark.mckinsey.com/v1alpha1",
-        "kind": "Query",
-        "metadata": {"name": "q"},
-        "spec": {"input": "Why?", **spec},
-    }
-
-
-def model(**config: object) -> Json:
-    spec = {"type": "openai", "model": {"value": "gpt"}, "config": {"openai": config}}
-    return {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Model", "metadata": {"name": "m"}, "spec": spec}
 
 
 OTHER_CONFIG = model()
@@ -308,7 +274,7 @@ def test_a_key_that_a_manifest_spells_out_never_enters_the_catalog(write: Writer
     assert KEY not in repr(loaded)
     secret = loaded.secrets.get("default", "inline.model.m")
     assert secret
-    assert secret.value("openai.apiKey") == KEY
+    assert secret.value("spec.config.openai.apiKey") == KEY
 
 
 def test_a_secret_outside_of_the_files_is_missed_like_anything_else(write: Writer) -> None:
@@ -324,13 +290,14 @@ def test_a_secret_outside_of_the_files_is_missed_like_anything_else(write: Write
     assert len(loaded.reach(start, elsewhere=True).manifests) == 3
 
 
-def test_a_resource_that_is_in_the_files_but_not_run_yet_is_not_called_missing(write: Writer) -> None:
-    tool = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Tool", "metadata": {"name": "search"}, "spec": {}}
+def test_a_resource_of_a_type_that_is_not_run_yet_is_refused_when_it_is_run(write: Writer) -> None:
+    mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
+    tool = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Tool", "metadata": {"name": "search"}, "spec": mcp}
     loaded = write.load(query(targets=[{"type": "agent", "name": "a"}]), agent("a", tools=[{"name": "search"}]), tool)
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match="Tool default/search is valid but not carried out yet"):
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not carried out yet"):
         loaded.reach(start)
 
 
@@ -358,7 +325,7 @@ def test_a_secret_never_enters_the_catalog_and_a_missing_key_of_it_is_told(write
     wrong = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "tokne"}}}
     said = write.refusal(model(apiKey=wrong), SECRET)
     assert said[0].endswith(
-        "spec.config.openai.apiKey.valueFrom.secretKeyRef: Secret 's' has no key 'tokne'; its keys: token"
+        "spec.config.openai.apiKey.valueFrom.secretKeyRef.key: Secret 's' has no key 'tokne'; its keys: token"
     )
 
 
@@ -374,11 +341,9 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
         loaded.reach(start)
     fields = {problem.field for problem in error.value.problems}
     assert fields == {
-        "spec.parameters",
         "spec.ttl",
         "spec.strategy",
         "spec.selector",
-        "spec.tools[0].type",
         "spec.tools[0].name",
         "spec.outputSchema",
     }

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from activities.heartbeat import SHOWN, Pulse
-from activities.model.endpoint import Endpoint, endpoint_of
+from activities.model.endpoint import Endpoint, environment_endpoint
 from activities.model.errors import wait_for
 from activities.model.openai import OpenAI
 from activities.secrets import Vault
@@ -120,7 +120,7 @@ async def test_a_failure_is_tried_again_where_that_can_help(
 def test_an_address_that_is_none_is_final() -> None:
     vault = Vault(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
-        endpoint_of(None, "gpt", "sha", vault)
+        environment_endpoint("gpt", vault)
 
 
 async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> None:
@@ -188,7 +188,7 @@ async def test_the_heartbeat_shows_the_text_as_it_grows(stage: Stage) -> None:
 
 
 def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
-    pulse = Pulse()
+    pulse = Pulse(str)
     for _ in range(1_000):
         pulse.hear("0123456789")
     live = pulse.live

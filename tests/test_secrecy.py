@@ -44,7 +44,7 @@ def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_pa
     server = ScriptedModel(script.answer)
     heard: list[str] = []
     with server.serving() as url:
-        server.hear_key = heard.append
+        server.hear = lambda headers: heard.append(headers["authorization"])
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
         held = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
         query = {

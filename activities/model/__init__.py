@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from activities.model.endpoint import Endpoint, endpoint_of
+from activities.model.endpoint import Endpoint, endpoint_of, environment_endpoint
 from activities.model.openai import OpenAI
 from activities.secrets import Vault
 from activities.tool.kind import Tool
+from activities.values import Values
 from conversation.message import Message
 from resources.model import Model
 
@@ -17,9 +18,9 @@ class Models:
         self._vault = vault
         self._openai = OpenAI()
 
-    def endpoint(self, model: Model | None, name: str, catalog: str) -> Endpoint:
+    def endpoint(self, model: Model | None, name: str, values: Values) -> Endpoint:
         """Where a Model is asked; None stands for the environment's server, ``name`` for the model there."""
-        return endpoint_of(model, name, catalog, self._vault)
+        return endpoint_of(model, values) if model else environment_endpoint(name, self._vault)
 
     async def ask(
         self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]

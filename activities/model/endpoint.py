@@ -1,14 +1,22 @@
 """Where is a model asked, and by which key? From its manifest, or from the worker's environment."""
 
+import json
 from dataclasses import dataclass, field
 
+from pydantic import JsonValue
+
 from activities.secrets import Vault
+from activities.values import Values
 from conversation.errors import InvalidManifest, KeyMissing
 from resources.agent import DEFAULT_MODEL
-from resources.model import Model
-from resources.values import ValueSource, check_url
+from resources.model import AzureConfig, Model, OpenAIConfig
+from resources.values import check_url
 
 OPENAI = "https://api.openai.com/v1"
+HOMES = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
+"""Where the makers of models serve them; an Azure resource has an address of its own."""
+
+AZURE_VERSION = "2024-10-21"
 USUAL_MODEL = "gpt-4.1-mini"
 NO_KEY = "none"
 """What a server of one's own that wants no key is given as one."""
@@ -16,26 +24,36 @@ NO_KEY = "none"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model on a server."""
+    """A model on a server. ``azure_version`` is set for Azure, which is asked in its own way."""
 
     model: str
     base_url: str
     api_key: str = field(repr=False)
+    azure_version: str | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    properties: tuple[tuple[str, JsonValue], ...] = ()
 
 
-def endpoint_of(model: Model | None, name: str, catalog: str, vault: Vault) -> Endpoint:
-    """The endpoint of a Model, or of the model ``name`` on the environment's server; raises KeyMissing."""
-    if model is None:
-        return _of_environment(name, vault)
-    config = model.spec.config.openai
-    base_url = _text(config.base_url if config else None, model, catalog, vault) or OPENAI
-    key = _text(config.api_key if config else None, model, catalog, vault)
-    if not key and base_url == OPENAI:
-        raise KeyMissing(f"{model.id} has no config.openai.apiKey, which {OPENAI} wants")
-    return Endpoint(_text(model.spec.model, model, catalog, vault) or "", _checked(base_url), key or NO_KEY)
+def endpoint_of(model: Model, values: Values) -> Endpoint:
+    """The endpoint of a Model; raises KeyMissing, InvalidManifest, or what ``Values.text`` raises."""
+    config = getattr(model.spec.config, model.spec.type)
+    if not isinstance(config, OpenAIConfig):
+        raise InvalidManifest(f"{model.id}: models of type '{model.spec.type}' can't be asked yet")
+    home = HOMES.get(model.spec.type)
+    base_url = values.text(config.base_url, model) or home
+    key = values.text(config.api_key, model)
+    if base_url is None or (not key and base_url == home):
+        missing = "baseUrl" if base_url is None else "apiKey"
+        raise KeyMissing(f"{model.id} has no config.{model.spec.type}.{missing}")
+    version = values.text(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
+    headers = [(header.name, values.text(header.value, model) or "") for header in config.headers]
+    properties = [(name, _json(values.text(each, model) or "")) for name, each in sorted(config.properties.items())]
+    name = values.text(model.spec.model, model) or ""
+    return Endpoint(name, _checked(base_url), key or NO_KEY, version, tuple(headers), tuple(properties))
 
 
-def _of_environment(name: str, vault: Vault) -> Endpoint:
+def environment_endpoint(name: str, vault: Vault) -> Endpoint:
+    """The model ``name`` on the server that the worker's environment names; raises KeyMissing if it names none."""
     base_url = vault.environment("OPENAI_BASE_URL")
     key = vault.environment_secret("OPENAI_API_KEY")
     if not key and not base_url:
@@ -54,15 +72,10 @@ def _checked(base_url: str) -> str:
     return base_url
 
 
-def _text(source: ValueSource | None, model: Model, catalog: str, vault: Vault) -> str | None:
-    if source is None:
-        return None
-    if source.value_from and source.value_from.secret_key_ref:
-        ref = source.value_from.secret_key_ref
-        try:
-            return vault.read(catalog, model.namespace, ref)
-        except KeyMissing:
-            if ref.optional:
-                return None
-            raise
-    return source.value
+def _json(text: str) -> JsonValue:
+    """A property's value: a number, true or false, an object, or else the text itself."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import openai
@@ -26,7 +27,7 @@ class OpenAI:
     """Asks OpenAI's API and its like. The library's own retries are off: Temporal tries again, and visibly."""
 
     def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
+        self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
 
     async def ask(
         self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]
@@ -48,7 +49,8 @@ class OpenAI:
         stream = await self._client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
-            extra_body={"messages": [*map(_message, messages)]},  # else the library walks through each of them
+            # Given here, as the library would walk through every message else.
+            extra_body={**dict(endpoint.properties), "messages": [*map(_message, messages)]},
             tools=[_tool(tool) for tool in tools] or openai.omit,
             stream=True,
             stream_options={"include_usage": True},
@@ -63,12 +65,27 @@ class OpenAI:
             await client.close()
 
     def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
-        key = (endpoint.base_url, endpoint.api_key)
-        if key not in self._clients:
-            self._clients[key] = openai.AsyncOpenAI(
-                base_url=endpoint.base_url, api_key=endpoint.api_key, max_retries=0, timeout=TIMEOUT
-            )
-        return self._clients[key]
+        """The client for a server; models of one server share its connections."""
+        server = replace(endpoint, model="", properties=())
+        if server not in self._clients:
+            self._clients[server] = _client(endpoint)
+        return self._clients[server]
+
+
+def _client(endpoint: Endpoint) -> openai.AsyncOpenAI:
+    headers = dict(endpoint.headers)
+    if endpoint.azure_version:
+        return openai.AsyncAzureOpenAI(
+            azure_endpoint=endpoint.base_url,
+            api_key=endpoint.api_key,
+            api_version=endpoint.azure_version,
+            default_headers=headers,
+            max_retries=0,
+            timeout=TIMEOUT,
+        )
+    return openai.AsyncOpenAI(
+        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=TIMEOUT
+    )
 
 
 class _Answer:

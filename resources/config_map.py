@@ -1,0 +1,17 @@
+"""``kind: ConfigMap``: values that anybody may read."""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from resources.manifest import Manifest
+
+
+class ConfigMap(Manifest):
+    """A ``v1`` ConfigMap."""
+
+    api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
+    kind: Literal["ConfigMap"] = "ConfigMap"
+    data: dict[str, str] = {}
+    binary_data: JsonValue = None
+    immutable: JsonValue = None

@@ -1,0 +1,58 @@
+"""What do all manifests have in common? Their envelope, and the resources and values that they need."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from resources.base import API_VERSION, Name, Path, Plain, Ref, Reference
+from resources.values import sources
+
+
+class Metadata(Plain):
+    """A manifest's ``metadata``; what a Kubernetes API server adds to it is accepted and passed over."""
+
+    name: Name = Field(description="the resource's name")
+    namespace: Name = Field("default", description="the resource's namespace")
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    uid: JsonValue = None
+    generation: JsonValue = None
+    generate_name: JsonValue = None
+    resource_version: JsonValue = None
+    creation_timestamp: JsonValue = None
+    deletion_timestamp: JsonValue = None
+    owner_references: JsonValue = None
+    managed_fields: JsonValue = None
+    finalizers: JsonValue = None
+
+
+class Manifest(Plain):
+    """The envelope of a resource."""
+
+    api_version: Literal["ark.mckinsey.com/v1alpha1"] = Field(description=f"'{API_VERSION}'")
+    kind: str
+    metadata: Metadata = Field(description="the resource's name and namespace")
+    status: JsonValue = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def id(self) -> str:
+        """``Kind/namespace/name``, as errors and the catalog spell it."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    def references(self) -> Iterator[Reference]:
+        """The resources that this one needs in order to run; here those that its values come from."""
+        for path, source in sources(self):
+            for name, kind, ref in source.needs():
+                yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)
+
+    def _refer(self, path: Path, kinds: tuple[str, ...], ref: Ref, *, optional: bool = False) -> Reference:
+        return Reference(path, kinds, ref.namespace or self.namespace, ref.name, optional)

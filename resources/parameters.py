@@ -1,0 +1,53 @@
+"""Which names can be used where? Parameters of queries, agents and tools, and the templates that name them."""
+
+from collections.abc import Iterator
+
+from resources.agent import Agent
+from resources.catalog import Catalog, Resource
+from resources.query import Query
+from resources.rules import Violation
+from resources.template import TemplateError, check_names, names
+from resources.tool import Tool
+from resources.values import Parameter, sources
+
+ARGUMENTS = "input."
+"""What the names of a call's arguments begin with, in the template of a tool."""
+
+
+def unmet(start: Resource, catalog: Catalog) -> Iterator[Violation]:
+    """Names that mean nothing in a run of ``start``; only a run tells whose parameters there are."""
+    query = start if isinstance(start, Query) else None
+    asked = _names(query.spec.parameters) if query else set[str]()
+    for manifest in catalog.manifests:
+        for path, source in sources(manifest):
+            wanted = source.value_from.query_parameter_ref if source.value_from else None
+            if wanted and wanted.name not in asked:
+                known = ", ".join(sorted(asked)) or "none"
+                text = f"the query has no parameter '{wanted.name}'; it has: {known}"
+                yield Violation(manifest, (*path, "valueFrom", "queryParameterRef", "name"), text)
+    for tool, user in _uses(start, catalog):
+        yield from _unmet_by_tool(tool, {*asked, *_names(user.spec.parameters if user else ())})
+
+
+def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
+    """Each tool of a run, with each agent that has it; with none where the query itself uses it."""
+    for manifest in catalog.manifests:
+        if isinstance(manifest, Agent):
+            found = (catalog.find(reference) for reference in manifest.references())
+            yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
+    if isinstance(start, Query):
+        found = (catalog.find(reference) for reference in start.targets())
+        yield from ((tool, None) for tool in found if isinstance(tool, Tool))
+
+
+def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
+    for path, template in tool.templates():
+        arguments = [name for name in names(template) if name.startswith(ARGUMENTS) and path[-1] == "body"]
+        try:
+            check_names(template, {*known, *_names(tool.parameters), *arguments})
+        except TemplateError as error:
+            yield Violation(tool, path, str(error))
+
+
+def _names(parameters: tuple[Parameter, ...]) -> set[str]:
+    return {parameter.name for parameter in parameters}

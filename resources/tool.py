@@ -1,0 +1,131 @@
+"""``kind: Tool``: something that an agent's model may call for, or that a query is put to."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from jsonschema import Draft202012Validator, SchemaError
+from pydantic import AfterValidator, Field, model_validator
+
+from resources.base import NOT_YET, FieldError, JsonObject, NameOrRef, NotYet, Path, Plain, Ref
+from resources.manifest import Manifest
+from resources.template import names
+from resources.values import Headers, Parameter, check_url
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+_TIMEOUT = re.compile(r"[0-9]+[smh]?")
+_ARGUMENT = re.compile(r"\{[^{}]*\}")
+
+
+def _check_timeout(text: str) -> str:
+    if not _TIMEOUT.fullmatch(text) or int(text.rstrip("smh")) == 0:
+        raise ValueError("is not a timeout: write '30s', '5m' or '30' for seconds")
+    return text
+
+
+def _check_template(text: str) -> str:
+    names(text)
+    return text
+
+
+def _check_address(text: str) -> str:
+    check_url(_ARGUMENT.sub("x", re.sub(r"\{\{.*?\}\}", "x", _check_template(text))))
+    return text
+
+
+def _check_schema(schema: JsonObject) -> JsonObject:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
+    return schema
+
+
+class Annotations(Plain):
+    """What a tool's maker says of it, in MCP's words."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class HttpSpec(Plain):
+    """An HTTP request (seed 003, HTTP Tools).
+
+    ``{name}`` in the URL is an argument of the call, ``{{name}}`` anywhere a parameter, ``{{input.name}}`` in the body
+    an argument.
+    """
+
+    url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
+    method: Method = "GET"
+    headers: Headers = ()
+    timeout: Annotated[str, AfterValidator(_check_timeout)] = "30s"
+    body: Annotated[str, AfterValidator(_check_template)] | None = None
+    body_parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The timeout in seconds."""
+        number = self.timeout.rstrip("smh")
+        return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)
+
+
+class McpSpec(Plain):
+    """A tool of an MCP server."""
+
+    mcp_server_ref: Ref | None = None
+    tool_name: str | None = None
+
+
+class ToolSpec(Plain):
+    """A tool's ``spec`` (seed 003, Tool Execution)."""
+
+    type: Annotated[Literal["http", "mcp"], NotYet(frozenset({"mcp"}))] = Field(description="'http' or 'mcp'")
+    description: str | None = None
+    input_schema: Annotated[JsonObject, AfterValidator(_check_schema)] = {"type": "object", "properties": {}}
+    parameters: tuple[Parameter, ...] = ()
+    annotations: Annotations | None = None
+    http: HttpSpec | None = None
+    mcp: McpSpec | None = None
+    mcp_server: Annotated[NameOrRef | None, NOT_YET] = None
+    function: Annotated[str | None, NOT_YET] = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.type == "http" and not self.http:
+            raise FieldError(("http",), "is missing: a tool of type 'http' needs {url}")
+        if self.type == "mcp" and not (self.mcp or (self.mcp_server and self.function)):
+            raise FieldError(("mcp",), "is missing: a tool of type 'mcp' needs {mcpServerRef, toolName}")
+        if self.mcp and not (self.mcp.mcp_server_ref and self.mcp.tool_name):
+            missing = "toolName" if self.mcp.mcp_server_ref else "mcpServerRef"
+            raise FieldError(("mcp", missing), "is missing")
+        return self
+
+
+class Tool(Manifest):
+    """An HTTP request, or a tool of an MCP server."""
+
+    kind: Literal["Tool"] = "Tool"
+    spec: ToolSpec = Field(description="what the tool does")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The tool's own parameters."""
+        return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
+
+    def templates(self) -> Iterator[tuple[Path, str]]:
+        """The texts of the request in which names can stand, each with its place."""
+        if http := self.spec.http:
+            yield ("spec", "http", "url"), http.url
+            for index, header in enumerate(http.headers):
+                yield ("spec", "http", "headers", index, "value"), header.value.value or ""
+            yield ("spec", "http", "body"), http.body or ""
+
+    @property
+    def told(self) -> str:
+        """What a model is told of the tool, unless an agent says otherwise."""
+        given = self.spec.description or self.metadata.annotations.get("description")
+        return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")
