@@ -35,6 +35,7 @@ from activities.model import Models
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
+from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.errors import BatonError, JournalUnavailable
 from conversation.wire import HOME, TASK_QUEUE, connect
@@ -91,13 +92,14 @@ async def running(
     if not settings.journal_chosen:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
-    models = Models(vault)
+    models, tools = Models(vault), Tools(vault)
     journal = await Journal.open(settings.journal)
     try:
-        async with _worker(client, task_queue, cached_runs, own, vault, journal, models):
+        async with _worker(client, task_queue, cached_runs, own, vault, journal, models, tools):
             yield vault
     finally:
         await models.close()
+        await tools.close()
         await journal.close()
 
 
@@ -109,6 +111,7 @@ def _worker(
     vault: Vault,
     journal: Journal,
     models: Models,
+    tools: Tools,
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
@@ -118,8 +121,8 @@ def _worker(
         workflows=WORKFLOWS,
         activities=[
             Pin(journal, own.catalog, vault).pin,
-            AskModel(journal, models, vault).ask_model,
-            UseTool(journal).use_tool,
+            AskModel(journal, models, tools, vault).ask_model,
+            UseTool(journal, tools, vault).use_tool,
             Append(journal).append,
         ],
         interceptors=[Redaction(vault.redact)],

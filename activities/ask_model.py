@@ -10,18 +10,19 @@ from activities.model import Models
 from activities.plans import models_of
 from activities.prompt import conversation
 from activities.secrets import Vault
-from activities.tool import tools_of
+from activities.tool import Tools
 from activities.values import Values
 from conversation.errors import UnknownResource
 from conversation.requests import Asked, AskRequest
 from resources.agent import Agent
+from resources.model import Model
 
 
 class AskModel:
     """The activity ``ask_model``."""
 
-    def __init__(self, journal: Journal, models: Models, vault: Vault) -> None:
-        self._journal, self._models, self._vault = journal, models, vault
+    def __init__(self, journal: Journal, models: Models, tools: Tools, vault: Vault) -> None:
+        self._journal, self._models, self._tools, self._vault = journal, models, tools, vault
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskRequest) -> Asked:
@@ -34,15 +35,17 @@ class AskModel:
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
         thread = request.thread
         catalog = await self._journal.catalog(thread.catalog)
-        agent = catalog.get("Agent", *request.agent.split("/"))
-        if not isinstance(agent, Agent):
-            raise UnknownResource(f"the run's catalog has no Agent {request.agent}")
+        speaker = catalog.by_id(request.speaker)
+        if not isinstance(speaker, Agent | Model):
+            raise UnknownResource(f"the run's catalog has no {request.speaker}")
         values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         rows = await self._journal.read(head)
-        messages = map(values.whole, conversation(values.prompt(agent), rows, thread.question, request.begun))
-        model, name = models_of(agent, catalog)[request.fallback]
+        agent = speaker if isinstance(speaker, Agent) else None
+        prompt, tools = (values.prompt(agent), self._tools.of(agent, values)) if agent else (None, [])
+        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun))
+        model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
-        answer = await self._models.ask(endpoint, [*messages], tools_of(agent), pulse.hear)
-        clean = self._vault.redact_message(answer).model_copy(update={"name": agent.name})
+        answer = await self._models.ask(endpoint, [*messages], tools, pulse.hear)
+        clean = self._vault.redact_message(answer).model_copy(update={"name": speaker.name})
         return await self._journal.answer(head, clean, row_id)

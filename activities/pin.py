@@ -5,7 +5,7 @@ from temporalio import activity
 from activities.call import call_id
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
-from activities.plans import agent_plan, query_plan, team_plan
+from activities.plans import agent_plan, model_plan, query_plan, team_plan, tool_plan
 from activities.secrets import Vault
 from activities.values import Values
 from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
@@ -18,11 +18,16 @@ from resources.base import API_VERSION, JsonObject
 from resources.catalog import Catalog
 from resources.documents import Document
 from resources.loader import Loaded, load_documents
+from resources.model import Model
 from resources.parameters import unmet
 from resources.problems import ManifestError
 from resources.query import Query
 from resources.rules import not_carried_out, violations
 from resources.team import Team
+from resources.tool import Tool
+
+Startable = Query | Team | Agent | Model | Tool
+"""What a run can start with."""
 
 
 class Pin:
@@ -53,7 +58,7 @@ class Pin:
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
         return Pinned(thread=thread, plan=plan)
 
-    def _resolve(self, request: PinRequest) -> tuple[Query | Team | Agent, Catalog]:
+    def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """What the run starts with, and all that it needs of what it brings and what the worker has."""
         loaded = _brought(request)
         known = loaded.catalog.over(self._own)
@@ -87,11 +92,11 @@ def _brought(request: PinRequest) -> Loaded:
     return loaded
 
 
-def _named(request: PinRequest, catalog: Catalog) -> Query | Team | Agent:
+def _named(request: PinRequest, catalog: Catalog) -> Startable:
     kind = request.kind.capitalize()
     name = request.name or "query"
     found = catalog.get(kind, request.namespace, name)
-    if isinstance(found, Query | Team | Agent):
+    if isinstance(found, Startable):
         return found
     known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
     raise UnknownResource(
@@ -99,10 +104,14 @@ def _named(request: PinRequest, catalog: Catalog) -> Query | Team | Agent:
     )
 
 
-def _plan(start: Query | Team | Agent, catalog: Catalog, workflow: str) -> Plan:
+def _plan(start: Startable, catalog: Catalog, workflow: str) -> Plan:
     right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
     if right != workflow:
         raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
     if isinstance(start, Query):
         return query_plan(start, catalog)
-    return team_plan(start, catalog) if isinstance(start, Team) else agent_plan(start, catalog)
+    if isinstance(start, Team):
+        return team_plan(start, catalog)
+    if isinstance(start, Tool):
+        return tool_plan(start)
+    return model_plan(start, catalog) if isinstance(start, Model) else agent_plan(start, catalog)

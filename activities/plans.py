@@ -1,7 +1,7 @@
 """What does a workflow have to know of a manifest? Its decisions, drawn from the catalog."""
 
 from conversation.errors import UnknownResource
-from conversation.plan import AgentPlan, QueryPlan, TargetPlan, TeamMember, TeamPlan, ToolPlan
+from conversation.plan import AgentPlan, QueryPlan, TargetPlan, TeamMember, TeamPlan, ToolPlan, ToolTarget
 from resources.agent import Agent
 from resources.base import Reference
 from resources.catalog import Catalog, Resource
@@ -9,6 +9,7 @@ from resources.duration import parse_duration
 from resources.model import Model
 from resources.query import Query
 from resources.team import Team
+from resources.tool import Tool
 
 
 def find(catalog: Catalog, reference: Reference) -> Resource:
@@ -58,27 +59,53 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
 
 def agent_plan(agent: Agent, catalog: Catalog) -> AgentPlan:
     """How an agent takes its turn."""
+    tools = []
+    for given, reference in agent.tools():
+        tool = find(catalog, reference) if reference else None
+        seconds = _seconds(tool) if isinstance(tool, Tool) else None
+        tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=seconds))
     return AgentPlan(
         kind="agent",
         name=agent.name,
         namespace=agent.namespace,
         models=tuple(model.name if model else name for model, name in models_of(agent, catalog)),
-        tools=tuple(ToolPlan(name=tool.name, on_error=tool.on_error) for tool in agent.spec.tools),
+        tools=tuple(tools),
         max_iterations=agent.spec.max_iterations,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
 
 
-def models_of(agent: Agent, catalog: Catalog) -> list[tuple[Model | None, str]]:
-    """The Model that an agent asks and the fallbacks behind it.
+def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
+    """How a model answers by itself."""
+    chain = tuple(each.name if each else name for each, name in models_of(model, catalog))
+    return AgentPlan(kind="model", name=model.name, namespace=model.namespace, models=chain)
+
+
+def tool_plan(tool: Tool) -> ToolTarget:
+    """How a tool is used by itself."""
+    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=_seconds(tool))
+
+
+def _seconds(tool: Tool) -> float | None:
+    return tool.spec.http.seconds if tool.spec.http else None
+
+
+def models_of(speaker: Agent | Model, catalog: Catalog) -> list[tuple[Model | None, str]]:
+    """The Model that a speaker asks, or is, and the fallbacks behind it.
 
     None stands for the environment's server, with the name that the agent gives to its model.
     """
-    reference = agent.model_reference()
+    if isinstance(speaker, Model):
+        return [(model, model.name) for model in _chain(speaker, catalog)]
+    reference = speaker.model_reference()
     model = catalog.find(reference) if reference.optional else find(catalog, reference)
+    return [(model, model.name) for model in _chain(model, catalog)] or [(None, reference.name)]
+
+
+def _chain(model: Resource | None, catalog: Catalog) -> list[Model]:
     chain: list[Model] = []
     while isinstance(model, Model) and model not in chain:
         chain.append(model)
         fallback = model.fallback_reference()
         model = find(catalog, fallback) if fallback else None
-    return [(model, model.name) for model in chain] or [(None, reference.name)]
+    return chain

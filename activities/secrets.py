@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
 from conversation.errors import KeyMissing
 from conversation.message import Message
@@ -42,7 +43,7 @@ class Vault:
         for secrets in (of_run, self._own):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
-            if value:
+            if value and (value := value.rstrip("\r\n")):  # which a file or an echo has left there
                 return self._remember(value)
         wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if unreadable:
@@ -72,8 +73,9 @@ class Vault:
         return clean
 
     def _remember(self, value: str) -> str:
+        """Keeps a secret in the forms in which it may come back: as it is, in an address, and inside of JSON."""
         if len(value) >= SHORTEST:
-            self._given_out.add(value)
+            self._given_out |= {value, quote(value, ""), quote(value), json.dumps(value)[1:-1]}
         return value
 
     def _of_run(self, catalog: str) -> tuple[Secrets, tuple[str, ...]]:

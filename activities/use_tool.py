@@ -1,4 +1,4 @@
-"""``use_tool``: one tool call of a model is carried out, and its result kept before anybody is told of it."""
+"""``use_tool``: one tool call is carried out, and its result kept before anybody is told of it."""
 
 import json
 
@@ -9,10 +9,14 @@ from temporalio import activity
 from activities.call import call_id
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
-from activities.tool import Tool, tools_of
-from conversation.errors import BadArguments, JournalLost, ToolFailed, UnknownResource, UnknownTool
+from activities.journal.journal import Row
+from activities.secrets import Vault
+from activities.tool import Tool, Tools
+from activities.values import Values
+from conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
 from conversation.message import Message, ToolCall
 from conversation.requests import Used, UseRequest
+from resources import tool as resources
 from resources.agent import Agent
 from resources.base import JsonObject
 
@@ -20,8 +24,8 @@ from resources.base import JsonObject
 class UseTool:
     """The activity ``use_tool``."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, tools: Tools, vault: Vault) -> None:
+        self._journal, self._tools, self._vault = journal, tools, vault
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseRequest) -> Used:
@@ -31,34 +35,59 @@ class UseTool:
             call, tool = await self._call(request)
             row = await self._journal.find(row_id)
             if row is None:
-                result = await _use(tool, call)
-                message = Message(role="tool", content=result, name=call.name, tool_call_id=call.id)
-                row = await self._journal.answer(request.thread.head, message, row_id)
+                said = _says(tool, await _use(tool, call), None if request.reply is None else call.id)
+                row = await self._journal.answer(request.thread.head, self._vault.redact_message(said), row_id)
         return Used(message=row.message.cut(), head=row.head, ends=tool.ends)
 
     async def _call(self, request: UseRequest) -> tuple[ToolCall, Tool]:
-        """What the model has called for; the journal holds all of it, the history perhaps not."""
+        """What is to be done; the journal holds all of a model's call, the history perhaps not."""
         catalog = await self._journal.catalog(request.thread.catalog)
-        agent = catalog.get("Agent", *request.agent.split("/"))
-        if not isinstance(agent, Agent):
-            raise UnknownResource(f"the run's catalog has no Agent {request.agent}")
-        reply = await self._journal.find(request.reply)
-        if reply is None:
-            raise JournalLost(f"the journal does not hold the reply {request.reply}")
-        call = reply.message.tool_calls[request.call]
-        tools = {tool.name: tool for tool in tools_of(agent)}
+        values = Values(catalog, self._vault)
+        speaker = catalog.by_id(request.speaker)
+        if isinstance(speaker, resources.Tool):
+            asked = values.whole((await self._said(request.thread.question)).message)
+            call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(asked.content))
+            return call, self._tools.by(speaker, values)
+        if not isinstance(speaker, Agent):
+            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+        call = (await self._said(request.reply or "")).message.tool_calls[request.call]
+        tools = {tool.name: tool for tool in self._tools.of(speaker, values)}
         if call.name not in tools:
             known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
             raise UnknownTool(f"there is no tool '{call.name}'; {known}")
         return call, tools[call.name]
 
+    async def _said(self, row_id: str) -> Row:
+        if row := await self._journal.find(row_id):
+            return row
+        raise JournalLost(f"the journal does not hold {row_id}")
+
+
+def _says(tool: Tool, text: str, answered: str | None) -> Message:
+    """A tool's answer to a model's call; to a question that was put to the tool itself, it is the tool that speaks."""
+    if answered is None:
+        return Message(role="assistant", content=text, name=tool.name)
+    return Message(role="tool", content=text, name=tool.name, tool_call_id=answered)
+
 
 async def _use(tool: Tool, call: ToolCall) -> str:
     arguments = _arguments(tool, call.arguments)
+    if activity.info().attempt > 1 and not tool.repeats:
+        raise OutcomeUnknown(f"{tool.name} was begun by a worker that died; whether it was carried out is unknown")
     try:
         return await tool.use(arguments)
-    except ToolFailed as error:
-        raise ToolFailed(error.message, retryable=tool.retries) from None
+    except ToolFailed as failed:
+        retryable = tool.retries or not failed.non_retryable
+        raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
+
+
+def _as_arguments(text: str) -> str:
+    """A question's text as a tool's arguments: a JSON object is one, any other text is its ``input``."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        value = None
+    return text if isinstance(value, dict) else json.dumps({"input": text})
 
 
 def _arguments(tool: Tool, text: str) -> JsonObject:
@@ -74,4 +103,10 @@ def _arguments(tool: Tool, text: str) -> JsonObject:
     ]
     if wrong:
         raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(sorted(wrong))}")
-    return value
+    return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
+
+
+def _defaults(schema: JsonObject) -> JsonObject:
+    properties = schema.get("properties")
+    given = properties.items() if isinstance(properties, dict) else ()
+    return {name: each["default"] for name, each in given if isinstance(each, dict) and "default" in each}

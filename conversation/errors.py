@@ -5,7 +5,7 @@
     ├── AuthenticationError  KeyMissing · KeyRefused
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
     │                        EmptyReply* · BrokenReply*
-    ├── ToolError            UnknownTool · BadArguments · ToolFailed
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
@@ -157,6 +157,10 @@ class UnknownTool(ToolFault):
 
 class BadArguments(ToolFault):
     """A model called for a tool with arguments that don't fit it."""
+
+
+class OutcomeUnknown(ToolFault):
+    """A tool that may be used only once was begun by a worker that died; nobody knows whether it was carried out."""
 
 
 class MaxTurnsReached(TimeoutFault):

@@ -10,22 +10,40 @@ from resources.query import TargetType
 
 
 class ToolPlan(Plain):
-    """A tool that an agent may use, and what becomes of its failures."""
+    """A tool that an agent may use, what becomes of its failures, and how many seconds one use may take."""
 
     name: str
     on_error: OnError = "feed"
+    timeout: float | None = None
 
 
 class AgentPlan(Plain):
-    """How an agent takes its turn. ``models`` names its model and the fallbacks behind it."""
+    """How an agent takes its turn, or a model that is asked by itself, which is an agent without prompt and tools.
 
-    kind: Literal["agent"]
+    ``models`` names its model and the fallbacks behind it.
+    """
+
+    kind: Literal["agent", "model"]
     name: str
     namespace: str
     models: tuple[str, ...]
     tools: tuple[ToolPlan, ...] = ()
     max_iterations: int = 25
     parallel_tool_calls: bool = False
+
+    @property
+    def speaker(self) -> str:
+        """The id of its manifest."""
+        return f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
+
+
+class ToolTarget(Plain):
+    """A tool that a query is put to."""
+
+    kind: Literal["tool"]
+    name: str
+    namespace: str
+    timeout: float | None = None
 
 
 class TeamMember(Plain):
@@ -72,4 +90,4 @@ class QueryPlan(Plain):
     fail_fast: bool = False
 
 
-Plan = Annotated[QueryPlan | TeamPlan | AgentPlan, Field(discriminator="kind")]
+Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

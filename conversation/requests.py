@@ -21,7 +21,7 @@ class PinRequest(Plain):
     the ``thread``. ``workflow`` is the type of the run, which must fit what it is to run.
     """
 
-    kind: Literal["query", "team", "agent"]
+    kind: Literal["query", "team", "agent", "model", "tool"]
     workflow: str
     name: str | None = None
     namespace: str = "default"
@@ -39,14 +39,15 @@ class Pinned(Plain):
 
 
 class AskRequest(Plain):
-    """``ask_model``: let an agent's model speak at the head of a thread.
+    """``ask_model``: let a speaker's model speak at the head of a thread.
 
-    The turn's own messages begin after depth ``begun``. ``pending`` joins the conversation first. ``fallback`` counts
-    along the agent's models. ``turn`` of ``turns`` (if bounded) is what a watcher is told.
+    ``speaker`` is the id of an Agent, or of a Model that is asked by itself. The turn's own messages begin after depth
+    ``begun``. ``pending`` joins the conversation first. ``fallback`` counts along the speaker's models. ``turn`` of
+    ``turns`` (if bounded) is what a watcher is told.
     """
 
     thread: Thread
-    agent: str
+    speaker: str
     begun: int
     pending: tuple[Item, ...] = ()
     fallback: int = 0
@@ -62,12 +63,15 @@ class Asked(Plain):
 
 
 class UseRequest(Plain):
-    """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``."""
+    """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``.
+
+    ``speaker`` is the id of the Agent that calls, or of a Tool that is put to the question itself, without a reply.
+    """
 
     thread: Thread
-    agent: str
-    reply: str
-    call: int
+    speaker: str
+    reply: str | None = None
+    call: int = 0
 
 
 class Used(Plain):

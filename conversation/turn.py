@@ -7,6 +7,7 @@ from pydantic import model_validator
 from conversation.errors import Failure
 from conversation.message import Head, Message, TokenUsage, last_word
 from resources.base import JsonObject, Plain
+from resources.query import TargetType
 
 StopReason = Literal["completed", "terminated", "max_turns", "canceled", "timeout", "failed"]
 
@@ -35,14 +36,16 @@ class QueryInput(Plain):
 
 
 class TurnInput(Plain):
-    """The input of the workflow ``agent`` and of every strategy.
+    """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
-    From outside: ``{"team": "name", "input": "text"}`` (or ``agent``), and what resources it brings. From a parent:
-    the name and the ``thread`` it is to take its turn in.
+    From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
+    brings. From a parent: the name and the ``thread`` it is to take its turn in.
     """
 
     team: str | None = None
     agent: str | None = None
+    model: str | None = None
+    tool: str | None = None
     namespace: str = "default"
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
@@ -50,16 +53,24 @@ class TurnInput(Plain):
 
     @model_validator(mode="after")
     def _somebody_and_something(self) -> Self:
-        if (self.team is None) == (self.agent is None):
-            raise ValueError('a turn needs either {"team": "name"} or {"agent": "name"}')
+        if sum(each is not None for each in self._named().values()) != 1:
+            raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
         if (self.input is None) == (self.thread is None):
             raise ValueError('a turn needs {"input": "text"}')
         return self
 
+    def _named(self) -> dict[TargetType, str | None]:
+        return {"team": self.team, "agent": self.agent, "model": self.model, "tool": self.tool}
+
+    @property
+    def kind(self) -> TargetType:
+        """What is to take the turn."""
+        return next(kind for kind, name in self._named().items() if name is not None)
+
     @property
     def name(self) -> str:
-        """The name of the team or agent."""
-        return self.team or self.agent or ""
+        """The name of the team, agent, model or tool."""
+        return self._named()[self.kind] or ""
 
 
 class Turn(Plain):

@@ -91,9 +91,13 @@ class Agent(Manifest):
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield self.model_reference()
+        yield from (reference for _, reference in self.tools() if reference)
+
+    def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
+        """Its tools, and the manifests of those that are not built in."""
         for index, tool in enumerate(self.spec.tools):
-            if not tool.built_in:
-                yield Reference(("spec", "tools", index, "name"), ("Tool",), self.namespace, tool.name)
+            path = ("spec", "tools", index, "name")
+            yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.name)
 
     def model_reference(self) -> Reference:
         """The Model this agent asks; optional where the environment's server can stand in for it."""

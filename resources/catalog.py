@@ -47,6 +47,10 @@ class Catalog(Plain):
         """The manifest of that kind, namespace and name."""
         return self._by_id.get(f"{kind}/{namespace}/{name}")
 
+    def by_id(self, manifest_id: str) -> Resource | None:
+        """The manifest of that id, ``Kind/namespace/name``."""
+        return self._by_id.get(manifest_id)
+
     def find(self, reference: Reference) -> Resource | None:
         """What a reference leads to: the first of its kinds that exists."""
         found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)

@@ -1,7 +1,7 @@
 """Which manifests stand in these files? Reads them all, or says everything that is wrong with them at once."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
@@ -75,8 +75,12 @@ class Loaded:
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
 
 
-def load_files(paths: Iterable[FilePath]) -> Loaded:
-    """Reads files and folders of manifests.
+def _unchanged(document: Document) -> Document:
+    return document
+
+
+def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged) -> Loaded:
+    """Reads files and folders of manifests; each manifest may be changed before it is checked.
 
     Raises:
         ManifestError: with every problem of every file.
@@ -88,7 +92,7 @@ def load_files(paths: Iterable[FilePath]) -> Loaded:
             documents.extend(read_documents(file))
         except ManifestError as error:
             problems.extend(error.problems)
-    return load_documents(documents, problems)
+    return load_documents(map(change, chain.from_iterable(map(_parts, documents))), problems)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:

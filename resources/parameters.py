@@ -33,7 +33,7 @@ def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | Non
     """Each tool of a run, with each agent that has it; with none where the query itself uses it."""
     for manifest in catalog.manifests:
         if isinstance(manifest, Agent):
-            found = (catalog.find(reference) for reference in manifest.references())
+            found = (catalog.find(reference) for _, reference in manifest.tools() if reference)
             yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
     if isinstance(start, Query):
         found = (catalog.find(reference) for reference in start.targets())

@@ -15,7 +15,15 @@ from resources.values import Headers, Parameter, check_url
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 _TIMEOUT = re.compile(r"[0-9]+[smh]?")
-_ARGUMENT = re.compile(r"\{[^{}]*\}")
+ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+"""An argument of the call, in a part of an address that holds no parameter."""
+
+_PARAMETER = re.compile(r"\{\{.*?\}\}")
+
+
+def arguments_in(template: str) -> list[str]:
+    """The arguments that an address names as ``{argument}``; ``{{parameter}}`` is none."""
+    return ARGUMENT.findall(_PARAMETER.sub("", template))
 
 
 def _check_timeout(text: str) -> str:
@@ -30,7 +38,7 @@ def _check_template(text: str) -> str:
 
 
 def _check_address(text: str) -> str:
-    check_url(_ARGUMENT.sub("x", re.sub(r"\{\{.*?\}\}", "x", _check_template(text))))
+    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", _check_template(text))))
     return text
 
 
@@ -99,10 +107,22 @@ class ToolSpec(Plain):
             raise FieldError(("http",), "is missing: a tool of type 'http' needs {url}")
         if self.type == "mcp" and not (self.mcp or (self.mcp_server and self.function)):
             raise FieldError(("mcp",), "is missing: a tool of type 'mcp' needs {mcpServerRef, toolName}")
+        if self.http:
+            self._check_request(self.http)
         if self.mcp and not (self.mcp.mcp_server_ref and self.mcp.tool_name):
             missing = "toolName" if self.mcp.mcp_server_ref else "mcpServerRef"
             raise FieldError(("mcp", missing), "is missing")
         return self
+
+    def _check_request(self, http: HttpSpec) -> None:
+        if http.body is not None and http.method in ("GET", "HEAD"):
+            raise FieldError(("http", "body"), f"has no use with {http.method}: take it out, or set another method")
+        known = self.input_schema.get("properties")
+        for name in arguments_in(http.url):
+            if name not in (known if isinstance(known, dict) else ()):
+                listed = ", ".join(known) if isinstance(known, dict) and known else "none"
+                wrong = f"'{{{name}}}' is no argument of inputSchema; its properties: {listed}"
+                raise FieldError(("http", "url"), wrong)
 
 
 class Tool(Manifest):

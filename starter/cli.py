@@ -60,12 +60,16 @@ def run(
     own_id: Annotated[
         str | None, typer.Option("--id", help="The run's id; a run of it that is open is joined.")
     ] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option("-p", "--parameter", help="A query parameter, as name=value; may be repeated.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start, don't follow.")] = False,
     output: Output = Form.text,
 ) -> None:
     """Runs the queries in FILE, or puts INPUT to a target such as team/NAME, and prints what comes of it."""
-    loaded = running.load(file, err)
-    queries = running.chosen(loaded, target, text, namespace)
+    parameters = running.read_parameters(parameter or ())
+    loaded = running.load(file, err, parameters)
+    queries = running.chosen(loaded, target, text, namespace, parameters)
     for query in queries:
         loaded.reach(query, elsewhere=is_elsewhere())
     with temporal(say, start=True) as place:

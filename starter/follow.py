@@ -117,7 +117,7 @@ class _Follower:
             if isinstance(request, UseRequest):
                 self.tell(ToolUsed(run, _time(event), error=failed.failure.message))
             else:
-                what = request.agent if isinstance(request, AskRequest) else request
+                what = request.speaker if isinstance(request, AskRequest) else request
                 self.tell(CallFailed(run, _time(event), what, failed.failure.message))
 
 

@@ -1,6 +1,8 @@
 """What does a client need to know? Names and JSON: this one is plain Temporal, and could be in any language."""
 
 import asyncio
+import atexit
+import time
 
 from temporalio.client import Client
 
@@ -19,4 +21,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
     asyncio.run(main())

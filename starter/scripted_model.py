@@ -61,6 +61,7 @@ class ScriptedModel:
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # named, or asyncio leaves Nagle's delay on
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
+            listener.listen()  # so that whoever connects before the thread runs only waits
             server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
             server.config.timeout_graceful_shutdown = 1
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

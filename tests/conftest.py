@@ -2,7 +2,7 @@
 
 import atexit
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
 from tests.stage import Stage
+from tests.tool_server import ToolServer
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 
@@ -40,3 +41,10 @@ async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
     """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
     async with Stage.set(client, tmp_path) as stage:
         yield stage
+
+
+@pytest.fixture
+def site() -> Iterator[ToolServer]:
+    """A server for the tools of a test."""
+    with ToolServer().serving() as site:
+        yield site

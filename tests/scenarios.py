@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from temporalio.client import WorkflowFailureError
 
-from tests.stage import Handle, Stage, agent, call, line, team
+from tests.stage import Handle, Stage, agent, call, line, manifest, team
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
 TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
@@ -93,6 +93,16 @@ async def query(stage: Stage) -> Handle:
     return await stage.start_query([*TRIO, TEAM], "agent/critic", "team/team")
 
 
+async def query_of_model_and_tool(stage: Stage) -> Handle:
+    trio(stage)
+    server = {"openai": {"baseUrl": {"value": stage.model_url}}}
+    model = manifest("Model", "gpt", {"type": "openai", "model": {"value": "gpt"}, "config": server})
+    tool = manifest("Tool", "models", {"type": "http", "http": {"url": f"{stage.model_url}/models"}})
+    lost = manifest("Tool", "lost", {"type": "http", "http": {"url": f"{stage.model_url}/lost"}})
+    stage.script(line("", "I am."))
+    return await stage.start_query([model, tool, lost], "model/gpt", "tool/models", "tool/lost")
+
+
 async def query_timeout(stage: Stage) -> Handle:
     trio(stage, slow=5)
     return await stage.start_query([*TRIO, TEAM], "team/team", timeout="1s")
@@ -133,6 +143,7 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         agent_with_tools,
         retried_model,
         query,
+        query_of_model_and_tool,
         query_timeout,
         query_canceled,
         query_terminated,

@@ -13,10 +13,11 @@ import yaml
 
 from starter.embedded import EmbeddedServer
 from starter.home import Dev, Home
-from starter.script import Line, Script
+from starter.script import Line, Reply, Request, Script
 from starter.scripted_model import ScriptedModel
 from tests.processes import BATON, ROOT, WorkerProcess, baton, environment
-from tests.stage import KEY, agent, call, line, team
+from tests.stage import KEY, agent, call, line, manifest, team
+from tests.tool_server import ToolServer
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
@@ -123,6 +124,42 @@ def test_a_target_can_be_asked_without_a_query(machine: Machine) -> None:
     query = json.loads(done.stdout)
     assert (query["spec"]["input"], query["status"]["message"]) == ("How are you?", "hello")
     assert machine.model.asked[0].request["messages"][-1]["content"] == "How are you?"
+
+
+def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: Machine) -> None:
+    heard: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        heard.append(request["messages"][-1]["content"])
+        return Reply(text="Sunny.")
+
+    machine.model._answer = answer
+    spec = {"input": "{{city}}, {{day}}?", "targets": [{"type": "agent", "name": "one"}]}
+    asked = {**QUERY, "spec": {**spec, "parameters": [{"name": "city", "value": "Rome"}]}}
+    file = machine.write(asked, agent("one"))
+    refused = machine.type("run", "-f", file)
+    assert refused.returncode == 1
+    assert "spec.input: nothing is known by the name 'day'; known: city" in refused.stderr
+    done = machine.type("run", "-f", file, "-p", "day=today = now", "-p", "city=Turin")
+    assert (done.returncode, done.stdout) == (0, "Sunny.\n"), done.stderr
+    done = machine.type("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
+    assert done.returncode == 0, done.stderr
+    assert heard == ["Turin, today = now?", "Bari?"]
+    assert "'city' is no parameter: write -p name=value" in machine.type("run", "-f", file, "-p", "city").stderr
+
+
+def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: Machine, site: ToolServer) -> None:
+    tool = manifest("Tool", "weather", {"type": "http", "http": {"url": site.url}})
+    model = {
+        "type": "openai",
+        "model": {"value": "x"},
+        "config": {"openai": {"baseUrl": machine.env["OPENAI_BASE_URL"]}},
+    }
+    machine.model._answer = lambda _: Reply(text="I am.")
+    file = machine.write(tool, manifest("Model", "gpt", model))
+    assert machine.type("run", "model/gpt", "Who?", "-f", file).stdout == "I am.\n"
+    assert machine.type("run", "tool/weather", '{"city": "Rome"}', "-f", file).stdout == "sunny\n"
+    assert site.seen[0].path == "/?city=Rome"
 
 
 def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: Machine) -> None:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from conversation.turn import Turn
@@ -22,7 +23,8 @@ from starter.embedded import EmbeddedServer
 from starter.script import Call, Reply, Request
 from starter.scripted_model import ScriptedModel
 from tests.processes import WorkerProcess, environment
-from tests.stage import KEY, agent, replay, team, texts
+from tests.stage import KEY, agent, manifest, replay, team, texts
+from tests.tool_server import Answer, ToolServer
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
 SAID = [f"answer {number}" for number in range(1, 10)]
@@ -86,6 +88,60 @@ async def test_a_tool_call_survives_the_death_of_its_worker(play: Play) -> None:
         turn = Turn.model_validate_json(json.dumps(await handle.result()))
         assert (turn.stop_reason, turn.turns, turn.message) == ("terminated", 1, "Done.")
         assert play.written() == before + 3
+        play.worker.kill()
+    play.worker.start()
+
+
+UNKNOWN = "was begun by a worker that died; whether it was carried out is unknown"
+
+
+async def start_tool(play: Play, site: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
+    """Starts an agent that uses a tool over HTTP once, and then repeats what it heard."""
+
+    def say(request: Request) -> Reply:
+        heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+        return Reply(text=heard[0]) if heard else Reply(calls=[Call(name="order")])
+
+    play.model._answer = say
+    order = manifest("Tool", "order", {"type": "http", "http": {"url": site.url, "method": method}})
+    given = {"agent": "one", "input": "Order!", "resources": [agent("one", "order"), order]}
+    play.worker.start()
+    return await play.client.start_workflow(
+        "agent", given, id=f"crash-{uuid.uuid4().hex[:8]}", task_queue=TASK_QUEUE, task_timeout=TASK_TIMEOUT
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "calls", "heard"),
+    [
+        ("POST", 1, "Error: order was begun by a worker that died; whether it was carried out is unknown"),
+        ("PUT", 2, "ok"),
+    ],
+)
+async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of_its_worker(
+    play: Play, site: ToolServer, method: str, calls: int, heard: str
+) -> None:
+    site.answers(Answer(hang=True), Answer("ok"))
+    handle = await start_tool(play, site, method)
+    await until(lambda: len(site.seen) == 1)
+    play.worker.kill()
+    play.worker.start()
+    turn = Turn.model_validate_json(json.dumps(await handle.result()))
+    assert turn.message == heard
+    assert len(site.seen) == calls
+    assert len({seen.headers["idempotency-key"] for seen in site.seen}) == 1
+
+
+async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(play: Play, site: ToolServer) -> None:
+    """Killed right after the answer is written, before Temporal has heard of it or just after."""
+    for _ in range(5):
+        before, site.seen[:] = play.written(), []
+        handle = await start_tool(play, site, "GET")
+        await until(partial(reached, play, before + 3))
+        play.worker.kill()
+        play.worker.start()
+        turn = Turn.model_validate_json(json.dumps(await handle.result()))
+        assert (turn.message, len(site.seen)) == ("sunny", 1)
         play.worker.kill()
     play.worker.start()
 

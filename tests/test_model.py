@@ -9,8 +9,8 @@ import pytest
 
 from activities.heartbeat import SHOWN, Pulse
 from activities.model.endpoint import Endpoint, environment_endpoint
-from activities.model.errors import wait_for
 from activities.model.openai import OpenAI
+from activities.retry import wait_for
 from activities.secrets import Vault
 from conversation import errors
 from conversation.message import Message, ToolCall

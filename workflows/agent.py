@@ -1,4 +1,4 @@
-"""The workflow ``agent``: one agent asked by itself. Ending its team, it just ends its own turn."""
+"""The workflows ``agent`` and ``model``: one speaker asked by itself. Ending its team, it just ends its own turn."""
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -22,3 +22,12 @@ class Agent(Member):
         assert isinstance(pinned.plan, AgentPlan)
         self.speaking = turn = AgentTurn(pinned.plan, pinned.thread, self.stop, of=1)
         return (await turn.take()).model_copy(update={"ended": False, "note": self.stop.note})
+
+
+@workflow.defn(name="model")
+class Model(Agent):
+    """Lets a model answer as it is, without a prompt or tools (seed 003, Use Cases)."""
+
+    @workflow.run
+    async def run(self, *given: JsonValue) -> Turn:
+        return await self.conduct(given)

@@ -71,7 +71,7 @@ class AgentTurn:
     def _request(self, fallback: int) -> AskRequest:
         return AskRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
-            agent=f"{self.agent.namespace}/{self.agent.name}",
+            speaker=self.agent.speaker,
             begun=self.thread.head.depth,
             pending=tuple(self.pending),
             fallback=fallback,
@@ -102,13 +102,13 @@ class AgentTurn:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
         request = UseRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
-            agent=f"{self.agent.namespace}/{self.agent.name}",
+            speaker=self.agent.speaker,
             reply=reply.head.id,
             call=index,
         )
         self.usage += TokenUsage(tool_calls=1)
         try:
-            return await effects.use_tool(request, cut(call.name, 64))
+            return await effects.use_tool(request, cut(call.name, 64), tool.timeout)
         except Failed as failed:
             if tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise

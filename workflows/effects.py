@@ -74,14 +74,20 @@ async def pin(request: PinRequest) -> Pinned:
 
 async def ask_model(request: AskRequest, model: str) -> Asked:
     """Lets an agent's model speak."""
-    speaker = request.agent.rpartition("/")[2]
+    speaker = request.speaker.rpartition("/")[2]
     return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
 
 
-async def use_tool(request: UseRequest, tool: str) -> Used:
-    """Carries out a tool call. Which failures are tried again, the tool decides."""
-    speaker = request.agent.rpartition("/")[2]
-    return await _effect("use_tool", request, Used, TOOL, f"{speaker} uses {tool}")
+async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
+    """Carries out a tool call, ``seconds`` long at most. Which failures are tried again, the tool decides."""
+    speaker = request.speaker.rpartition("/")[2]
+    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}")
+
+
+def _tool_options(seconds: float | None) -> _Options:
+    """Long enough for a tool that says by itself when it has waited enough."""
+    once = max(TOOL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
+    return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
 
 
 async def append(head: Head, items: tuple[Item, ...]) -> Head:

@@ -1,4 +1,4 @@
-"""How does a team, or an agent asked by itself, take its turn as a run of its own?"""
+"""How does a team, an agent, a model or a tool take its turn as a run of its own?"""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Speaking(Protocol):
 
 
 class Member(Run):
-    """The base of the workflow ``agent`` and of every strategy: pins what it needs, then takes its turn."""
+    """The base of every workflow but ``query``: pins what it needs, then takes its turn."""
 
     speaking: Speaking | None = None
     turn = Turn(head=Head(), turns=0)
@@ -68,7 +68,7 @@ class Member(Run):
 
 def _pin_request(given: TurnInput) -> PinRequest:
     return PinRequest(
-        kind="team" if given.team else "agent",
+        kind=given.kind,
         workflow=workflow.info().workflow_type,
         name=given.name,
         namespace=given.namespace,

@@ -1,7 +1,8 @@
 """Which workflow types does a worker run?"""
 
-from workflows.agent import Agent
+from workflows.agent import Agent, Model
 from workflows.query import Query
 from workflows.strategies import STRATEGIES
+from workflows.tool import Tool
 
-WORKFLOWS = (Query, Agent, *STRATEGIES)
+WORKFLOWS = (Query, Agent, Model, Tool, *STRATEGIES)

@@ -1,16 +1,12 @@
 """What does a failed model call mean? Try again, and when; or give up, and why."""
 
-import email.utils
-import math
-import time
-from collections.abc import Mapping
-from datetime import timedelta
 from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
 from activities.model.endpoint import Endpoint
+from activities.retry import wait_for, worth_another
 from conversation.errors import (
     BatonError,
     BrokenReply,
@@ -21,9 +17,6 @@ from conversation.errors import (
     ModelUnavailable,
     QuotaSpent,
 )
-
-TRIED_AGAIN = frozenset({408, 409, 425, 429})
-LONGEST_WAIT = timedelta(minutes=5)
 
 _MEANINGS: dict[str, type[BatonError]] = {
     "insufficient_quota": QuotaSpent,
@@ -58,25 +51,5 @@ def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     if error.code in _MEANINGS:
         return _MEANINGS[error.code](text)
     hint = headers.get("x-should-retry")
-    again = hint == "true" if hint in ("true", "false") else status in TRIED_AGAIN or status >= 500
+    again = hint == "true" if hint in ("true", "false") else worth_another(status)
     return ModelUnavailable(text, retry_after=wait_for(headers)) if again else ModelRejected(text)
-
-
-def wait_for(headers: Mapping[str, str]) -> timedelta | None:
-    """How long a server asks to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
-
-    At most five minutes; None for what can't be read.
-    """
-    milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
-    try:
-        if milliseconds is not None:
-            seconds = float(milliseconds) / 1000
-        elif given is None:
-            return None
-        elif given.strip().replace(".", "", 1).isdigit():
-            seconds = float(given)
-        else:
-            seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return timedelta(seconds=min(max(seconds, 0), LONGEST_WAIT.total_seconds())) if math.isfinite(seconds) else None

@@ -1,19 +1,73 @@
 """Which tools does an agent have, and what does its model hear of them? In the order of its manifest."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from activities.call import call_id
+from activities.secrets import Vault
 from activities.tool.built_in import BUILT_IN
+from activities.tool.http import REPEATABLE, Http
 from activities.tool.kind import Tool
+from activities.tool.request import request_of
+from activities.values import Values
+from conversation.errors import NotCarriedOut, UnknownResource
 from resources.agent import Agent
+from resources.base import JsonObject
+from resources.template import fill
+from resources.tool import HttpSpec
+from resources.tool import Tool as Manifest
+from resources.values import Header
 
-__all__ = ["Tool", "tools_of"]
+__all__ = ["Tool", "Tools"]
 
 
-def tools_of(agent: Agent) -> list[Tool]:
-    """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000)."""
-    tools = []
-    for given in agent.spec.tools:
-        tool = BUILT_IN[given.name]
-        description, retries = given.description or tool.description, given.on_error == "retry"
-        tools.append(replace(tool, name=given.name, description=description, retries=retries))
-    return tools
+class Tools:
+    """The tools that a worker can use. BATON_ALLOW_PRIVATE_HOSTS lets calls choose hosts in the worker's network."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._http = Http(private=vault.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes"))
+
+    def of(self, agent: Agent, values: Values) -> list[Tool]:
+        """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000)."""
+        tools = []
+        for given, reference in agent.tools():
+            if reference is None:
+                tool = BUILT_IN[given.name]
+            elif isinstance(found := values.catalog.find(reference), Manifest):
+                tool = self.by(found, values, agent, again=given.on_error == "retry")
+            else:
+                raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
+            description, retries = given.description or tool.description, given.on_error == "retry"
+            tools.append(replace(tool, name=given.name, description=description, retries=retries))
+        return tools
+
+    def by(self, manifest: Manifest, values: Values, agent: Agent | None = None, *, again: bool = False) -> Tool:
+        """The tool of a manifest, as an agent or, without one, a query uses it; ``again``: it may be used twice."""
+        http = manifest.spec.http
+        if http is None:
+            raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
+        repeats = again or http.method in REPEATABLE
+
+        async def use(arguments: JsonObject) -> str:
+            return await self._request(manifest, http, values, agent, arguments, again=repeats)
+
+        schema = manifest.spec.input_schema
+        return Tool(name=manifest.name, description=manifest.told, parameters=schema, use=use, repeats=repeats)
+
+    async def _request(
+        self, tool: Manifest, http: HttpSpec, values: Values, agent: Agent | None, arguments: JsonObject, *, again: bool
+    ) -> str:
+        query = values.query()
+        value = values.named(tool, *(owner for owner in (agent, query) if owner))
+        headers = [(each.name, _filled(each, values.text(each.value, tool) or "", value)) for each in http.headers]
+        request = request_of(http, headers, arguments, value, call_id())
+        return await self._http.send(request, http.seconds, again=again)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.close()
+
+
+def _filled(header: Header, text: str, value: Callable[[str], str]) -> str:
+    """A header's text: a literal is a template, what comes from a Secret or a ConfigMap is not."""
+    return (fill(text, value) if header.value.value else text).strip()

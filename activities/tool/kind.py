@@ -11,7 +11,8 @@ class Tool:
     """A tool of an agent.
 
     ``use`` takes arguments that fit ``parameters`` (a JSON Schema) and returns the result as text, or raises
-    ToolFailed. ``ends``: using it ends the turn and the team. ``retries``: Temporal tries again when it fails.
+    ToolFailed. ``ends``: using it ends the turn and the team. ``retries``: Temporal tries again whenever it fails,
+    not only where the tool itself says that this can help. ``repeats``: using it twice does no harm.
     """
 
     name: str
@@ -20,3 +21,4 @@ class Tool:
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
+    repeats: bool = True

@@ -1,0 +1,89 @@
+"""Which server do the tools of a test ask? A real one over HTTP that keeps what it was asked and answers as told."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+
+@dataclass
+class Seen:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: str
+    at: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Answer:
+    """What the server says. With ``cut`` it breaks off after so many bytes, with ``hang`` it says nothing."""
+
+    text: str | bytes = "sunny"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0
+    cut: int | None = None
+    hang: bool = False
+
+
+class ToolServer:
+    """The server. ``answer`` is asked for each request with its number, from 1; ``seen`` are the requests so far."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.answer: Callable[[int], Answer] = lambda _: Answer()
+        self.url = ""
+
+    def answers(self, *answers: Answer) -> None:
+        """Gives the answers one after the other; the last again and again."""
+        self.answer = lambda number: answers[min(number, len(answers)) - 1]
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator["ToolServer"]:
+        """Serves from a thread as long as the block runs."""
+        app = Starlette(routes=[Route("/{path:path}", self._serve, methods=METHODS)])
+        with socket.socket(proto=socket.IPPROTO_TCP) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+            server.config.timeout_graceful_shutdown = 1
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            try:
+                yield self
+            finally:
+                server.should_exit = True
+                thread.join()
+
+    async def _serve(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
+        body = (await request.body()).decode()
+        self.seen.append(Seen(request.method, path, dict(request.headers), body))
+        answer = self.answer(len(self.seen))
+        end = time.monotonic() + (3600 if answer.hang else answer.delay)
+        while time.monotonic() < end and not await request.is_disconnected():
+            await asyncio.sleep(0.02)
+        data = answer.text.encode() if isinstance(answer.text, str) else answer.text
+        if answer.cut is None:
+            return Response(data, answer.status, {"content-type": "text/plain; charset=utf-8", **answer.headers})
+        return StreamingResponse(_broken(data[: answer.cut]), answer.status, {"content-length": str(len(data))})
+
+
+async def _broken(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+    raise ConnectionResetError("the test wants the answer to break off")
