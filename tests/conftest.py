@@ -1,8 +1,8 @@
-"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and a real journal."""
+"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and real databases."""
 
 import atexit
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from temporalio.client import Client
 from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
+from tests.postgres import PostgresServer
 from tests.stage import Stage
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
@@ -40,3 +41,19 @@ async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
     """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
     async with Stage.set(client, tmp_path) as stage:
         yield stage
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; a test that stops it starts it again."""
+    with PostgresServer.running() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgresql"], loop_scope="session")
+async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database, of each kind that a journal stands on."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'journal.db'}"
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    return await postgres.database()
