@@ -88,8 +88,15 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kills it as ``kill -9`` does."""
-        os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self.stop()
+
+    def end_when_idle(self) -> None:
+        """Asks it to end when the last connection is closed, and to take no new ones."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
 
     def url(self, database: str) -> str:
         """The address of a database, as people write it."""
