@@ -86,16 +86,18 @@ class PostgresServer:
             self._process.stdin.close()
             self._process.wait()
 
-    def kill(self) -> None:
-        """Kills it as ``kill -9`` does."""
-        self._signal(signal.SIGKILL)
+    @contextlib.contextmanager
+    def away(self, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+        """Ends it, as an operator does or with another signal; after the block it runs again."""
+        self.signal(number)
         self.stop()
+        try:
+            yield
+        finally:
+            self.start()
 
-    def end_when_idle(self) -> None:
-        """Asks it to end when the last connection is closed, and to take no new ones."""
-        self._signal(signal.SIGTERM)
-
-    def _signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
         os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
 
     def url(self, database: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import signal
 import traceback
 import uuid
 from collections.abc import AsyncIterator
@@ -97,8 +98,8 @@ async def test_a_server_that_has_been_restarted_is_not_even_noticed(
     postgres: PostgresServer, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = await journal.append(Head(), says("a"), "call-1")
-    postgres.stop()
-    postgres.start()
+    with postgres.away():
+        pass
     head = await journal.append(head, says("b"), "call-2")
     assert await told(journal, head) == ["a", "b"]
     assert "waiting for the journal" not in caplog.text
@@ -108,13 +109,9 @@ async def test_a_server_that_is_away_is_waited_for(
     postgres: PostgresServer, journal: Journal, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = await journal.append(Head(), says("a"), "call-1")
-    postgres.stop()
-    writing = asyncio.create_task(journal.append(head, says("b"), "call-2"))
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(writing), 1.5)
-    assert not writing.done()
-    postgres.start()
-    await writing
+    with postgres.away():
+        writing = asyncio.create_task(journal.append(head, says("b"), "call-2"))
+        assert await asyncio.wait([writing], timeout=1.5) == (set(), {writing})
     fresh = await Journal.open(url)
     assert await told(fresh, await writing) == ["a", "b"]
     await fresh.close()
@@ -129,8 +126,8 @@ async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
         writing = [asyncio.create_task(journal.append(Head(), says(f"{n}"), f"call-{n}")) for n in range(20)]
         while await execute(url, "select count(*) from pg_locks where not granted") != [(10,)]:
             await asyncio.sleep(0.01)
-        postgres.kill()
-    postgres.start()
+        with postgres.away(signal.SIGKILL):
+            pass
     heads = await asyncio.gather(*writing)
     assert [await told(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
 
@@ -150,12 +147,14 @@ async def test_a_server_that_is_ending_or_starting_counts_as_one_that_is_away(
     postgres: PostgresServer, url: str
 ) -> None:
     async with holding(url, "perform 1"):
-        postgres.end_when_idle()
-        with pytest.raises(JournalUnavailable, match="the database system is shutting down"):
-            while True:
-                await (await Journal.open(url)).close()
-        postgres.stop()
-    postgres.start()
+        postgres.signal(signal.SIGTERM)
+        try:
+            with pytest.raises(JournalUnavailable, match="the database system is shutting down"):
+                while True:
+                    await (await Journal.open(url)).close()
+        finally:
+            with postgres.away():
+                pass
 
 
 async def test_a_run_survives_the_death_of_its_journals_server(
@@ -171,9 +170,8 @@ async def test_a_run_survives_the_death_of_its_journals_server(
         handle = await stage.start_team(manifests)
         for count in (3, 7):
             await stage.asked(count)
-            postgres.kill()
-            await asyncio.sleep(0.3)
-            postgres.start()
+            with postgres.away(signal.SIGKILL):
+                await asyncio.sleep(0.3)
         turn = await stage.turn(handle)
     assert texts(turn.messages) == [f"answer {number}" for number in range(1, 13)]
     assert len(stage.model.asked) == 12, "no answer was asked for twice"
