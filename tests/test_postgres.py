@@ -78,6 +78,13 @@ def test_an_address_that_is_none_is_not_repeated(broken: str) -> None:
     assert "secret" not in "".join(traceback.format_exception(refused.value))
 
 
+async def test_a_database_that_cant_hold_every_character_is_refused(postgres: PostgresServer) -> None:
+    name = f"latin_{uuid.uuid4().hex}"
+    await execute(postgres.url("postgres"), f"create database {name} encoding 'LATIN1' template template0")
+    with pytest.raises(JournalUnavailable, match="has no equivalent in encoding"):
+        await Journal.open(postgres.url(name))
+
+
 async def test_a_user_who_may_not_create_tables_is_told_so_and_works_on_those_that_stand(
     postgres: PostgresServer, url: str
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from sqlalchemy import URL, Executable, Table, event, make_url, select
+from sqlalchemy import URL, Executable, Table, event, literal, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -88,9 +88,10 @@ async def prepare(engine: AsyncEngine) -> None:
     """Creates the tables where they are missing.
 
     Raises:
-        JournalUnavailable: the database can't be reached, or its tables are of another version.
+        JournalUnavailable: the database can't be reached or used, or its tables are of another version.
     """
     async with reach(engine) as connection:
+        await connection.execute(select(literal("🎼")))  # fails where the database can't hold every character
         for table in schema.metadata.sorted_tables:
             await _create(connection, table)
         await connection.execute(insert_new(engine, schema.versions, [{"version": schema.VERSION}]))
