@@ -1,15 +1,24 @@
 """What is one message? Who said it, what it says, which tools it calls for, and what it cost."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 from resources.base import Plain
 
 MAX_RESULT = 64_000
 """Bytes of one message, as JSON, that a history holds; the journal holds all of it."""
+
+
+def _whole(text: str) -> str:
+    """Halves of a character, which JSON can hold but no database, are joined, or marked where one is missing."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+"""A text as a model or a tool gave it."""
 
 
 class TokenUsage(Plain):
@@ -28,9 +37,9 @@ class TokenUsage(Plain):
 class ToolCall(Plain):
     """A model's wish to use a tool. ``arguments`` is JSON text as the model wrote it, which may be no JSON at all."""
 
-    id: str
-    name: str
-    arguments: str = "{}"
+    id: Text
+    name: Text
+    arguments: Text = "{}"
 
 
 class Blank(Plain):
@@ -49,12 +58,12 @@ class Message(Plain):
     """
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    name: str | None = None
+    content: Text = ""
+    name: Text | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
+    tool_call_id: Text | None = None
     blanks: tuple[Blank, ...] = ()
-    model: str | None = None
+    model: Text | None = None
     usage: TokenUsage | None = None
 
     @property

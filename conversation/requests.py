@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from conversation.errors import MAX_TEXT
-from conversation.message import Head, Message, Span, cut
+from conversation.message import Head, Message, Span, Text, cut
 from conversation.plan import Plan
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
@@ -93,7 +93,7 @@ class LiveText(Plain):
     """The heartbeat of ``ask_model``: the last part of the text so far, and the offset at which it begins."""
 
     offset: int = 0
-    text: str = ""
+    text: Text = ""
 
 
 class EndRequest(Plain):

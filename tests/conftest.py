@@ -1,4 +1,4 @@
-"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and a real journal."""
+"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and real databases."""
 
 import atexit
 import time
@@ -12,6 +12,7 @@ from temporalio.client import Client
 from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
+from tests.postgres import PostgresServer
 from tests.stage import Stage
 from tests.tool_server import ToolServer
 
@@ -48,3 +49,19 @@ def site() -> Iterator[ToolServer]:
     """A server for the tools of a test."""
     with ToolServer().serving() as site:
         yield site
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; a test that stops it starts it again."""
+    with PostgresServer.running() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgresql"], loop_scope="session")
+async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database, of each kind that a journal stands on."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'journal.db'}"
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    return await postgres.database()

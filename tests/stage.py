@@ -70,15 +70,18 @@ class Stage:
     model_url: str
     task_queue: str
     own: Loaded
+    journal_url: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def set(cls, client: Client, folder: Path, own: Loaded | None = None) -> AsyncIterator["Stage"]:
+    async def set(
+        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = ""
+    ) -> AsyncIterator["Stage"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded())
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
             async with worker.running(client, stage.own, stage.environment, stage.task_queue):
                 yield stage
                 await replay([await handle.fetch_history() async for handle in stage.handles()])
@@ -94,11 +97,12 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
-        return {"BATON_HOME": str(self.folder), "OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
+        model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
+        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
 
     @property
     def journal(self) -> Path:
-        """The journal's file."""
+        """The journal's file, if it is one."""
         return self.folder / "journal.db"
 
     def script(self, *lines: Line) -> None:

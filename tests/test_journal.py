@@ -1,7 +1,7 @@
-"""The journal: written once, read by heads, shared by branches, and loud about what is lost."""
+"""The journal: written once, read by heads, shared by branches, and loud about what is lost; on every database."""
 
 import asyncio
-import sqlite3
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,17 +14,13 @@ from conversation.errors import JournalLost, JournalUnavailable
 from conversation.message import Head, Message, Span, ToolCall
 from resources.documents import Document
 from resources.loader import load_documents
+from tests.postgres import execute
 from tests.stage import agent
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'journal.db'}"
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def journal(url: str) -> AsyncIterator[Journal]:
-    journal = await Journal.open(url)
+async def journal(journal_url: str) -> AsyncIterator[Journal]:
+    journal = await Journal.open(journal_url)
     yield journal
     await journal.close()
 
@@ -52,8 +48,8 @@ async def test_the_same_call_writes_nothing_new(journal: Journal) -> None:
     assert await told(journal, heads[2]) == ["a", "b"]
 
 
-async def test_the_first_answer_to_a_call_stands(journal: Journal, url: str) -> None:
-    other = await Journal.open(url)
+async def test_the_first_answer_to_a_call_stands(journal: Journal, journal_url: str) -> None:
+    other = await Journal.open(journal_url)
     rows = await asyncio.gather(
         *(j.answer(Head(), says(text)[0], "call/reply") for j, text in ((journal, "x"), (other, "y")))
     )
@@ -79,41 +75,35 @@ async def test_what_branches_have_written_is_grafted_in_the_order_given(journal:
     assert joined.depth == 5
 
 
-async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, tmp_path: Path) -> None:
+async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, journal_url: str) -> None:
     trunk = await journal.append(Head(), says("a"), "trunk")
     branch = await journal.append(trunk, says("b"), "branch")
     assert await journal.append(trunk, [Span(after=trunk, to=branch)], "join") == branch
-    with sqlite3.connect(tmp_path / "journal.db") as database:
-        assert database.execute("select count(*) from baton_messages").fetchone() == (2,)
-    database.close()
+    assert await execute(journal_url, "select count(*) from baton_messages") == [(2,)]
 
 
-async def test_a_worker_that_has_just_started_reads_what_others_have_written(journal: Journal, url: str) -> None:
+async def test_a_worker_that_just_started_reads_what_others_have_written(journal: Journal, journal_url: str) -> None:
     head = Head()
     for number in range(50):
         head = await journal.append(head, says(f"{number}"), f"call-{number}")
-    fresh = await Journal.open(url)
+    fresh = await Journal.open(journal_url)
     assert await told(fresh, head) == [f"{number}" for number in range(50)]
     await fresh.close()
 
 
-async def test_all_of_a_message_is_kept(journal: Journal, url: str) -> None:
+async def test_all_of_a_message_is_kept(journal: Journal, journal_url: str) -> None:
     call = ToolCall(id="1", name="noop", arguments='{"x": "é\\u0000"}')
     message = Message(role="assistant", content="ü\n\x00…🎼", name="one", tool_calls=(call,))
     row = await journal.answer(Head(), message, "call/reply")
-    fresh = await Journal.open(url)
+    fresh = await Journal.open(journal_url)
     assert [each.message for each in await fresh.read(row.head)] == [message]
     await fresh.close()
 
 
-async def test_a_missing_part_of_a_conversation_is_never_passed_over(
-    journal: Journal, url: str, tmp_path: Path
-) -> None:
+async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Journal, journal_url: str) -> None:
     head = await journal.append(Head(), says("a", "b", "c"), "call")
-    with sqlite3.connect(tmp_path / "journal.db") as database:
-        database.execute("delete from baton_messages where id = 'call/1'")
-    database.close()
-    fresh = await Journal.open(url)
+    await execute(journal_url, "delete from baton_messages where id = 'call/1'")
+    fresh = await Journal.open(journal_url)
     with pytest.raises(JournalLost, match="restore the journal's database"):
         await fresh.read(head)
     with pytest.raises(JournalLost):
@@ -121,23 +111,21 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(
     await fresh.close()
 
 
-async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, url: str) -> None:
-    catalog = load_documents([Document("f", agent("one"), {})]).catalog
+async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: str) -> None:
+    catalog = load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog
     assert await journal.pin(catalog) == await journal.pin(catalog) == catalog.sha
-    fresh = await Journal.open(url)
+    fresh = await Journal.open(journal_url)
     assert (await fresh.catalog(catalog.sha)).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):
         await fresh.catalog("0" * 64)
     await fresh.close()
 
 
-async def test_tables_of_another_version_are_refused(url: str, tmp_path: Path) -> None:
-    await (await Journal.open(url)).close()
-    with sqlite3.connect(tmp_path / "journal.db") as database:
-        database.execute(f"update baton_schema set version = {VERSION + 1}")
-    database.close()
+async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
+    await (await Journal.open(journal_url)).close()
+    await execute(journal_url, f"update baton_schema set version = {VERSION + 1}")
     with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, this worker's of {VERSION}"):
-        await Journal.open(url)
+        await Journal.open(journal_url)
 
 
 async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
@@ -147,8 +135,8 @@ async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
         await Journal.open("oracle://somewhere")
 
 
-async def test_two_workers_write_to_one_file_at_once(url: str) -> None:
-    journals = [await Journal.open(url) for _ in range(4)]
+async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> None:
+    journals = [await Journal.open(journal_url) for _ in range(4)]
 
     async def talk(journal: Journal, name: str) -> Head:
         head = Head()
@@ -161,3 +149,42 @@ async def test_two_workers_write_to_one_file_at_once(url: str) -> None:
         assert await told(journals[0], head) == [f"j{number} {n}" for n in range(25)]
     for journal in journals:
         await journal.close()
+
+
+async def test_workers_that_start_at_once_make_the_tables_once(journal_url: str) -> None:
+    journals = await asyncio.gather(*(Journal.open(journal_url) for _ in range(8)))
+    head = await journals[0].append(Head(), says("a"), "call")
+    assert await told(journals[7], head) == ["a"]
+    assert await execute(journal_url, "select version from baton_schema") == [(VERSION,)]
+    for journal in journals:
+        await journal.close()
+
+
+async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: Journal, journal_url: str) -> None:
+    texts = [f"{number}" for number in range(2_000)]
+    head = Head()
+    for start in range(0, 2_000, 100):
+        head = await journal.append(head, says(*texts[start : start + 100]), f"call-{start}")
+    fresh = await Journal.open(journal_url)
+    begun = time.perf_counter()
+    assert await told(fresh, head) == texts
+    assert time.perf_counter() - begun < 2
+    await fresh.close()
+
+
+@pytest.mark.parametrize("text", ["\x00", "\U0010ffff\ufffe\u2028\x7f\x85\x1b", "\\u0000 \\", "\ufeff🏴\u202e"])
+async def test_any_text_is_kept_as_it_is(journal: Journal, journal_url: str, text: str) -> None:
+    call = ToolCall(id=text, name=text, arguments=text)
+    message = Message(role="assistant", content=text, name=text, tool_calls=(call,), model=text)
+    row = await journal.answer(Head(), message, "call/reply")
+    fresh = await Journal.open(journal_url)
+    assert [each.message for each in await fresh.read(row.head)] == [message]
+    await fresh.close()
+
+
+async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal: Journal, journal_url: str) -> None:
+    message = Message(role="assistant", content="a\ud83d b\ud83d\ude00")
+    row = await journal.answer(Head(), message, "call/reply")
+    fresh = await Journal.open(journal_url)
+    assert await told(fresh, row.head) == ["a\ufffd b😀"]
+    await fresh.close()

@@ -171,6 +171,13 @@ async def test_a_broken_answer_is_asked_for_again_and_nothing_of_it_is_kept(stag
     assert len(stage.rows()) == 2
 
 
+async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(stage: Stage) -> None:
+    stage.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
+    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+    assert turn.message == "\ufffd" * 60
+    assert len(stage.model.asked) == 1
+
+
 async def test_the_heartbeat_shows_the_text_as_it_grows(stage: Stage) -> None:
     def answer(_: Request) -> Reply:
         return Reply(text="word " * 200, pause=0.05)

@@ -1,20 +1,28 @@
-"""How does the journal reach its database? SQLite by default, tuned so that what is committed stays."""
+"""How does the journal reach its database? SQLite by default, or PostgreSQL; what is committed stays."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-from sqlalchemy import event, make_url, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import URL, Executable, Table, event, literal, make_url, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.schema import CreateTable
 
 from activities.journal import schema
 from conversation.errors import JournalUnavailable
 
-_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000")
+_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
 """FULL, because a row that Temporal's history refers to must not be lost with the power."""
+
+CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
+"""Seconds after which a PostgreSQL server that doesn't answer counts as one that can't be reached."""
+
+WAITS = (0.1, 0.2, 0.4, 0.8)
+"""Seconds between attempts to prepare a database: another worker may be doing so at this very moment."""
+
+_USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
 class _Cursor(Protocol):
@@ -33,11 +41,16 @@ def connect(url: str) -> AsyncEngine:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise JournalUnavailable("BATON_JOURNAL_URL is not the address of a database: use sqlite:///PATH") from None
-    if parsed.get_backend_name() != "sqlite":
-        raise JournalUnavailable(f"a journal on {parsed.get_backend_name()} is not supported: use sqlite:///PATH")
-    engine = create_async_engine(parsed.set(drivername="sqlite+aiosqlite"), isolation_level="AUTOCOMMIT")
+    except (ArgumentError, ValueError):  # whose texts may quote a part of the password
+        raise JournalUnavailable(f"BATON_JOURNAL_URL is not the address of a database: {_USAGE}") from None
+    backend = parsed.get_backend_name()
+    if backend not in _ENGINES:
+        raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
+    return _ENGINES[backend](parsed)
+
+
+def _sqlite(url: URL) -> AsyncEngine:
+    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), isolation_level="AUTOCOMMIT")
     event.listen(engine.sync_engine, "connect", _tune)
     return engine
 
@@ -49,16 +62,54 @@ def _tune(connection: _Connection, _record: object) -> None:
     cursor.close()
 
 
+def _postgresql(url: URL) -> AsyncEngine:
+    """asyncpg reads the URL itself, because it knows libpq's parameters, such as ``sslmode``."""
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        connect_args={"dsn": address, "timeout": CONNECT_TIMEOUT, "command_timeout": STATEMENT_TIMEOUT},
+        isolation_level="AUTOCOMMIT",
+        pool_size=10,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
+
+
+_ENGINES = {"sqlite": _sqlite, "postgresql": _postgresql, "postgres": _postgresql}
+
+_INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+
+def insert_new(engine: AsyncEngine, table: Table, rows: Sequence[dict[str, Any]]) -> Executable:
+    """The statement that inserts those rows whose keys aren't there yet."""
+    return _INSERTS[engine.dialect.name](table).values([*rows]).on_conflict_do_nothing()
+
+
 async def prepare(engine: AsyncEngine) -> None:
     """Creates the tables where they are missing.
 
     Raises:
-        JournalUnavailable: the database can't be reached, or its tables are of another version.
+        JournalUnavailable: the database can't be reached or used, or its tables are of another version.
     """
+    for wait in WAITS:
+        try:
+            await _prepare(engine)
+        except JournalUnavailable:
+            await asyncio.sleep(wait)
+        else:
+            return
+    await _prepare(engine)
+
+
+async def _prepare(engine: AsyncEngine) -> None:
     async with reach(engine) as connection:
+        await connection.execute(select(literal("🎼")))  # fails where the database can't hold every character
         for table in schema.metadata.sorted_tables:
-            await connection.execute(CreateTable(table, if_not_exists=True))
-        await connection.execute(insert(schema.versions).values(version=schema.VERSION).on_conflict_do_nothing())
+            await connection.run_sync(table.create, checkfirst=True)
+        await connection.execute(insert_new(engine, schema.versions, [{"version": schema.VERSION}]))
         found = (await connection.execute(select(schema.versions.c.version))).scalars().all()
     if list(found) != [schema.VERSION]:
         raise JournalUnavailable(f"the journal's tables are of version {max(found)}, this worker's of {schema.VERSION}")
@@ -71,5 +122,10 @@ async def reach(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         async with engine.connect() as connection:
             yield connection
     except (SQLAlchemyError, OSError) as error:
-        reason = error.orig if isinstance(error, DBAPIError) else error
-        raise JournalUnavailable(f"the journal can't be reached: {reason}") from None
+        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """The first line, because PostgreSQL tells the row in a second one."""
+    reason = error.orig if isinstance(error, DBAPIError) else error
+    return str(reason).partition("\n")[0] or type(reason).__name__

@@ -9,11 +9,10 @@ from typing import Any
 from cachetools import LRUCache
 from sqlalchemy import Executable, select
 from sqlalchemy import Row as Found
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, prepare, reach
+from activities.journal.database import connect, insert_new, prepare, reach
 from conversation.errors import JournalLost, JournalUnavailable
 from conversation.message import Head, Message, Span
 from conversation.requests import Item
@@ -69,7 +68,7 @@ class Journal:
     async def pin(self, catalog: Catalog) -> str:
         """Keeps a catalog under its SHA-256 and returns that."""
         row = {"sha": catalog.sha, "catalog": catalog.canonical}
-        await self._run(insert(schema.catalogs).values(row).on_conflict_do_nothing())
+        await self._run(insert_new(self._engine, schema.catalogs, [row]))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
@@ -141,7 +140,7 @@ class Journal:
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise _lost(f"the row {below}")
-        await self._run(insert(schema.messages).values([*map(_stored, rows)]).on_conflict_do_nothing())
+        await self._run(insert_new(self._engine, schema.messages, [*map(_stored, rows)]))
 
     async def _chain(self, last: str) -> list[Row]:
         """The rows from ``last`` back to the first."""
