@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +37,7 @@ from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
 from activities.tool import Tools
 from activities.use_tool import UseTool
+from conversation.attributes import registered
 from conversation.errors import BatonError, JournalUnavailable
 from conversation.wire import HOME, TASK_QUEUE, connect
 from resources.loader import Loaded, load_files
@@ -95,7 +96,14 @@ async def running(
     models, tools = Models(vault), Tools(vault)
     journal = await Journal.open(settings.journal)
     try:
-        async with _worker(client, task_queue, cached_runs, own, vault, journal, models, tools):
+        pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
+        activities: list[Callable[..., object]] = [
+            pin.pin,
+            AskModel(journal, models, tools, vault).ask_model,
+            UseTool(journal, tools, vault).use_tool,
+            Append(journal).append,
+        ]
+        async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault
     finally:
         await models.close()
@@ -107,11 +115,8 @@ def _worker(
     client: Client,
     task_queue: str,
     cached_runs: int,
-    own: Loaded,
+    activities: Sequence[Callable[..., object]],
     vault: Vault,
-    journal: Journal,
-    models: Models,
-    tools: Tools,
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
@@ -119,12 +124,7 @@ def _worker(
         client,
         task_queue=task_queue,
         workflows=WORKFLOWS,
-        activities=[
-            Pin(journal, own.catalog, vault).pin,
-            AskModel(journal, models, tools, vault).ask_model,
-            UseTool(journal, tools, vault).use_tool,
-            Append(journal).append,
-        ],
+        activities=activities,
         interceptors=[Redaction(vault.redact)],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=FINAL,

@@ -33,8 +33,8 @@ Startable = Query | Team | Agent | Model | Tool
 class Pin:
     """The activity ``pin``. ``own`` are the manifests that the worker was started with."""
 
-    def __init__(self, journal: Journal, own: Catalog, vault: Vault) -> None:
-        self._journal, self._own, self._vault = journal, own, vault
+    def __init__(self, journal: Journal, own: Catalog, vault: Vault, *, searchable: bool) -> None:
+        self._journal, self._own, self._vault, self._searchable = journal, own, vault, searchable
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -45,7 +45,7 @@ class Pin:
     async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
         """What a run's parent has pinned already."""
         catalog = await self._journal.catalog(thread.catalog)
-        return Pinned(thread=thread, plan=_plan(_named(request, catalog), catalog, request.workflow))
+        return self._pinned(thread, _plan(_named(request, catalog), catalog, request.workflow))
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """A new conversation, with the question as its first row."""
@@ -56,7 +56,11 @@ class Pin:
             question = Values(catalog, self._vault).question(start)
         head = await self._journal.append(Head(), [question], call_id())
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
-        return Pinned(thread=thread, plan=plan)
+        return self._pinned(thread, plan)
+
+    def _pinned(self, thread: Thread, plan: Plan) -> Pinned:
+        pinned = Pinned(thread=thread, plan=plan)
+        return pinned.model_copy(update={"searchable": True}) if self._searchable else pinned
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """What the run starts with, and all that it needs of what it brings and what the worker has."""

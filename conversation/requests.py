@@ -32,10 +32,11 @@ class PinRequest(Plain):
 
 
 class Pinned(Plain):
-    """The reply to ``pin``."""
+    """The reply to ``pin``; ``searchable``: the server knows the attributes by which runs are searched."""
 
     thread: Thread
     plan: Plan
+    searchable: bool = False
 
 
 class AskRequest(Plain):

@@ -15,6 +15,7 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
+from conversation.attributes import ALL, register
 from conversation.wire import connect
 
 PORTS = (7233, 8233)
@@ -75,6 +76,7 @@ class EmbeddedServer:
             with contextlib.suppress(RuntimeError):
                 client = await connect(self.address)
                 await _set_retention(client)
+                await register(client)  # for a database that an older version has made
                 return client
             if not self.is_alive:
                 break
@@ -96,7 +98,8 @@ class EmbeddedServer:
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
         ports = ("--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port))
         quiet = ("--ui-disable-news-fetch", "--log-level", "warn", "--log-format", "json")
-        return [binary, "server", "start-dev", *database, *pragmas, *ports, *quiet, *tuning]
+        known = (part for key in ALL for part in ("--search-attribute", f"{key.name}=Keyword"))
+        return [binary, "server", "start-dev", *database, *pragmas, *ports, *quiet, *tuning, *known]
 
 
 async def _set_retention(client: Client) -> None:

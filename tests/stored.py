@@ -9,7 +9,7 @@ from activities.append import Append
 from activities.ask_model import AskModel
 from activities.pin import Pin
 from activities.use_tool import UseTool
-from conversation import errors, message, plan, requests, status, turn, wire
+from conversation import attributes, errors, message, plan, requests, status, turn, wire
 from resources.base import Plain
 from workflows.registry import WORKFLOWS
 
@@ -30,6 +30,7 @@ def stored() -> dict[str, Any]:
     }
     return {
         "task queue": wire.TASK_QUEUE,
+        "search attributes": sorted(key.name for key in attributes.ALL),
         "workflows": sorted(str(each.name) for each in definitions),
         "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},
         "activities": sorted(str(activity._Definition.must_from_callable(each).name) for each in ACTIVITIES),

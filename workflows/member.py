@@ -42,8 +42,10 @@ class Member(Run):
         except Failed as failed:
             self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.end = workflow.now()
+        status = self.status()
+        self.finish(status)
         if not parent:
-            close(self.status(), self.turn)
+            close(status, self.turn)
         return self.turn
 
     async def speak(self, pinned: Pinned) -> Turn:
@@ -53,7 +55,9 @@ class Member(Run):
     async def _take(self, given: TurnInput) -> Turn:
         nothing = Turn(head=given.thread.head if given.thread else Head(), turns=0)
         try:
-            return await self.speak(await effects.pin(_pin_request(given)))
+            pinned = await effects.pin(_pin_request(given))
+            self.begin(pinned)
+            return await self.speak(pinned)
         except (Interrupted, asyncio.CancelledError):
             return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})
         except Failed as failed:

@@ -32,6 +32,7 @@ class Query(Run):
         try:
             request = received(given, QueryInput)
             pinned = await self.stop.guard(effects.pin(_pin_request(request)))
+            self.begin(pinned)
             assert isinstance(pinned.plan, QueryPlan)
             self.plan = pinned.plan
             limit = None if self.plan.timeout is None else timedelta(seconds=self.plan.timeout)
@@ -42,6 +43,7 @@ class Query(Run):
             self.failure = failed.failure
         self.end = workflow.now()
         status = self.status()
+        self.finish(status)
         close(status, status)
         return status
 

@@ -10,8 +10,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from conversation import attributes
 from conversation.errors import InvalidInput
-from conversation.requests import EndRequest, read_end_request
+from conversation.requests import EndRequest, Pinned, read_end_request
 from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
@@ -29,6 +30,20 @@ class Run:
         self.stop = Stop()
         self.children = Children(self.stop)
         self.end: datetime | None = None
+        self.searchable = False
+
+    def begin(self, pinned: Pinned) -> None:
+        """Lets the run be found by what it is, where the server knows by what runs are searched."""
+        self.searchable = pinned.searchable
+        self._mark({**attributes.of(pinned.plan), attributes.PHASE: "Running"})
+
+    def finish(self, status: Status) -> None:
+        """Lets the run be found by how it ended."""
+        self._mark({attributes.PHASE: status.phase, attributes.STOP_REASON: status.stop_reason})
+
+    def _mark(self, values: attributes.Values) -> None:
+        if self.searchable:
+            workflow.upsert_search_attributes(attributes.updates(values))
 
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
