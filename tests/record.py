@@ -28,7 +28,9 @@ async def record() -> None:
         for name in SCENARIOS:
             (place := Path(folder) / name).mkdir()
             async with Stage.set(client, place) as stage:
-                await play(stage, name)
+                played = await play(stage, name)
+                while played.id not in [handle.id async for handle in stage.handles()]:
+                    await asyncio.sleep(0.05)  # the server lists a run a moment after its end
                 async for handle in stage.handles():
                     history = await handle.fetch_history()
                     kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
