@@ -2,7 +2,7 @@
 
 import atexit
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,9 @@ from temporalio.client import Client
 from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
-from tests.stage import Stage
+from tests.machine import Machine
+from tests.processes import environment
+from tests.stage import KEY, Stage
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 
@@ -40,3 +42,13 @@ async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
     """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
     async with Stage.set(client, tmp_path) as stage:
         yield stage
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine of one's own; what still runs on it at the end is ended."""
+    machine = Machine(tmp_path)
+    with machine.model.serving() as url:
+        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        yield machine
+        machine.shut_down()
