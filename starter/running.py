@@ -18,8 +18,9 @@ from resources.catalog import Resource
 from resources.loader import Loaded, load_files
 from resources.query import Query, QuerySpec, Target, TargetType
 from starter.follow import follow
+from starter.live import Watch
 from starter.local import Place
-from starter.narrate import Narrator, tell_end
+from starter.narrate import tell_end
 from starter.runs import Handle, described, final_status, has_worker, start_query
 
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team"}
@@ -120,9 +121,10 @@ async def run_queries(
 
 
 async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
-    narrator = Narrator(console, len(started))
+    watch = Watch(client, console, len(started))
     try:
-        await asyncio.gather(*(follow(client, handle, narrator.tell) for handle in started))
+        async with watch.shown():
+            await asyncio.gather(*(follow(client, handle, watch.tell) for handle in started))
     except asyncio.CancelledError:
         back = " or ".join(f"baton watch {handle.id}" for handle in started)
         console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
@@ -164,7 +166,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dumped(value: JsonObject, form: str) -> str:
+def dumped(value: JsonValue, form: str) -> str:
     """A value as JSON or YAML."""
     if form == "yaml":
         return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).rstrip()
