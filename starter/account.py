@@ -75,9 +75,10 @@ class Account:
         if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn > self.turns:
             self.turns = call.request.turn - 1
             yield self.turn_begins()
-            about: JsonObject = {"agent": call.agent, "team": self.run.name, "turn": self.turns - 1}
-            self.speaker = _Speaker(about)
-            yield "AgentExecutionStarted", about
+            namespace, agent = call.request.agent.split("/")
+            names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
+            self.speaker = _Speaker({**names, "turn": self.turns - 1})
+            yield "AgentExecutionStarted", self.speaker.about
         if call.effect in CALLS:
             arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
             yield f"{CALLS[call.effect]}Started", {**_about(call), **arguments}

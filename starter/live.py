@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.live import Live
 from temporalio.client import Client
 
-from conversation.requests import AskRequest
 from starter.board import Board, look
 from starter.drawing import LivePart, about, text_of
 from starter.happenings import Happening
@@ -71,5 +70,4 @@ class Watch:
         """Tells what is being said at this moment, as lines."""
         await look(self._client, self.board.open.values())
         for call in self.board.open.values():
-            if isinstance(call.call.request, AskRequest):
-                self.narrator.tell_unfinished(call.call.agent, about(call), text_of(call))
+            self.narrator.tell_unfinished(call.call.agent, about(call), text_of(call))

@@ -64,7 +64,7 @@ class Narrator:
     def _text(self, text: str) -> None:
         """A text of some lines, indented; on a terminal they are broken between words."""
         if self._console.is_terminal:
-            self._console.print(Padding(harmless(text.strip("\n")), (0, 0, 0, 2)), markup=False)
+            self._console.print(Padding(Text(harmless(text.strip("\n"))), (0, 0, 0, 2)))
         else:
             self._line(Text(indent(text, "  ")))
 

@@ -151,13 +151,10 @@ async def _result(run: Run, closed: Any) -> Turn | Status | None:
 
 
 async def _failure(failure: TemporalFailure) -> Failure:
-    """What went wrong, as a status would show it."""
-    inner = failure
-    while not inner.HasField("application_failure_info") and inner.HasField("cause"):
-        inner = inner.cause
-    info = inner.application_failure_info
+    """What went wrong, as the run itself takes it."""
+    info = failure.application_failure_info
+    if failure.HasField("timeout_failure_info"):
+        return Failure(family="TimeoutError", type="CallTimeout", message=failure.message)
     family = await decoded(info.details, object) if info.details.payloads else None
-    kind = info.type or "CallTimeout"
-    return Failure(
-        family=family if isinstance(family, str) else "BatonError", type=kind, message=inner.message or failure.message
-    )
+    family = family if isinstance(family, str) else "BatonError"
+    return Failure(family=family, type=info.type or "ActivityError", message=failure.message)
