@@ -1,11 +1,24 @@
 """The events of a run: made of its history alone, named as in ARK, in the order in which things happened."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
-from temporalio.client import WorkflowHistory
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import (
+    Client,
+    FetchWorkflowHistoryEventsInput,
+    Interceptor,
+    OutboundInterceptor,
+    WorkflowHistory,
+    WorkflowHistoryEventAsyncIterator,
+)
 
+from conversation.wire import DATA_CONVERTER
+from starter.embedded import EmbeddedServer
 from starter.events import Event, Recorder
 from starter.follow import follow
 from starter.happenings import Happening, Run
@@ -24,14 +37,14 @@ async def recorded(name: str) -> list[Json]:
     return [event.value for each in happenings if each for event in recorder.record(each)]
 
 
-async def events(stage: Stage, handle: Handle, *, wait: bool = False) -> list[Event]:
+async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[Event]:
     """The events of a run and its child runs."""
     recorder, told = Recorder(), list[Event]()
 
     def tell(happening: Happening) -> None:
         told.extend(recorder.record(happening))
 
-    await follow(stage.client, handle, tell, wait=wait)
+    await follow(client, handle, tell, wait=wait)
     return told
 
 
@@ -90,7 +103,7 @@ async def test_a_team_with_a_nested_team_a_tool_and_an_end_has_its_events_in_ord
     handle = await stage.start_query([agent("one", "calculator"), agent("boss", "terminate"), *teams], "team/outer")
     if not wait:
         await stage.status(handle)
-    told = await events(stage, handle, wait=wait)
+    told = await events(stage.client, handle, wait=wait)
     assert short(told) == NESTED
     assert [each.time for each in told] == sorted(each.time for each in told)
     values = [each.value for each in told]
@@ -104,6 +117,42 @@ async def test_a_team_with_a_nested_team_a_tool_and_an_end_has_its_events_in_ord
     inner, outer = named(values, "TeamExecutionCompleted")
     assert outer["tokenUsage"] == status["tokenUsage"] == values[-1]["tokenUsage"]
     assert (inner["tokenUsage"]["modelCalls"], outer["tokenUsage"]["modelCalls"]) == (2, 3)
+
+
+class Slow(Interceptor, OutboundInterceptor):
+    """A connection that is slow to bring the histories of child runs."""
+
+    def __init__(self) -> None:
+        """The next interceptor comes with the client."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        OutboundInterceptor.__init__(self, next)
+        return self
+
+    def fetch_workflow_history_events(
+        self,
+        input: FetchWorkflowHistoryEventsInput,  # noqa: A002
+    ) -> WorkflowHistoryEventAsyncIterator:
+        slowly = self._slowly(super().fetch_workflow_history_events(input))
+        return cast(WorkflowHistoryEventAsyncIterator, slowly)
+
+    async def _slowly(self, events: WorkflowHistoryEventAsyncIterator) -> AsyncIterator[HistoryEvent]:
+        await asyncio.sleep(0.5 * (events._input.id.count("/")))
+        async for event in events:
+            yield event
+
+
+async def test_what_a_nested_team_does_is_told_before_what_its_parent_does_next(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", "hello"))
+    names = ["first", "second"]
+    teams = [team(name, "one", strategy="sequential") for name in names]
+    handle = await stage.start_team([agent("one"), *teams, team("team", *names, strategy="sequential")])
+    slow = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[Slow()])
+    told = [each.value for each in await events(slow, handle, wait=True)]
+    inner = named(told, "TeamExecutionStarted", "TeamExecutionCompleted")
+    assert [each["team"] for each in inner] == ["team", "first", "first", "second", "second", "team"]
 
 
 async def test_turns_count_from_0_and_the_bound_is_told_before_the_failure() -> None:
@@ -189,8 +238,8 @@ async def test_the_events_of_a_run_that_goes_on_end_where_it_stands(stage: Stage
     trio(stage, slow=3)
     handle = await stage.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=2)])
     await stage.asked(4)
-    told = short(await events(stage, handle))
+    told = short(await events(stage.client, handle))
     assert told[-3:] == ["TeamTurn Start team", "AgentExecutionStarted team", "LLMCallStarted"]
     await handle.terminate()
-    told = short(await events(stage, handle))
+    told = short(await events(stage.client, handle))
     assert told[-2:] == ["AgentExecutionFailed team", "TeamExecutionFailed team"]

@@ -40,6 +40,14 @@ def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_orde
     assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
 
 
+def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    done = machine.type("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
+    assert "\x1b[1;32mone" in done.stderr
+    assert "\x1b[2K" not in done.stderr
+    assert "\x1b[?25l" not in done.stderr
+
+
 def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: Machine) -> None:
     machine.script(line("one", "Well.", LONG))
     machine.type("run", "-f", machine.write(*TALK), "--detach")

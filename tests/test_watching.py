@@ -157,6 +157,19 @@ async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_tim
     assert watch.board.tallies[handle.id].status.stop_reason == "max_turns"
 
 
+async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(stage: Stage, server: EmbeddedServer) -> None:
+    stage.script(line("one", "Well, well.", SLOW))
+    handle = await stage.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
+    await stage.asked(2)
+    watcher, plain = Watcher(), Watcher(terminal=False)
+    await asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
+    assert plain.text.count("Well, well.") == 1
+    assert plain.text.count("finis") == 1
+    after = watcher.text[watcher.text.index("Well, well.") :]
+    assert "turn 2 of 2 · default" in after
+    assert "turn 1 of 2" not in after, "an answer that is told is no longer being said"
+
+
 async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_nothing(
     stage: Stage, server: EmbeddedServer
 ) -> None:
