@@ -25,15 +25,16 @@ class LivePart:
         rows = max(4, console.height // 2) - 1
         shown = calls[: rows - 1] if len(calls) > rows else calls
         for call in shown:
-            yield from _call(call, console, rows // len(shown), now)
+            place = f" · {call.run.root.id}" if len(self.board.tallies) > 1 else ""
+            told = f"  {about(call)} · {time_of(now - call.since)}{place}"
+            yield from _call(call, told, console, rows // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
         yield from _sum(self.board, now)
 
 
-def _call(open_: Open, console: Console, rows: int, now: datetime) -> list[Text]:
+def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
     """A call in as many rows: who speaks or uses a tool, why it is tried again, the last lines of the text."""
-    told = f"  {about(open_)} · {time_of(now - open_.since)}"
     lines = [_row(Text.assemble((open_.call.agent, "bold yellow"), (told, "dim")))]
     if open_.failure:
         lines.append(_row(Text(f"  ✗ {' '.join(open_.failure.split())}", style="red")))

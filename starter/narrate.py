@@ -25,13 +25,15 @@ class Narrator:
 
     def __init__(self, console: Console, runs: int = 1) -> None:
         self._console, self._several = console, runs > 1
-        self._warned = False
+        self._warned, self._teams = False, 0
 
     def tell(self, happening: Happening) -> None:
         """Tells one thing that has happened, if it is anything to a person."""
         match happening:
-            case RunBegan(run=Run(parent=Run()) as run):
-                self._line(Text(f"{run.id} ({run.type})", style="dim"))
+            case RunBegan(run=run):
+                self._teams += run.kind == "team"
+                if run.parent:
+                    self._line(Text(f"{run.id} ({run.type})", style="dim"))
             case CallEnded(reply=Asked(message=message), call=Call(request=AskRequest() as request)):
                 self._said(happening.run, request, message)
             case CallEnded(reply=Used(message=message)):
@@ -51,7 +53,9 @@ class Narrator:
             self._warned = True
             self._console.print(Text(f"({SCRIPTED})", style="bold magenta"))
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
-        about = " · ".join(filter(None, (turn_of(request), message.model, tokens, run.id if self._several else "")))
+        team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
+        place = run.id if self._several else ""
+        about = " · ".join(filter(None, (team, turn_of(request), message.model, tokens, place)))
         self._line(Text.assemble((message.name or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
             self._text(message.content)

@@ -154,6 +154,7 @@ async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_tim
     said = [told.strip() for told in later.text.splitlines() if len(told) == 3]
     assert said == ["1", "a", "x", "2", "b", "y"]
     assert later.text == watcher.text
+    assert re.findall("last  (.*) · scripted", later.text) == ["outer · turn 2 of 4", "outer · turn 4 of 4"]
     assert watch.board.tallies[handle.id].status.stop_reason == "max_turns"
 
 
@@ -222,6 +223,7 @@ async def test_many_runs_share_a_live_part_that_fits_the_terminal(stage: Stage, 
     watching = asyncio.create_task(watcher.watch(server, *handles))
     await watcher.sees("15 of 15 runs go on · 0 model calls")
     await watcher.sees("and 5 more")
+    assert f" · {handles[0].id}\x1b" in watcher.text
     watch = await watching
     assert len(watch.board.tallies) == 15
     assert watcher.height == 12
