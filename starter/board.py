@@ -25,7 +25,6 @@ class Open:
 
     run: Run
     call: Call
-    since: datetime
     live: LiveText = field(default_factory=LiveText)
     attempt: int = 1
     waits: bool = False
@@ -71,7 +70,7 @@ class Board:
             case RunBegan() if run.parent is None:
                 self.tallies[run.id] = Tally(run, at)
             case CallBegan(call=call) if call.request:
-                self.open[run.run_id, call.id] = Open(run, call, at)
+                self.open[run.run_id, call.id] = Open(run, call)
             case CallEnded(call=call):
                 self.open.pop((run.run_id, call.id), None)
             case RunEnded():

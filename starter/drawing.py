@@ -1,7 +1,7 @@
 """How does the live part look? Who speaks, in which turn, for how long, and the last lines of what is being said."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -10,7 +10,7 @@ from conversation.message import TokenUsage
 from conversation.requests import AskRequest
 from starter.board import Board, Open
 from starter.harmless import harmless
-from starter.narrate import spent_on, turn_of
+from starter.narrate import spent_on, time_of, turn_of
 
 
 @dataclass
@@ -26,7 +26,7 @@ class LivePart:
         shown = calls[: rows - 1] if len(calls) > rows else calls
         for call in shown:
             place = f" · {call.run.root.id}" if len(self.board.tallies) > 1 else ""
-            told = f"  {about(call)} · {time_of(now - call.since)}{place}"
+            told = f"  {about(call)} · {time_of(now - call.call.since)}{place}"
             yield from _call(call, told, console, rows // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
@@ -76,12 +76,3 @@ def _sum(board: Board, now: datetime) -> list[Text]:
     name = going[0].run.id if len(board.tallies) == 1 else f"{len(going)} of {len(board.tallies)} runs go on"
     since = min(tally.since for tally in going)
     return [_row(Text(f"{name} · {spent_on(usage)} · {time_of(now - since)}", style="dim"))]
-
-
-def time_of(span: timedelta) -> str:
-    """A span of time for people, as in ``2 min 05 s``."""
-    seconds = max(0, int(span.total_seconds()))  # another machine's clock may be ahead of ours
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -37,6 +37,7 @@ class Call:
 
     id: str
     effect: str
+    since: datetime
     request: Request | None = None
     what: str = ""
     arguments: str = ""

@@ -11,8 +11,8 @@ from temporalio.client import Client, WorkflowExecution
 from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
-from starter.drawing import time_of
 from starter.harmless import harmless
+from starter.narrate import time_of
 
 
 @dataclass(frozen=True)

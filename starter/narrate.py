@@ -1,5 +1,6 @@
 """How is a run told to a person? Line by line, on stderr, so that stdout holds the result alone."""
 
+from datetime import UTC, datetime, timedelta
 from textwrap import indent
 
 from rich.console import Console
@@ -34,8 +35,8 @@ class Narrator:
                 self._teams += run.kind == "team"
                 if run.parent:
                     self._line(Text(f"{run.id} ({run.type})", style="dim"))
-            case CallEnded(reply=Asked(message=message), call=Call(request=AskRequest() as request)):
-                self._said(happening.run, request, message)
+            case CallEnded(reply=Asked(message=message), call=Call(request=AskRequest() as request) as call):
+                self._said(happening.run, request, message, happening.at - call.since)
             case CallEnded(reply=Used(message=message)):
                 self._used(message.name or "tool", message.content)
             case CallEnded(failure=Failure(message=error), call=Call(effect="use_tool") as call):
@@ -48,14 +49,14 @@ class Narrator:
         self._line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._text(f"{text}…")
 
-    def _said(self, run: Run, request: AskRequest, message: Message) -> None:
+    def _said(self, run: Run, request: AskRequest, message: Message, took: timedelta) -> None:
         if not self._warned and (message.model or "").startswith(LABEL):
             self._warned = True
             self._console.print(Text(f"({SCRIPTED})", style="bold magenta"))
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
         team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
         place = run.id if self._several else ""
-        about = " · ".join(filter(None, (team, turn_of(request), message.model, tokens, place)))
+        about = " · ".join(filter(None, (team, turn_of(request), message.model, tokens, time_of(took), place)))
         self._line(Text.assemble((message.name or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
             self._text(message.content)
@@ -88,15 +89,29 @@ def spent_on(usage: TokenUsage) -> str:
     return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
 
 
+def time_of(span: timedelta) -> str:
+    """A span of time for people, as in ``2 min 05 s``."""
+    seconds = max(0, int(span.total_seconds()))  # another machine's clock may be ahead of ours
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def tell_end(console: Console, name: str, status: Status) -> None:
     """Tells how a run has ended."""
     colour = {"Completed": "green", "Running": "yellow"}.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
-    told = f"{name} · {spent_on(status.token_usage)}"
+    told = f"{name} · {spent_on(status.token_usage)} · {time_of(_taken(status))}"
     console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(told)}[/]", soft_wrap=True)
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
         console.print(Text(harmless(f"{kind}{status.error}"), style="red"), soft_wrap=True)
+
+
+def _taken(status: Status) -> timedelta:
+    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
+    return end - datetime.fromisoformat(status.start_time)
 
 
 def tell_problems(console: Console, error: ManifestError) -> None:

@@ -53,7 +53,7 @@ class Reader:
             case "workflow_execution_started", started:
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
-                call = self._calls[event.event_id] = await self._call(scheduled)
+                call = self._calls[event.event_id] = await self._call(at, scheduled)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -80,10 +80,10 @@ class Reader:
         self.run = replace(named, type=workflow, kind=kind)
         return RunBegan(self.run, at)
 
-    async def _call(self, scheduled: Any) -> Call:
+    async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
         kind = _REQUESTS.get(effect)
-        call = Call(scheduled.activity_id, effect, await decoded(scheduled.input, kind) if kind else None)
+        call = Call(scheduled.activity_id, effect, at, await decoded(scheduled.input, kind) if kind else None)
         match call.request:
             case AskRequest(agent=agent, fallback=fallback) if agent in self._agents:
                 return replace(call, what=self._agents[agent].models[fallback])

@@ -166,6 +166,8 @@ async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(stage: S
     await asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
     assert plain.text.count("Well, well.") == 1
     assert plain.text.count("finis") == 1
+    assert re.search(r"turn 1 of 2 .* tokens · 0 s\n", plain.text)
+    assert re.search(r"turn 2 of 2 .* tokens · [345] s\n", plain.text)
     after = watcher.text[watcher.text.index("Well, well.") :]
     assert "turn 2 of 2 · default" in after
     assert "turn 1 of 2" not in after, "an answer that is told is no longer being said"
