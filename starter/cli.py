@@ -9,25 +9,20 @@ import os
 import signal
 import sys
 import time
-from enum import StrEnum
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from temporalio.client import Client
 
 from resources.problems import ManifestError
-from starter import running, runs
+from starter import asking, looking, running
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
-from starter.follow import follow
 from starter.home import Dev, Home
-from starter.local import Place, is_elsewhere, temporal
-from starter.narrate import Narrator, tell_end
+from starter.local import is_elsewhere, temporal
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-from starter.terminal import at_temporal, err, say
+from starter.terminal import Form, Output, err, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,18 +32,7 @@ app = typer.Typer(
 )
 
 
-class Form(StrEnum):
-    """How a result is printed."""
-
-    text = "text"
-    json = "json"
-    yaml = "yaml"
-
-
 Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of what is named.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="The form of the result on stdout.")]
-RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The id of a run, or a Query's name: its newest run.")]
 
 
 @app.command()
@@ -67,15 +51,15 @@ def run(
     output: Output = Form.text,
 ) -> None:
     """Runs the queries in FILE, or puts INPUT to a target such as team/NAME, and prints what comes of it."""
-    parameters = running.read_parameters(parameter or ())
-    loaded = running.load(file, err, parameters)
-    queries = running.chosen(loaded, target, text, namespace, parameters)
+    parameters = asking.read_parameters(parameter or ())
+    loaded = asking.load(file, err, parameters)
+    queries = asking.chosen(loaded, target, text, namespace, parameters)
     for query in queries:
         loaded.reach(query, elsewhere=is_elsewhere())
     with temporal(say, start=True) as place:
         work = running.run_queries(place, loaded, queries, file, err, run_id=own_id, detach=detach)
         results = asyncio.run(work)
-    print(running.printed(results, output))
+    show(running.printed(results, output))
     if not detach and not all(map(running.ended_well, results)):
         raise CommandEndError(FAILED)
 
@@ -86,7 +70,7 @@ def validate(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
 ) -> None:
     """Checks the manifests in FILE and says everything that is wrong with them."""
-    loaded = running.load(file, err)
+    loaded = asking.load(file, err)
     outside = loaded.unresolved()
     if strict and outside:
         raise ManifestError(outside)
@@ -95,67 +79,7 @@ def validate(
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
 
 
-@app.command()
-def status(name: RunName, namespace: Namespace = "default", output: Output = Form.yaml) -> None:
-    """Shows how a run stands, or how it has ended."""
-
-    async def show(client: Client, _place: Place) -> str:
-        handle = await runs.find_run(client, name, namespace)
-        current = await runs.status_of(handle)
-        if output is Form.text:
-            tell_end(err, handle.id, current)
-            return current.message
-        return running.dumped(await runs.described(handle, current), output)
-
-    print(at_temporal(show))
-
-
-@app.command()
-def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follows a run from its beginning, also one that is over."""
-    at_temporal(lambda client, _place: _watch(client, name, namespace, wait=True))
-
-
-@app.command()
-def transcript(name: RunName, namespace: Namespace = "default") -> None:
-    """Shows what has been said in a run until now."""
-    at_temporal(lambda client, _place: _watch(client, name, namespace, wait=False))
-
-
-async def _watch(client: Client, name: str, namespace: str, *, wait: bool) -> None:
-    handle = await runs.find_run(client, name, namespace)
-    out = err if wait else Console(highlight=False)
-    await follow(client, handle, Narrator(out).tell, wait=wait)
-    tell_end(err, handle.id, await runs.status_of(handle))
-
-
-@app.command()
-def terminate(
-    name: RunName,
-    namespace: Namespace = "default",
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")] = "",
-    now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
-) -> None:
-    """Ends a run gracefully after the current turn; it counts as completed."""
-
-    async def end(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
-        await runs.terminate(handle, reason, now=now)
-        say(f"{handle.id} was told to end")
-
-    at_temporal(end)
-
-
-@app.command()
-def cancel(name: RunName, namespace: Namespace = "default") -> None:
-    """Cancels a run at once; what was said is kept."""
-
-    async def end(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
-        await handle.cancel()
-        say(f"{handle.id} was told to cancel")
-
-    at_temporal(end)
+app.add_typer(looking.app)
 
 
 @app.command()

@@ -8,10 +8,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from conversation.errors import BatonError
 from resources.problems import ManifestError
+from starter.asking import UsageError
 from starter.embedded import ServerError
 from starter.local import UnreachableError
 from starter.narrate import tell_problems
-from starter.running import UsageError
 from starter.runs import NoSuchRunError
 
 DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130

@@ -1,134 +1,101 @@
-"""What happens in a run? Read from Temporal's history, its child runs' included, as it is written or afterwards."""
+"""What happens in a run and in its child runs? Read from Temporal's history, as it is written or afterwards."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TypeVar
+from itertools import chain
 
-from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from conversation.message import Message
-from conversation.requests import Asked, AskRequest, Used, UseRequest
-from conversation.wire import DATA_CONVERTER
+from starter.happenings import Happening, Run, RunEnded
+from starter.reading import Reader, told
 from starter.runs import Handle
 
-T = TypeVar("T")
+Tell = Callable[[Happening], None]
 
 
-@dataclass(frozen=True)
-class Said:
-    """An agent's model has spoken."""
-
-    run: str
-    at: datetime
-    request: AskRequest
-    message: Message
-
-
-@dataclass(frozen=True)
-class ToolUsed:
-    """A tool has answered, or failed with an error."""
-
-    run: str
-    at: datetime
-    message: Message | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class CallFailed:
-    """A model could not be asked, or something else went wrong for good."""
-
-    run: str
-    at: datetime
-    what: str
-    error: str
-
-
-@dataclass(frozen=True)
-class RunBegan:
-    """A child run has begun."""
-
-    run: str
-    at: datetime
-    type: str
-
-
-Happening = Said | ToolUsed | CallFailed | RunBegan
-
-
-async def follow(client: Client, handle: Handle, tell: Callable[[Happening], None], *, wait: bool = True) -> None:
+async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True) -> None:
     """Tells what happens in a run and in its child runs, from its beginning to its end, or with ``wait`` false to now.
 
     It only reads: the run doesn't notice, however many follow it.
     """
-    await _Follower(client, tell, wait).run(handle)
+    run_id = handle.run_id or (await handle.describe()).run_id
+    trail = _Trail(client, Reader(Run(handle.id, run_id)))
+    for happening in await trail.past():
+        tell(happening)
+    if wait:
+        await trail.go_on(tell)
 
 
 @dataclass
-class _Follower:
-    client: Client
-    tell: Callable[[Happening], None]
-    wait: bool
-    requests: dict[tuple[str, int], AskRequest | UseRequest | str] = field(default_factory=dict)
+class _Trail:
+    """The history of a run, read up to the event ``last``, and the trails of its child runs by their run ids."""
 
-    async def run(self, handle: Handle) -> None:
-        children: list[asyncio.Task[None]] = []
-        events = handle.fetch_history_events(
-            wait_new_event=self.wait, event_filter_type=WorkflowHistoryEventFilterType.ALL_EVENT
-        )
+    client: Client
+    reader: Reader
+    last: int = 0
+    over: bool = False
+    children: dict[str, "_Trail"] = field(default_factory=dict)
+
+    async def past(self) -> list[Happening]:
+        """What has happened until now, in the order of time."""
+        own = [happening async for _, happening in self._new(wait=False) if happening]
+        inner = await asyncio.gather(*(child.past() for child in self.children.values()))
+        return sorted(chain(own, *inner), key=lambda happening: happening.at)
+
+    async def go_on(self, tell: Tell) -> None:
+        """Tells what happens from now on; all of a child run before what its parent does next."""
+        tasks: dict[str, asyncio.Task[None]] = {}
+
+        def follow_children() -> None:
+            for run_id, child in self.children.items():
+                if run_id not in tasks:
+                    tasks[run_id] = asyncio.create_task(child.go_on(tell))
+
+        follow_children()
         try:
-            async for event in events:
-                if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
-                    started = event.child_workflow_execution_started_event_attributes
-                    child = started.workflow_execution
-                    self.tell(RunBegan(child.workflow_id, _time(event), started.workflow_type.name))
-                    inner = self.client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
-                    children.append(asyncio.create_task(self.run(inner)))
-                else:
-                    await self._activity(handle.id, event)
-            await asyncio.gather(*children)
+            async for event, happening in self._new(wait=True):
+                if happening:
+                    tell(happening)
+                follow_children()
+                if (child := _ended_child(event)) in tasks:
+                    await tasks[child]
+            await asyncio.gather(*tasks.values())
         finally:
-            for task in children:
+            for task in tasks.values():
                 task.cancel()
 
-    async def _activity(self, run: str, event: HistoryEvent) -> None:
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled = event.activity_task_scheduled_event_attributes
-            kind = _REQUESTS.get(scheduled.activity_type.name)
-            request = await _decoded(scheduled.input, kind) if kind else scheduled.activity_type.name
-            self.requests[run, event.event_id] = request
-        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            done = event.activity_task_completed_event_attributes
-            request = self.requests.pop((run, done.scheduled_event_id))
-            if isinstance(request, AskRequest):
-                asked = await _decoded(done.result, Asked)
-                self.tell(Said(run, _time(event), request, asked.message))
-            elif isinstance(request, UseRequest):
-                used = await _decoded(done.result, Used)
-                self.tell(ToolUsed(run, _time(event), used.message))
-        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-            failed = event.activity_task_failed_event_attributes
-            request = self.requests.pop((run, failed.scheduled_event_id))
-            if isinstance(request, UseRequest):
-                self.tell(ToolUsed(run, _time(event), error=failed.failure.message))
-            else:
-                what = request.speaker if isinstance(request, AskRequest) else request
-                self.tell(CallFailed(run, _time(event), what, failed.failure.message))
+    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, Happening | None]]:
+        """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
+        run = self.reader.run
+        if self.over:
+            return
+        try:
+            handle = self.client.get_workflow_handle(run.id, run_id=run.run_id)
+            async for event in handle.fetch_history_events(wait_new_event=wait):
+                if event.event_id > self.last:
+                    self.last = event.event_id
+                    yield event, await self._read(event)
+        except RPCError as error:  # the history of a child may have been deleted before that of its parent
+            if error.status != RPCStatusCode.NOT_FOUND or not run.parent:
+                raise
+
+    async def _read(self, event: HistoryEvent) -> Happening | None:
+        match told(event):
+            case "child_workflow_execution_started", started:
+                inner = started.workflow_execution
+                child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
+                self.children[inner.run_id] = _Trail(self.client, Reader(child))
+        happening = await self.reader.read(event)
+        self.over = isinstance(happening, RunEnded)
+        return happening
 
 
-_REQUESTS: dict[str, type[AskRequest | UseRequest]] = {"ask_model": AskRequest, "use_tool": UseRequest}
-
-
-async def _decoded(payloads: Payloads, kind: type[T]) -> T:
-    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
-    value: T = values[0]
-    return value
-
-
-def _time(event: HistoryEvent) -> datetime:
-    return event.event_time.ToDatetime(UTC)
+def _ended_child(event: HistoryEvent) -> str:
+    """The run id of the child run whose end an event tells, if it does."""
+    name, about = told(event)
+    if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
+        return str(about.workflow_execution.run_id)
+    return ""

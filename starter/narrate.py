@@ -1,15 +1,20 @@
 """How is a run told to a person? Line by line, on stderr, so that stdout holds the result alone."""
 
+from datetime import UTC, datetime, timedelta
 from textwrap import indent
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.text import Text
 
-from conversation.message import cut
+from conversation.errors import Failure
+from conversation.message import Message, TokenUsage, cut
+from conversation.requests import Asked, AskRequest, Used
 from conversation.status import Status
 from resources.problems import ManifestError
-from starter.follow import CallFailed, Happening, RunBegan, Said, ToolUsed
+from starter.happenings import Call, CallEnded, Happening, Run, RunBegan
+from starter.harmless import harmless
 from starter.scripted_model import LABEL
 
 SCRIPTED = "the words below are scripted: no model is asked"
@@ -21,50 +26,92 @@ class Narrator:
 
     def __init__(self, console: Console, runs: int = 1) -> None:
         self._console, self._several = console, runs > 1
-        self._warned = False
+        self._warned, self._teams = False, 0
 
     def tell(self, happening: Happening) -> None:
-        """Tells one thing that has happened."""
+        """Tells one thing that has happened, if it is anything to a person."""
         match happening:
-            case Said():
-                self._said(happening)
-            case ToolUsed(message=message, error=error):
-                name, text = (message.name, message.content) if message else ("tool", f"failed: {error}")
-                self._line(Text.assemble("  ← ", (str(name), "cyan"), f": {indent(cut(text, 500), '    ').lstrip()}"))
-            case CallFailed(what=what, error=error):
-                self._line(Text.assemble("  ✗ ", (what, "red"), f": {error}"))
-            case RunBegan(run=run, type=kind):
-                self._line(Text(f"{run} ({kind})", style="dim"))
+            case RunBegan(run=run):
+                self._teams += run.kind == "team"
+                if run.parent:
+                    self._line(Text(f"{run.id} ({run.type})", style="dim"))
+            case CallEnded(reply=Asked(message=message), call=Call(request=AskRequest() as request) as call):
+                self._said(happening.run, request, message, happening.at - call.since)
+            case CallEnded(reply=Used(message=message)):
+                self._used(message.name or "tool", message.content)
+            case CallEnded(failure=Failure(message=error), call=Call(effect="use_tool") as call):
+                self._used(call.what or "tool", f"failed: {error}")
+            case CallEnded(failure=Failure(message=error), call=call):
+                self._line(Text.assemble("  ✗ ", (call.speaker or call.effect, "red"), f": {error}"))
 
-    def _said(self, said: Said) -> None:
-        message, request = said.message, said.request
+    def tell_unfinished(self, name: str, about: str, text: str) -> None:
+        """Tells what is being said at this moment."""
+        self._line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
+        self._text(f"{text}…")
+
+    def _said(self, run: Run, request: AskRequest, message: Message, took: timedelta) -> None:
         if not self._warned and (message.model or "").startswith(LABEL):
             self._warned = True
             self._console.print(Text(f"({SCRIPTED})", style="bold magenta"))
-        turn = f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
-        about = " · ".join(filter(None, (turn, message.model, tokens, said.run if self._several else "")))
+        team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
+        place = run.id if self._several else ""
+        about = " · ".join(filter(None, (team, turn_of(request), message.model, tokens, time_of(took), place)))
         self._line(Text.assemble((message.name or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
-            self._line(Text(indent(message.content, "  ")))
+            self._text(message.content)
         for call in message.tool_calls:
             self._line(Text.assemble("  → ", (call.name, "cyan"), f" {cut(call.arguments, 500)}"))
 
+    def _used(self, tool: str, text: str) -> None:
+        self._line(Text.assemble("  ← ", (tool, "cyan"), f": {indent(cut(text, 500), '    ').lstrip()}"))
+
+    def _text(self, text: str) -> None:
+        """A text of some lines, indented; on a terminal they are broken between words."""
+        if self._console.is_terminal:
+            self._console.print(Padding(Text(harmless(text.strip("\n"))), (0, 0, 0, 2)))
+        else:
+            self._line(Text(indent(text, "  ")))
+
     def _line(self, text: Text) -> None:
+        text.plain = harmless(text.plain)
         self._console.print(text, soft_wrap=True)
+
+
+def turn_of(request: AskRequest) -> str:
+    """Which turn it is, as in ``turn 3 of 9``."""
+    return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
+
+
+def spent_on(usage: TokenUsage) -> str:
+    """What was spent, as in ``3 model calls, 1 tool call, 120 tokens``."""
+    counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
+
+
+def time_of(span: timedelta) -> str:
+    """A span of time for people, as in ``2 min 05 s``."""
+    seconds = max(0, int(span.total_seconds()))  # another machine's clock may be ahead of ours
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def tell_end(console: Console, name: str, status: Status) -> None:
     """Tells how a run has ended."""
-    usage = status.token_usage
     colour = {"Completed": "green", "Running": "yellow"}.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
-    counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
-    spent = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
-    console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(name)} · {spent}[/]", soft_wrap=True)
+    told = f"{name} · {spent_on(status.token_usage)} · {time_of(_taken(status))}"
+    console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(told)}[/]", soft_wrap=True)
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
-        console.print(Text(f"{kind}{status.error}", style="red"), soft_wrap=True)
+        console.print(Text(harmless(f"{kind}{status.error}"), style="red"), soft_wrap=True)
+
+
+def _taken(status: Status) -> timedelta:
+    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
+    return end - datetime.fromisoformat(status.start_time)
 
 
 def tell_problems(console: Console, error: ManifestError) -> None:

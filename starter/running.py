@@ -3,9 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import yaml
@@ -16,87 +14,14 @@ from temporalio.client import Client
 from conversation.status import Status, instant
 from conversation.wire import connect
 from resources.base import JsonObject
-from resources.catalog import Resource
-from resources.documents import Document
-from resources.loader import Loaded, load_files
-from resources.manifest import Metadata
-from resources.query import Query, QuerySpec, Target, TargetType
-from resources.values import Parameter
+from resources.loader import Loaded
+from resources.query import Query
+from starter.asking import UsageError
 from starter.follow import follow
+from starter.live import Watch
 from starter.local import Place
-from starter.narrate import Narrator, tell_end
+from starter.narrate import tell_end
 from starter.runs import Handle, described, final_status, has_worker, start_query
-
-TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
-
-
-class UsageError(Exception):
-    """The command line asks for what can't be done."""
-
-
-def load(paths: Sequence[Path], console: Console, parameters: Sequence[Parameter] = ()) -> Loaded:
-    """Reads manifests, the queries with ``parameters`` added, and says what was passed over; raises ManifestError."""
-    loaded = load_files(paths, partial(_with_parameters, parameters))
-    if loaded.passed_over:
-        passed = ", ".join(loaded.passed_over)
-        console.print(f"note: passed over, as no run needs it: {passed}", style="dim", soft_wrap=True, markup=False)
-    return loaded
-
-
-def read_parameters(given: Sequence[str]) -> list[Parameter]:
-    """Parameters written as ``name=value``; raises UsageError for what isn't."""
-    pairs = [each.partition("=") for each in given]
-    for name, equals, value in pairs:
-        if not (name and value):
-            raise UsageError(f"'{name}{equals}{value}' is no parameter: write -p name=value")
-    return [Parameter(name=name, value=value) for name, _, value in pairs]
-
-
-def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
-    """A document that, if it is a Query, has these parameters in place of its own of the same names."""
-    data = document.data
-    spec = data.get("spec") if isinstance(data, dict) and data.get("kind") == "Query" else None
-    own = spec.get("parameters", []) if isinstance(spec, dict) else None
-    if not (parameters and isinstance(data, dict) and isinstance(spec, dict) and isinstance(own, list)):
-        return document
-    names = [parameter.name for parameter in parameters]
-    kept = [each for each in own if not (isinstance(each, dict) and each.get("name") in names)]
-    added = [each.model_dump(mode="json", exclude_unset=True) for each in parameters]
-    return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
-
-
-def chosen(
-    loaded: Loaded, target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter] = ()
-) -> list[Query]:
-    """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
-
-    Raises UsageError.
-    """
-    if target is None:
-        queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
-        wanted = [each for each in queries if namespace in (None, each.namespace)]
-        if not wanted:
-            raise UsageError(
-                'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
-            )
-        return wanted
-    kind, _, name = target.partition("/")
-    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
-    if found is None:
-        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
-        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
-    if isinstance(found, Query) and not text:
-        return [found]
-    if found.kind not in TARGETS or not text:
-        raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
-    return [_query(found, TARGETS[found.kind], text, parameters)]
-
-
-def _query(found: Resource, kind: TargetType, text: str, parameters: Sequence[Parameter]) -> Query:
-    target = Target(type=kind, name=found.name)
-    metadata = Metadata(name=found.name, namespace=found.namespace)
-    spec = QuerySpec.model_validate({"input": text, "targets": (target,), "parameters": tuple(parameters)})
-    return Query(api_version="ark.mckinsey.com/v1alpha1", kind="Query", metadata=metadata, spec=spec)
 
 
 async def start_all(
@@ -149,9 +74,10 @@ async def run_queries(
 
 
 async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
-    narrator = Narrator(console, len(started))
+    watch = Watch(client, console, len(started))
     try:
-        await asyncio.gather(*(follow(client, handle, narrator.tell) for handle in started))
+        async with watch.shown():
+            await asyncio.gather(*(follow(client, handle, watch.tell) for handle in started))
     except asyncio.CancelledError:
         back = " or ".join(f"baton watch {handle.id}" for handle in started)
         console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
@@ -193,7 +119,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dumped(value: JsonObject, form: str) -> str:
+def dumped(value: JsonValue, form: str) -> str:
     """A value as JSON or YAML."""
     if form == "yaml":
         return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).rstrip()

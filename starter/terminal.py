@@ -1,24 +1,44 @@
 """How does a command speak, and reach a server that runs already?"""
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
+import typer
 from rich.console import Console
 from temporalio.client import Client
 
 from conversation.wire import connect
+from starter.harmless import harmless
 from starter.local import Place, temporal
 
 T = TypeVar("T")
 
-err = Console(stderr=True, highlight=False)
+
+class Form(StrEnum):
+    """How a result is printed."""
+
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+
+
+Output = Annotated[Form, typer.Option("-o", "--output", help="The form of the result on stdout.")]
+
+err = Console(stderr=True, highlight=False, force_interactive=None if sys.stderr.isatty() else False)
 """Where everything is said that is not a result."""
 
 
 def say(text: str) -> None:
     """Says something, as it is, on stderr."""
     err.print(text, soft_wrap=True, markup=False)
+
+
+def show(result: str) -> None:
+    """Prints a result on stdout, as it is, but on a terminal without what would command it."""
+    print(harmless(result) if sys.stdout.isatty() else result, flush=True)
 
 
 def at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:

@@ -12,8 +12,10 @@ from temporalio.client import Client
 from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
+from tests.machine import Machine
 from tests.postgres import PostgresServer
-from tests.stage import Stage
+from tests.processes import environment
+from tests.stage import KEY, Stage
 from tests.tool_server import ToolServer
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
@@ -65,3 +67,13 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'journal.db'}"
     postgres: PostgresServer = request.getfixturevalue("postgres")
     return await postgres.database()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine of one's own; what still runs on it at the end is ended."""
+    machine = Machine(tmp_path)
+    with machine.model.serving() as url:
+        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        yield machine
+        machine.shut_down()

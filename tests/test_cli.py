@@ -5,84 +5,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from starter.embedded import EmbeddedServer
-from starter.home import Dev, Home
-from starter.script import Line, Reply, Request, Script
-from starter.scripted_model import ScriptedModel
-from tests.processes import BATON, ROOT, WorkerProcess, baton, environment
-from tests.stage import KEY, agent, call, line, manifest, team
+from starter.script import Reply, Request
+from tests.machine import Machine
+from tests.processes import BATON, ROOT, WorkerProcess, baton
+from tests.stage import agent, call, line, manifest, team
 from tests.tool_server import ToolServer
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
-SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
-
-
-class Machine:
-    """A machine of one's own: a home, a model server, and commands typed one after the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, Home(folder / ".baton")
-        self.model = ScriptedModel(Script.read(SCRIPT).answer)
-        self.env: dict[str, str] = {}
-
-    def type(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Types a command and waits for its end."""
-        return baton(*arguments, env={**self.env, **env}, cwd=self.folder)
-
-    def begin(self, *arguments: str | Path) -> "subprocess.Popen[str]":
-        """Types a command and doesn't wait."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [BATON, *arguments],
-            env=self.env,
-            cwd=self.folder,
-            text=True,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,
-        )
-
-    def script(self, *lines: Line) -> None:
-        """Gives the model its words."""
-        self.model._answer = Script(lines=[*lines]).answer
-
-    def write(self, *manifests: object, name: str = "team.yaml") -> Path:
-        """Writes manifests into a file."""
-        file = self.folder / name
-        file.write_text(yaml.safe_dump_all(manifests))
-        return file
-
-    def dev(self) -> Dev:
-        """The server and worker that run."""
-        dev = self.home.read_dev()
-        assert dev
-        return dev
-
-    def asked(self, count: int) -> None:
-        """Waits until the model has been asked so often."""
-        while len(self.model.asked) < count:
-            time.sleep(0.01)
-
-    def shut_down(self) -> None:
-        """Ends what still runs."""
-        while dev := self.home.read_dev():
-            os.kill(dev.pid, signal.SIGTERM)
-            time.sleep(0.2)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    with machine.model.serving() as url:
-        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-        yield machine
-        machine.shut_down()
 
 
 DUO = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=3, onMaxTurns="complete")]

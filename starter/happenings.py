@@ -1,0 +1,108 @@
+"""What can happen in a run? Runs and calls that begin and end, as their histories tell it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from conversation.errors import Failure
+from conversation.message import TokenUsage
+from conversation.requests import Asked, AskRequest, Pinned, Used, UseRequest
+from conversation.status import Phase
+from conversation.turn import StopReason
+
+Request = AskRequest | UseRequest
+Reply = Pinned | Asked | Used
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent."""
+
+    id: str
+    run_id: str
+    type: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = "default"
+    parent: "Run | None" = None
+
+    @property
+    def root(self) -> "Run":
+        """The run that was started from outside."""
+        return self.parent.root if self.parent else self
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an activity. ``what`` is the model that is asked, or the tool that is used, with its ``arguments``."""
+
+    id: str
+    effect: str
+    since: datetime
+    request: Request | None = None
+    what: str = ""
+    arguments: str = ""
+
+    @property
+    def speaker(self) -> str:
+        """The name of who speaks or uses a tool; empty for a call of another kind."""
+        return self.request.speaker.rpartition("/")[2] if self.request else ""
+
+    @property
+    def agent(self) -> str:
+        """The same if it is an agent; empty for a model or a tool that is asked by itself."""
+        return self.speaker if self.request and self.request.speaker.startswith("Agent/") else ""
+
+
+@dataclass(frozen=True)
+class RunBegan:
+    """A run has begun."""
+
+    run: Run
+    at: datetime
+
+
+@dataclass(frozen=True)
+class CallBegan:
+    """A call is wanted; a worker takes it up as soon as it can."""
+
+    run: Run
+    at: datetime
+    call: Call
+
+
+@dataclass(frozen=True)
+class CallEnded:
+    """A call was answered, or has failed for good, or (with neither) was given up."""
+
+    run: Run
+    at: datetime
+    call: Call
+    attempts: int = 1
+    reply: Reply | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """A run is over; ``turns`` are those of a team."""
+
+    run: Run
+    at: datetime
+    phase: Phase
+    stop_reason: StopReason | None = None
+    note: str | None = None
+    failure: Failure | None = None
+    turns: int | None = None
+
+
+Happening = RunBegan | CallBegan | CallEnded | RunEnded
+
+
+def spent(happening: Happening) -> TokenUsage:
+    """What a happening has cost."""
+    match happening:
+        case CallBegan(call=Call(request=UseRequest())):
+            return TokenUsage(tool_calls=1)
+        case CallEnded(reply=Asked(message=message)):
+            return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+    return TokenUsage()

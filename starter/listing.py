@@ -1,0 +1,98 @@
+"""Which runs are there? As Temporal's visibility lists them; no run and no history is asked."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from temporalio.client import Client, WorkflowExecution
+
+from conversation.status import instant
+from conversation.wire import TASK_QUEUE
+from resources.base import JsonObject
+from starter.harmless import harmless
+from starter.narrate import time_of
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run that was started from outside. ``name`` is its Query's, as far as its client has told it."""
+
+    id: str
+    name: str | None
+    namespace: str | None
+    type: str
+    state: str
+    start: datetime
+    end: datetime | None
+
+    @property
+    def duration(self) -> timedelta:
+        """How long it has taken, or takes."""
+        return (self.end or datetime.now(UTC)) - self.start
+
+    @property
+    def value(self) -> JsonObject:
+        """The run as JSON."""
+        value: JsonObject = {
+            "id": self.id,
+            "name": self.name,
+            "namespace": self.namespace,
+            "type": self.type,
+            "state": self.state,
+            "startTime": instant(self.start),
+            "completionTime": instant(self.end) if self.end else None,
+            "durationSeconds": round(self.duration.total_seconds(), 3),
+        }
+        return {key: each for key, each in value.items() if each is not None}
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The run as the cells of a table."""
+        return self.id, self.name or "", self.type, self.state, instant(self.start), time_of(self.duration)
+
+
+COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
+
+
+async def listed(client: Client, namespace: str | None, limit: int, task_queue: str = TASK_QUEUE) -> list[Listed]:
+    """The newest runs, without child runs; with a namespace, those of its Queries."""
+    found: list[Listed] = []
+    async for run in client.list_workflows(f"TaskQueue = '{task_queue}' AND ParentWorkflowId IS NULL"):
+        one = await _listed(run)
+        if namespace in (None, one.namespace):
+            found.append(one)
+        if len(found) >= limit:
+            break
+    return sorted(found, key=lambda each: each.start, reverse=True)
+
+
+async def _listed(run: WorkflowExecution) -> Listed:
+    memo = await run.memo()
+    name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
+    state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
+    return Listed(run.id, name, namespace, run.workflow_type, state, run.start_time, run.close_time)
+
+
+def tell_list(console: Console, runs: list[Listed]) -> None:
+    """Tells the runs as a table; where there is no terminal, as aligned lines."""
+    if not runs:
+        console.print("there is no run")
+    elif console.is_terminal:
+        table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+        for run in runs:
+            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in run.row))
+        console.print(table)
+    else:
+        rows = [COLUMNS, *(run.row for run in runs)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
+
+
+def _colour(cell: str) -> str:
+    return {"Running": "yellow", "Completed": "green", "Failed": "red", "Timed out": "red", "Terminated": "red"}.get(
+        cell, ""
+    )

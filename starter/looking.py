@@ -1,0 +1,136 @@
+"""What can be done with runs that exist? The commands that look at them, and those that end them."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from temporalio.client import Client
+
+from starter import runs
+from starter.events import Event, Recorder
+from starter.follow import follow
+from starter.happenings import Happening
+from starter.listing import listed, tell_list
+from starter.live import Watch
+from starter.local import Place
+from starter.narrate import tell_end
+from starter.running import dumped
+from starter.terminal import Form, Output, at_temporal, err, say, show
+
+app = typer.Typer()
+
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of what is named.")]
+RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The id of a run, or a Query's name: its newest run.")]
+
+
+@app.command("list")
+def list_runs(
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only of Queries in it.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many.")] = 20,
+    output: Output = Form.text,
+) -> None:
+    """Lists the newest runs."""
+    found = at_temporal(lambda client, _place: listed(client, namespace, limit))
+    if output is Form.text:
+        tell_list(Console(highlight=False), found)
+    else:
+        show(dumped([run.value for run in found], output))
+
+
+@app.command()
+def status(name: RunName, namespace: Namespace = "default", output: Output = Form.yaml) -> None:
+    """Shows how a run stands, or how it has ended."""
+
+    async def stand(client: Client, _place: Place) -> str:
+        handle = await runs.find_run(client, name, namespace)
+        current = await runs.status_of(handle)
+        if output is Form.text:
+            tell_end(err, handle.id, current)
+            return current.message
+        return dumped(await runs.described(handle, current), output)
+
+    show(at_temporal(stand))
+
+
+@app.command()
+def watch(name: RunName, namespace: Namespace = "default") -> None:
+    """Follows a run from its beginning, also one that is over."""
+
+    async def look(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        watch = Watch(client, err)
+        async with watch.shown():
+            await follow(client, handle, watch.tell)
+        tell_end(err, handle.id, watch.board.tallies[handle.id].status)
+
+    at_temporal(look)
+
+
+@app.command()
+def transcript(name: RunName, namespace: Namespace = "default") -> None:
+    """Shows what has been said in a run until now."""
+
+    async def look(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        watch = Watch(client, Console(highlight=False))
+        await follow(client, handle, watch.tell, wait=False)
+        await watch.tell_unfinished()
+        tell_end(err, handle.id, watch.board.tallies[handle.id].status)
+
+    at_temporal(look)
+
+
+@app.command()
+def events(
+    name: RunName,
+    namespace: Namespace = "default",
+    output: Output = Form.text,
+    wait: Annotated[bool, typer.Option("-F", "--follow", help="Also those to come, until the run is over.")] = False,
+) -> None:
+    """Shows the events of a run, each with its time."""
+    recorder = Recorder()
+
+    def tell(happening: Happening) -> None:
+        for event in recorder.record(happening):
+            show(_written(event, output))
+
+    async def look(client: Client, _place: Place) -> None:
+        await follow(client, await runs.find_run(client, name, namespace), tell, wait=wait)
+
+    at_temporal(look)
+
+
+def _written(event: Event, form: Form) -> str:
+    if form is Form.text:
+        return event.line
+    return f"---\n{dumped(event.value, form)}" if form is Form.yaml else json.dumps(event.value, ensure_ascii=False)
+
+
+@app.command()
+def terminate(
+    name: RunName,
+    namespace: Namespace = "default",
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")] = "",
+    now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
+) -> None:
+    """Ends a run gracefully after the current turn; it counts as completed."""
+
+    async def end(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        await runs.terminate(handle, reason, now=now)
+        say(f"{handle.id} was told to end")
+
+    at_temporal(end)
+
+
+@app.command()
+def cancel(name: RunName, namespace: Namespace = "default") -> None:
+    """Cancels a run at once; what was said is kept."""
+
+    async def end(client: Client, _place: Place) -> None:
+        handle = await runs.find_run(client, name, namespace)
+        await handle.cancel()
+        say(f"{handle.id} was told to cancel")
+
+    at_temporal(end)

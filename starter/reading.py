@@ -1,0 +1,161 @@
+"""What does an event of a history mean? Temporal's events of one run, decoded into what has happened in it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.failure.v1 import Failure as TemporalFailure
+from temporalio.api.history.v1 import HistoryEvent
+
+from conversation.errors import BatonError, Failure, RunClosed
+from conversation.message import Message
+from conversation.plan import AgentPlan, TeamPlan
+from conversation.requests import Asked, AskRequest, Pinned, Used, UseRequest
+from conversation.status import Status, phase_of
+from conversation.turn import Turn
+from conversation.wire import DATA_CONVERTER
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
+
+T = TypeVar("T")
+
+_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest}
+_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used}
+
+
+def told(event: HistoryEvent) -> tuple[str, Any]:
+    """The name of an event, such as ``activity_task_started``, and what it tells."""
+    name = event.WhichOneof("attributes") or ""
+    return name.removesuffix("_event_attributes"), getattr(event, name, None)
+
+
+async def decoded(payloads: Payloads, kind: type[T]) -> T:
+    """The only value of some payloads; raises InvalidInput where it is none of that kind."""
+    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
+    value: T = values[0]
+    return value
+
+
+class Reader:
+    """Reads the history of one run, event by event from its first."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._calls: dict[int, Call] = {}
+        self._attempts: dict[int, int] = {}
+        self._speakers: dict[str, AgentPlan] = {}
+        self._replies: dict[str, Message] = {}
+
+    async def read(self, event: HistoryEvent) -> Happening | None:
+        """What an event tells; most tell nothing."""
+        at = event.event_time.ToDatetime(UTC)
+        match told(event):
+            case "workflow_execution_started", started:
+                return await self._began(at, started)
+            case "activity_task_scheduled", scheduled:
+                call = self._calls[event.event_id] = await self._call(at, scheduled)
+                return CallBegan(self.run, at, call)
+            case "activity_task_started", started:
+                self._attempts[started.scheduled_event_id] = started.attempt
+            case "activity_task_completed" | "activity_task_failed" | "activity_task_timed_out", ended:
+                return await self._ended_call(at, ended)
+            case "activity_task_cancel_requested", ended:  # nobody waits for it any longer
+                return await self._ended_call(at, ended)
+            case name, closed if name in _CLOSED:
+                return await _ended(self.run, at, _CLOSED[name], closed)
+        return None
+
+    async def _began(self, at: datetime, started: Any) -> RunBegan:
+        given: Any = None
+        if len(started.input.payloads) == 1:
+            try:
+                given = await decoded(started.input, object)
+            except BatonError:
+                given = None  # the run itself refuses what nobody can read
+        given = given if isinstance(given, dict) else {}
+        workflow = started.workflow_type.name
+        kind = next((each for each in ("team", "agent", "model", "tool") if each in given), workflow)
+        name, namespace = given.get("name" if kind == "query" else kind), given.get("namespace")
+        named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
+        self.run = replace(named, type=workflow, kind=kind)
+        return RunBegan(self.run, at)
+
+    async def _call(self, at: datetime, scheduled: Any) -> Call:
+        effect = scheduled.activity_type.name
+        kind = _REQUESTS.get(effect)
+        call = Call(scheduled.activity_id, effect, at, await decoded(scheduled.input, kind) if kind else None)
+        match call.request:
+            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
+                return replace(call, what=self._speakers[speaker].models[fallback])
+            case UseRequest(reply=reply, call=number) if reply in self._replies:
+                wanted = self._replies[reply].tool_calls[number]
+                return replace(call, what=wanted.name, arguments=wanted.arguments)
+            case UseRequest(reply=None):
+                return replace(call, what=call.speaker)
+        return call
+
+    async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
+        number = ended.scheduled_event_id
+        call = self._calls.pop(number, None)
+        if call is None:
+            return None
+        reply, failure = None, None
+        if hasattr(ended, "result") and call.effect in _REPLIES:
+            reply = await decoded(ended.result, _REPLIES[call.effect])
+            self._keep(reply)
+        elif hasattr(ended, "failure"):
+            failure = await _failure(ended.failure)
+        return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
+
+    def _keep(self, reply: Reply) -> None:
+        """Keeps what later events refer to."""
+        match reply:
+            case Asked(message=message, head=head):
+                self._replies[head.id] = message
+            case Pinned(plan=TeamPlan(members=members)):
+                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
+            case Pinned(plan=AgentPlan() as agent):
+                self._speakers = {agent.speaker: agent}
+
+
+_CLOSED = {
+    f"workflow_execution_{end}": end.replace("_", " ")
+    for end in ("completed", "failed", "canceled", "terminated", "timed_out", "continued_as_new")
+}
+
+
+async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
+    result = await _result(run, closed)
+    match result:
+        case Turn():
+            phase = phase_of(result.stop_reason, result.failure)
+            return RunEnded(run, at, phase, result.stop_reason, result.note, result.failure, result.turns)
+        case Status():
+            return RunEnded(run, at, result.phase, result.stop_reason, result.note, result.failure)
+    if end == "canceled":
+        return RunEnded(run, at, "Canceled", "canceled")
+    failure = RunClosed(f"the run was closed in Temporal: {end}").as_failure()
+    return RunEnded(run, at, "Failed", "failed", failure=await _failure(closed.failure) if end == "failed" else failure)
+
+
+async def _result(run: Run, closed: Any) -> Turn | Status | None:
+    """What a run has returned, or failed with; None where it was closed from outside."""
+    failure = getattr(closed, "failure", TemporalFailure())
+    for payloads in (
+        getattr(closed, "result", Payloads()),
+        failure.application_failure_info.details,
+        failure.canceled_failure_info.details,
+    ):
+        if payloads.payloads:
+            return await decoded(payloads, Status if run.kind == "query" else Turn)
+    return None
+
+
+async def _failure(failure: TemporalFailure) -> Failure:
+    """What went wrong, as the run itself takes it."""
+    info = failure.application_failure_info
+    if failure.HasField("timeout_failure_info"):
+        return Failure(family="TimeoutError", type="CallTimeout", message=failure.message)
+    family = await decoded(info.details, object) if info.details.payloads else None
+    family = family if isinstance(family, str) else "BatonError"
+    return Failure(family=family, type=info.type or "ActivityError", message=failure.message)
