@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from temporalio.client import WorkflowFailureError
 
+from starter.script import Reply
 from tests.stage import Handle, Stage, agent, call, line, manifest, team
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -94,12 +95,11 @@ async def query(stage: Stage) -> Handle:
 
 
 async def query_of_model_and_tool(stage: Stage) -> Handle:
-    trio(stage)
     server = {"openai": {"baseUrl": {"value": stage.model_url}}}
     model = manifest("Model", "gpt", {"type": "openai", "model": {"value": "gpt"}, "config": server})
     tool = manifest("Tool", "models", {"type": "http", "http": {"url": f"{stage.model_url}/models"}})
     lost = manifest("Tool", "lost", {"type": "http", "http": {"url": f"{stage.model_url}/lost"}})
-    stage.script(line("", "I am."))
+    stage.answer = lambda _: Reply(text="I am.")
     return await stage.start_query([model, tool, lost], "model/gpt", "tool/models", "tool/lost")
 
 

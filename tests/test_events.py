@@ -224,6 +224,21 @@ async def test_whatever_begins_in_a_run_that_is_over_ends_once(file: Path) -> No
         assert len(began) == len(named(told, *(f"{what}{end}" for end in ("Completed", "Failed", "Canceled")))), what
 
 
+async def test_a_model_and_a_tool_that_are_asked_by_themselves_have_events_without_an_agent() -> None:
+    told: dict[str, list[str]] = {}
+    for file in sorted(HISTORIES.glob("query_of_model_and_tool.*")):
+        events = await recorded(file.stem)
+        assert not any("agent" in each for each in events)
+        told.setdefault(file.name.split(".")[2], []).append(" ".join(each["event"] for each in events))
+    assert told["model"] == [
+        "ModelExecutionStarted ContextLoaded LLMCallStarted LLMCallCompleted ModelExecutionCompleted"
+    ]
+    assert sorted(told["tool"]) == [
+        "ToolExecutionStarted ContextLoaded ToolCallStarted ToolCallCompleted ToolExecutionCompleted",
+        "ToolExecutionStarted ContextLoaded ToolCallStarted ToolCallFailed ToolExecutionFailed",
+    ]
+
+
 async def test_an_event_is_json_with_its_time_and_a_tools_name_and_arguments() -> None:
     told = await recorded("agent_with_tools.1.agent")
     assert all(each["time"].endswith("Z") and "." in each["time"] for each in told)
