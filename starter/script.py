@@ -27,8 +27,8 @@ class Reply(_Strict):
     """One answer, or one failure.
 
     It comes after ``delay`` seconds, its pieces ``pause`` seconds apart. With a ``status`` it is that HTTP error, with
-    ``cut`` it breaks off after so many characters, with ``hang`` it never comes. ``before`` are failures that come
-    first, each once.
+    ``cut`` it breaks off after so many characters, with ``raw`` that is the body of the answer, with ``hang`` it never
+    comes. ``before`` are failures that come first, each once.
     """
 
     text: str = ""
@@ -39,6 +39,7 @@ class Reply(_Strict):
     code: str | None = None
     headers: dict[str, str] = {}
     cut: int | None = None
+    raw: str | None = None
     hang: bool = False
     before: list["Reply"] = []
 

@@ -21,7 +21,9 @@ LABEL = "scripted:"
 """What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
 
 PIECE = 40
-"""Characters of a text that are streamed at a time."""
+"""Characters of a text that are streamed at a time, or more where it would take more than MOST_PIECES."""
+
+MOST_PIECES = 2_000
 
 NEVER = 3600.0
 
@@ -90,6 +92,8 @@ class ScriptedModel:
                 "type": "scripted",
             }
             return JSONResponse({"error": error}, reply.status, reply.headers)
+        if reply.raw is not None:
+            return Response(reply.raw, 200, reply.headers, media_type="text/event-stream")
         if request.get("stream"):
             return StreamingResponse(_stream(asked, reply), media_type="text/event-stream")
         asked.answered = True
@@ -115,9 +119,10 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
 
     yield chunk({"role": "assistant", "content": ""})
     text = reply.text[: reply.cut]
-    for start in range(0, len(text), PIECE):
+    piece = max(PIECE, len(text) // MOST_PIECES)
+    for start in range(0, len(text), piece):
         await asyncio.sleep(reply.pause)
-        yield chunk({"content": text[start : start + PIECE]})
+        yield chunk({"content": text[start : start + piece]})
     if reply.cut is not None:
         return
     for call in _calls(reply):

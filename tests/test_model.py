@@ -102,6 +102,9 @@ FAILURES: list[tuple[Reply, type[errors.BatonError], bool]] = [
     (Reply(status=500, headers={"x-should-retry": "false"}), errors.ModelRejected, False),
     (Reply(status=503), errors.ModelUnavailable, True),
     (Reply(text="x" * 1_000, cut=200), errors.BrokenReply, True),
+    (Reply(raw='data: {"choices": [{"ind\n\n'), errors.BrokenReply, True),
+    (Reply(raw="data: <html>oops</html>\n\n"), errors.BrokenReply, True),
+    (Reply(raw=""), errors.EmptyReply, True),
 ]
 
 
@@ -121,6 +124,15 @@ def test_an_address_that_is_none_is_final() -> None:
     vault = Vault(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         environment_endpoint("gpt", vault)
+
+
+async def test_a_server_that_never_answers_is_given_up_and_tried_again(provider: Server) -> None:
+    provider.reply = Reply(hang=True)
+    model = OpenAI(seconds=0.3)
+    with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
+        await model.ask(provider.endpoint, ASKED, [], lambda _: None)
+    assert not raised.value.non_retryable
+    await model.close()
 
 
 async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> None:

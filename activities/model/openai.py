@@ -26,7 +26,8 @@ MOST_CALLS = 128
 class OpenAI:
     """Asks OpenAI's API and its like. The library's own retries are off: Temporal tries again, and visibly."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = TIMEOUT) -> None:
+        self._seconds = seconds
         self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
 
     async def ask(
@@ -35,7 +36,7 @@ class OpenAI:
         """One answer, streamed; ``hear`` is told its text as it comes."""
         answer = _Answer(hear)
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(self._seconds):
                 await self._hear(endpoint, messages, tools, answer)
             return answer.message()
         except BatonError:
