@@ -38,7 +38,8 @@ def _check_template(text: str) -> str:
 
 
 def _check_address(text: str) -> str:
-    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", _check_template(text))))
+    begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
+    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
     return text
 
 
@@ -64,7 +65,7 @@ class HttpSpec(Plain):
     """An HTTP request (seed 003, HTTP Tools).
 
     ``{name}`` in the URL is an argument of the call, ``{{name}}`` anywhere a parameter, ``{{input.name}}`` in the body
-    an argument.
+    an argument. A parameter at the beginning of the URL is a whole address, and the rest comes after it.
     """
 
     url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")

@@ -1,5 +1,6 @@
 """Every sample runs, and what the documents say can be typed."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import yaml
 
 from resources.loader import load_files
 from starter.script import Script
-from tests.processes import ROOT, environment
+from starter.scripted_model import ScriptedModel
+from tests.processes import ROOT, baton, environment
+from tests.tool_server import Answer, ToolServer
 
 SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
 SEED = """
@@ -51,6 +54,25 @@ def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> 
         "team": {"name": "brainstorming-team"},
         "input": "How can we improve our product's user experience?",
     }
+
+
+def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(tmp_path: Path, site: ToolServer) -> None:
+    place = {"results": [{"name": "Madrid", "latitude": 40.4165, "longitude": -3.70256}]}
+    site.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
+    with ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "weather.yaml").answer).serving() as url:
+        text = (ROOT / "samples" / "weather.yaml").read_text().replace("https://api.openai.com/v1", url)
+        for host in ("https://geocoding-api.open-meteo.com", "https://api.open-meteo.com"):
+            text = text.replace(host, site.url)
+        (tmp_path / "weather.yaml").write_text(text)
+        done = baton("run", "-f", "weather.yaml", "-o", "json", env=environment(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answers = [each["message"] for each in json.loads(done.stdout)["status"]["responses"]]
+    assert answers[0].startswith("It is mild in Madrid")
+    assert answers[1].startswith("I can't see the weather")
+    assert [seen.path for seen in site.seen] == [
+        "/v1/search?name=Madrid&count=1",
+        "/v1/forecast?current=temperature_2m,wind_speed_10m&latitude=40.4165&longitude=-3.70256",
+    ]
 
 
 def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ KNOWN = {
     "q": "a&b=c",
     "host": "api.example.com:8080",
     "n": "5",
+    "site": "https://example.com/base/",
     "object": '{"a": 1}',
     "word": 'say "hi"',
 }
@@ -45,6 +46,7 @@ def made(url: str, arguments: JsonObject, **spec: object) -> HttpRequest:
         ("http://x/#part", {}, "http://x/"),
         ("http://x/{{base}}/{id}?q={{q}}", {"id": 1}, "http://x/v1/users/1?q=a%26b%3Dc"),
         ("https://{{host}}/a", {}, "https://api.example.com:8080/a"),
+        ("{{site}}/a/{x}?y={{q}}", {"x": "1"}, "https://example.com/base/a/1?y=a%26b%3Dc"),
         ("https://{host}/a", {"host": "api.example.com"}, "https://api.example.com/a"),
         ("http://x/{{q}}", {"q": "{{base}}"}, "http://x/a&b=c?q=%7B%7Bbase%7D%7D"),
     ],
@@ -65,6 +67,7 @@ def test_the_address_is_filled_in(url: str, arguments: JsonObject, asked: str) -
         ("http://{host}/", {"host": "user@a.com"}, "has no host that can be asked"),
         ("http://{host}.example.com/", {"host": "evil.com#"}, "has no host that can be asked"),
         ("http://{host}/", {}, "has no host that can be asked"),
+        ("{{host}}/a", {}, "begins with neither http:// nor https://"),
     ],
 )
 def test_arguments_that_make_no_address_are_refused(url: str, arguments: JsonObject, says: str) -> None:

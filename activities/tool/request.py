@@ -42,6 +42,7 @@ def request_of(
 
     ``headers`` are the tool's own, filled in; ``key`` is the call's id, the same for every attempt at it.
     """
+    url = _based(http.url, value)
     given: JsonObject = {name: each for name, each in arguments.items() if each is not None}
     named = {*arguments_in(http.url), *(name.removeprefix(ARGUMENTS) for name in _names(http.body))}
     rest: JsonObject = {name: each for name, each in given.items() if name not in named}
@@ -50,15 +51,26 @@ def request_of(
     extra = [("Idempotency-Key", key), *([("Content-Type", kind)] if body is not None else [])]
     return HttpRequest(
         method=http.method,
-        url=_url(http.url, given, rest if http.method in BODILESS else {}, value),
+        url=_url(url, given, rest if http.method in BODILESS else {}, value),
         headers=(*headers, *((name, each) for name, each in extra if name.lower() not in lower)),
         body=body,
-        trusted=not arguments_in(_authority(http.url)[1]),
+        trusted=not arguments_in(_authority(url)[1]),
     )
 
 
 def _names(template: str | None) -> list[str]:
     return [piece.name for piece in pieces(template or "") if piece.name]
+
+
+def _based(template: str, value: Value) -> str:
+    """An address whose scheme and host are known: where a parameter stands at its beginning, that is filled in."""
+    first = next((piece.text for piece in pieces(template) if piece.name), "")
+    if not (first and template.startswith(first)):
+        return template
+    base, rest = fill(first, value).rstrip("/"), template.removeprefix(first)
+    if not base.startswith(("http://", "https://")):
+        raise BadArguments("the address of the tool begins with neither http:// nor https://")
+    return f"{base}{rest}"
 
 
 def _authority(url: str) -> tuple[str, str, str]:
