@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from resources.problems import ManifestError
-from starter import running, runs
+from starter import checking, running, runs
+from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.follow import follow
 from starter.home import Dev, Home
@@ -45,7 +45,6 @@ class Form(StrEnum):
     yaml = "yaml"
 
 
-Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of what is named.")]
 Output = Annotated[Form, typer.Option("-o", "--output", help="The form of the result on stdout.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The id of a run, or a Query's name: its newest run.")]
@@ -80,19 +79,8 @@ def run(
         raise CommandEndError(FAILED)
 
 
-@app.command()
-def validate(
-    file: Files,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
-) -> None:
-    """Checks the manifests in FILE and says everything that is wrong with them."""
-    loaded = running.load(file, err)
-    outside = loaded.unresolved()
-    if strict and outside:
-        raise ManifestError(outside)
-    for problem in outside:
-        say(f"warning: {problem}")
-    print(f"{len(loaded.catalog.manifests)} manifests are valid")
+app.command()(checking.validate)
+app.command()(checking.schema)
 
 
 @app.command()
