@@ -1,14 +1,13 @@
 """What does an editor need to know? One JSON Schema for every kind of manifest, told by the models themselves."""
 
 import re
+from collections.abc import Iterator
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
 from resources.base import JsonObject, NotYet
 from resources.loader import GROUP, LATER, READ
-
-_GROUP = re.escape(GROUP)
 
 
 def manifest_schema() -> JsonObject:
@@ -18,26 +17,29 @@ def manifest_schema() -> JsonObject:
     """
     models = [(model, "validation") for model in READ.values()]
     refs, definitions = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type]
-    ours: JsonObject = {"pattern": f"^({_GROUP}|[^/]*$)"}
-    kinds = [
-        _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, refs[model, "validation"])
-        for kind, model in READ.items()
-    ]
-    items: JsonObject = {"properties": {"items": {"items": {"$ref": "#"}}}}
-    known: JsonObject = {"required": ["kind"], "properties": {"kind": {"enum": [*READ, "List", *LATER]}}}
+    kinds = {kind: refs[model, "validation"] for kind, model in READ.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Manifest",
         "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
         "type": ["object", "null"],
         "properties": {"apiVersion": {"examples": [f"{GROUP}v1alpha1", "v1"]}, "kind": {"examples": [*READ]}},
-        "allOf": [
-            *kinds,
-            _rule("kind", {"kind": {"const": "List"}}, items),
-            _rule("apiVersion", {"apiVersion": {"type": "string", "pattern": f"^{_GROUP}"}}, known),
-        ],
+        "allOf": [*_rules(kinds)],
         **definitions,
     }
+
+
+def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
+    """What holds for a kind that is ours, for the items of a List, and for a kind of ARK that nobody knows."""
+    group = re.escape(GROUP)
+    ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
+    items: JsonObject = {"items": {"items": {"$ref": "#"}}}
+    known: JsonObject = {"kind": {"enum": [*kinds, "List", *LATER]}}
+    for kind, schema in kinds.items():
+        yield _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, schema)
+    yield _rule("kind", {"kind": {"const": "List"}}, {"properties": items})
+    arks: JsonObject = {"apiVersion": {"type": "string", "pattern": f"^{group}"}}
+    yield _rule("apiVersion", arks, {"required": ["kind"], "properties": known})
 
 
 def _rule(required: str, properties: JsonObject, then: JsonObject) -> JsonObject:

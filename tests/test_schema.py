@@ -90,6 +90,8 @@ def test_an_editor_is_told_what_a_field_is_for_its_words_and_its_default() -> No
     assert "(not carried out yet: graph, parallel, selector)" in told["strategy"]["description"]
     assert told["loops"] == {"type": "boolean", "default": False, "description": "not carried out yet"}
     assert told["onMaxTurns"]["default"] == "fail"
+    assert "default" not in told["maxTurns"]
+    assert SCHEMA["$defs"]["Secret"]["properties"]["stringData"]["additionalProperties"] == {"type": "string"}
     assert SCHEMA["properties"]["kind"]["examples"] == [*KINDS, "Secret"]
     for spec in ("QuerySpec", "TeamSpec", "AgentSpec", "ModelSpec", "HttpSpec"):
         fields = SCHEMA["$defs"][spec]["properties"]
