@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean record-histories
+.PHONY: demo test lint types lock clean schema record-histories
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -33,6 +33,10 @@ lock: $(READY)
 
 clean:
 	rm -rf .venv .baton build *.egg-info
+
+# Writes the schema that editors read anew.
+schema: $(READY)
+	$(BIN)/baton schema > schema.json
 
 # Records the histories that the tests replay anew. A change that asks for it breaks teams that run while it is rolled out.
 record-histories: $(READY)

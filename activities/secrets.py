@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -85,7 +86,14 @@ class Vault:
             return Secrets(), ()
         paths = (Path(path) for path in json.loads(file.read_text()))
         files = (each for path in paths if path.exists() for each in manifest_files(path))
-        return _load(tuple((each, each.stat().st_mtime_ns) for each in files))
+        return _load(tuple((each, _changed(each)) for each in files))
+
+
+def _changed(file: Path) -> int:
+    """When a file was changed; 0 for one that can't be looked at just now."""
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
 
 
 @lru_cache(maxsize=100)

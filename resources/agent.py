@@ -1,4 +1,4 @@
-"""``kind: Agent``: a prompt, a model, and the tools it may use."""
+"""``kind: Agent``: a prompt, a model, and the tools it may use (seeds 000 and 004)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -16,13 +16,13 @@ OnError = Literal["feed", "fail", "retry"]
 
 
 class AgentTool(Plain):
-    """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom (seed 000)."""
+    """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom."""
 
     name: str = Field(min_length=1, description="the tool's name")
-    type: Literal["built-in", "custom"] | None = None
-    description: str | None = None
+    type: Literal["built-in", "custom"] | None = Field(None, description="'built-in', or 'custom' for a Tool")
+    description: str | None = Field(None, description="what the model is told of the tool, instead of its own words")
     functions: Annotated[tuple[Function, ...], NOT_YET] = ()
-    on_error: OnError = "feed"
+    on_error: OnError = Field("feed", description="'feed' tells the model, 'fail' ends the turn, 'retry' tries again")
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -40,25 +40,25 @@ class AgentTool(Plain):
 
 
 class InlineModel(Plain):
-    """Seed 000's spelling: a Model of that name if there is one, else the environment's server with that model id."""
+    """A Model of that name if there is one, else the environment's server with that model id."""
 
     name: str = Field(min_length=1, description="the model's name")
     type: Literal["openai"] = "openai"
 
 
 class AgentSpec(Plain):
-    """An agent's ``spec`` (seeds 000 and 004)."""
+    """An agent's ``spec``."""
 
-    prompt: str | None = Field(None, min_length=1)
-    description: str | None = None
-    model_ref: Ref | None = None
+    prompt: str | None = Field(None, min_length=1, description="the system prompt")
+    description: str | None = Field(None, description="a word for people")
+    model_ref: Ref | None = Field(None, description="{name, namespace} of a Model")
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
-    tools: tuple[AgentTool, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
+    tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
+    parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
     output_schema: Annotated[JsonObject | None, NOT_YET] = None
     execution_engine: Annotated[Ref | None, NOT_YET] = None
-    max_iterations: int = Field(25, ge=1)
-    parallel_tool_calls: bool = False
+    max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
+    parallel_tool_calls: bool = Field(False, description="true to make the tool calls of one message all at once")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

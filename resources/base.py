@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     JsonValue,
     SerializerFunctionWrapHandler,
+    WithJsonSchema,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
 Path = tuple[str | int, ...]
 """Where a value stands inside a manifest, as in ``("spec", "members", 0, "name")``."""
@@ -73,30 +76,54 @@ class IsSecret:
 
 SECRET = IsSecret()
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+@dataclass(frozen=True)
+class Spelled:
+    """Marks text that matches a pattern as a whole; editors are told the same pattern, and the same sentence."""
+
+    pattern: str
+    wrong: str
+
+    def check(self, text: str) -> str:
+        """The text itself; raises ValueError for one that doesn't match."""
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(self.wrong)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonObject:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": self.wrong}
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("is not a name: lower-case letters, digits, '-' and '.', at most 253 characters")
-    return name
+Text = Annotated[str, Field(min_length=1)]
+"""Text that is not empty."""
 
+Name = Annotated[
+    str,
+    Spelled(
+        r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
+        "is not a name: lower-case letters, digits, '-' and '.', at most 253 characters",
+    ),
+]
 
-Name = Annotated[str, AfterValidator(_check_name)]
+OfServer = Annotated[JsonValue, WithJsonSchema({"doNotSuggest": True})]
+"""What a Kubernetes API server adds: it is read and passed over, and no editor needs to offer it."""
 
 
 class Ref(Plain):
     """A reference to another resource; without a namespace it looks in its owner's."""
 
     name: Name = Field(description="the name of the resource it refers to")
-    namespace: Name | None = None
+    namespace: Name | None = Field(None, description="its namespace, if it is another than here")
 
 
 def _as_ref(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-NameOrRef = Annotated[Ref, BeforeValidator(_as_ref)]
+NameOrRef = Annotated[Ref, BeforeValidator(_as_ref, json_schema_input_type=Name | Ref)]
 """A reference that may also be written as the bare name."""
 
 

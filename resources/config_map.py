@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
+from resources.base import OfServer
 from resources.manifest import Manifest
 
 
@@ -12,6 +13,6 @@ class ConfigMap(Manifest):
 
     api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["ConfigMap"] = "ConfigMap"
-    data: dict[str, str] = {}
-    binary_data: JsonValue = None
-    immutable: JsonValue = None
+    data: dict[str, str] = Field({}, description="values as plain text, each under its key")
+    binary_data: OfServer = None
+    immutable: OfServer = None

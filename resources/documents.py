@@ -1,7 +1,9 @@
 """What does a YAML file say, and on which line? Plain values with their places, read without trusting the file."""
 
 import math
+import os
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import cast
@@ -51,17 +53,18 @@ def read_documents(file: FilePath) -> list[Document]:
     """Reads all documents of a YAML or JSON file.
 
     Raises:
-        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or its aliases
-            expand to more than 100,000 values or nest deeper than 64.
+        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or, with its
+            aliases expanded, holds more than 100,000 values or 4 MB of text, or nests deeper than 64.
     """
     text = _text(file)
     documents: list[Document] = []
     try:
-        _check_depth(text)
+        _check_shape(text)
         loader = _Loader(text)
+        reader = _Reader(loader)
         while loader.check_node():
-            reader = _Reader(loader)
             if node := loader.get_node():
+                reader.lines = {}
                 documents.append(Document(str(file), reader.value(node, ()), reader.lines))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -72,70 +75,81 @@ def read_documents(file: FilePath) -> list[Document]:
 
 
 def manifest_files(path: FilePath) -> list[FilePath]:
-    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files below a folder, in the order of their names."""
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        file
-        for file in path.rglob("*")
-        if file.suffix in (".yaml", ".yml", ".json")
-        and file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
+    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files below a folder, in the order of their names.
+
+    What can't be listed stands there as itself: whoever reads it is told why.
+    """
+    found: list[FilePath] = []
+    for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names = (FilePath(name) for name in files if not name.startswith("."))
+        found.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
+    return sorted(found)
 
 
 def _text(file: FilePath) -> str:
     try:
-        if file.stat().st_size > MAX_BYTES:
+        if not stat.S_ISREG(mode := file.stat().st_mode):  # to open a pipe would be to wait for who writes to it
+            raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB: no manifest is")
-        return file.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _refusal(file, "is not UTF-8 text") from None
     except OSError as error:
         raise _refusal(file, f"can't be read: {error.strerror}") from None
 
 
-def _check_depth(text: str) -> None:
-    """Raises where the text nests too deep: what builds values of it would overflow the process's stack."""
+def _check_shape(text: str) -> None:
+    """Raises where the text nests so deep that building values of it would overflow the stack, or is far too long."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}")
+            raise _wrong(f"nested deeper than {MAX_DEPTH}", event)
+        if count > 4 * MAX_VALUES:  # a value makes four events at most: a document of one empty list
+            raise _wrong(f"more than {MAX_VALUES:,} values", event)
 
 
 def _refusal(file: FilePath, text: str, line: int = 0) -> ManifestError:
     return ManifestError([Problem(str(file), line, "", "", text)])
 
 
-def _wrong(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+def _wrong(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)  # type: ignore[arg-type]  # C's mark
 
 
 @dataclass
 class _Reader:
-    """Turns YAML nodes into plain values and notes their lines; counts what aliases expand to."""
+    """Turns the YAML nodes of a file into plain values and notes their lines; counts what aliases expand to."""
 
     loader: yaml.CSafeLoader
     lines: dict[Path, int] = field(default_factory=dict)
     values: int = 0
+    characters: int = 0
 
     def value(self, node: yaml.Node, path: Path) -> JsonValue:
         self.values += 1
-        if self.values > MAX_VALUES or len(path) > MAX_DEPTH:
+        self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        if self.values > MAX_VALUES or self.characters > MAX_BYTES or len(path) > MAX_DEPTH:
             raise _wrong("too large or too deep, or an alias that holds itself", node)
         self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise _wrong(f"the tag {node.tag} is not known", node)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, JsonValue]:
         merged: dict[str, JsonValue] = {}
         own: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else ""
+            self.characters += len(key)
             if not key:
                 raise _wrong("a key must be text", key_node)
             if key in own:

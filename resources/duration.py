@@ -6,8 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from resources.base import Spelled
+
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s|us|µs|ns)")
+_PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)"
+_SPELLED = Spelled(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
 _SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=3650)
 
 
@@ -17,9 +20,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: the text is no Go duration, or not between a millisecond and ten years.
     """
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError("is not a duration: write '300s', '5m' or '1h30m'")
+    parts = re.findall(_PART, _SPELLED.check(text))
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if not _SHORTEST <= timedelta(seconds=seconds) <= _LONGEST:
         raise ValueError("is not a usable duration: from 1ms to ten years")
@@ -31,4 +32,4 @@ def _check(text: str) -> str:
     return text
 
 
-Duration = Annotated[str, AfterValidator(_check)]
+Duration = Annotated[str, _SPELLED, AfterValidator(_check)]

@@ -22,8 +22,7 @@ from resources.secret import Secret
 GROUP = "ark.mckinsey.com/"
 LATER = ("Memory", "MCPServer", "A2AServer", "ExecutionEngine", "Evaluator", "Evaluation")
 
-CORE = ("Secret", "ConfigMap")
-"""Kinds of Kubernetes itself."""
+READ: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 
 M = TypeVar("M", bound=Manifest)
 
@@ -87,11 +86,14 @@ def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document]
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    for file in (file for path in paths for file in manifest_files(path)):
+    for given, file in [(path, file) for path in paths for file in manifest_files(path)]:
         try:
-            documents.extend(read_documents(file))
+            documents.extend(found := read_documents(file))
         except ManifestError as error:
             problems.extend(error.problems)
+            continue
+        if file == given and all(document.data is None for document in found):
+            problems.append(Problem(str(file), 0, "", "", "holds no manifest"))
     return load_documents(map(change, chain.from_iterable(map(_parts, documents))), problems)
 
 
@@ -159,12 +161,13 @@ def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
     if not isinstance(data, dict):
         raise _refused(document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata")
     kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
-    wanted: type[Resource | Secret] | None = {**KINDS, "Secret": Secret}.get(kind)
-    ours = version.startswith(GROUP) or (kind in (*KINDS, *CORE) and "/" not in version)
+    wanted = READ.get(kind)
+    ours = version.startswith(GROUP) or (kind in READ and "/" not in version)
     if wanted is None and ours and kind not in LATER:
         raise _refused(document, ("kind",), kind, f"'{kind}' is not a kind; {did_you_mean(kind, (*KINDS, *LATER))}")
     if wanted is None or not ours:
-        loaded.passed_over.append(f"{document.file}:{document.line(())}: {kind or 'a document without a kind'}")
+        what = kind or "a document without a kind"
+        loaded.passed_over.append(str(Problem(document.file, document.line(()), "", "", what)))
         return None
     manifest = _validated(document, data, wanted)
     if earlier := loaded.places.get(manifest.id):

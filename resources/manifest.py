@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from resources.base import API_VERSION, Name, Path, Plain, Ref, Reference
+from resources.base import API_VERSION, Name, OfServer, Path, Plain, Ref, Reference
 from resources.values import sources
 
 
@@ -16,15 +16,15 @@ class Metadata(Plain):
     namespace: Name = Field("default", description="the resource's namespace")
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    uid: JsonValue = None
-    generation: JsonValue = None
-    generate_name: JsonValue = None
-    resource_version: JsonValue = None
-    creation_timestamp: JsonValue = None
-    deletion_timestamp: JsonValue = None
-    owner_references: JsonValue = None
-    managed_fields: JsonValue = None
-    finalizers: JsonValue = None
+    uid: OfServer = None
+    generation: OfServer = None
+    generate_name: OfServer = None
+    resource_version: OfServer = None
+    creation_timestamp: OfServer = None
+    deletion_timestamp: OfServer = None
+    owner_references: OfServer = None
+    managed_fields: OfServer = None
+    finalizers: OfServer = None
 
 
 class Manifest(Plain):
@@ -33,7 +33,7 @@ class Manifest(Plain):
     api_version: Literal["ark.mckinsey.com/v1alpha1"] = Field(description=f"'{API_VERSION}'")
     kind: str
     metadata: Metadata = Field(description="the resource's name and namespace")
-    status: JsonValue = None
+    status: OfServer = None
 
     @property
     def name(self) -> str:

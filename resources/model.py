@@ -1,4 +1,4 @@
-"""``kind: Model``: a language model on a server."""
+"""``kind: Model``: a language model on a server (seed 003, Recovery Strategies)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -18,10 +18,10 @@ ModelType = Literal["openai", "azure", "bedrock", "gemini"]
 class OpenAIConfig(Plain):
     """Any server that speaks OpenAI's chat completions."""
 
-    base_url: TextOrValue | None = None
-    api_key: Annotated[TextOrValue | None, SECRET] = None
-    headers: Headers = ()
-    properties: dict[str, TextOrValue] = {}
+    base_url: TextOrValue | None = Field(None, description="the server's address")
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
+    headers: Headers = Field((), description="headers of each request")
+    properties: dict[str, TextOrValue] = Field({}, description="what else a request says, such as temperature")
 
 
 class AzureConfig(OpenAIConfig):
@@ -53,14 +53,14 @@ class ModelConfig(Plain):
 
 
 class ModelSpec(Plain):
-    """A model's ``spec``. ``fallback`` is asked when this model's retries are spent (seed 003, Recovery Strategies)."""
+    """A model's ``spec``. ``fallback`` is asked when this model's retries are spent."""
 
     type: Annotated[ModelType, NotYet(frozenset({"bedrock"}))] = Field(
         description="'openai', 'azure', 'bedrock' or 'gemini'"
     )
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
-    config: ModelConfig = ModelConfig()
-    fallback: Ref | None = None
+    config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the type")
+    fallback: Ref | None = Field(None, description="the Model that is asked when this one can't answer")
 
     @model_validator(mode="after")
     def _config_fits(self) -> Self:

@@ -10,6 +10,9 @@ from pydantic_core import ErrorDetails
 
 from resources.base import FieldError, Path
 
+MAX_TOLD = 100
+MAX_TEXT = 1_000
+
 _WANTED = {
     "string": "text (put it in quotes)",
     "int": "a whole number",
@@ -33,7 +36,7 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         parts = (place, self.resource, self.field, self.text)
-        return ": ".join(part for part in parts if part)
+        return ": ".join(printable(part) for part in parts if part)
 
 
 class ManifestError(Exception):
@@ -41,7 +44,19 @@ class ManifestError(Exception):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+        super().__init__("\n".join(self.told()))
+
+    def told(self) -> Iterator[str]:
+        """A line for each problem; past a hundred only how many more there are."""
+        yield from map(str, self.problems[:MAX_TOLD])
+        if len(self.problems) > MAX_TOLD:
+            yield f"… and {len(self.problems) - MAX_TOLD} more"
+
+
+def printable(text: str) -> str:
+    """A text from a file that can be shown on one line of a terminal: not too long, and nothing in it that acts."""
+    short = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in short)
 
 
 def dotted(path: Path) -> str:

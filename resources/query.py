@@ -1,4 +1,4 @@
-"""``kind: Query``: what is asked, and of whom."""
+"""``kind: Query``: what is asked, and of whom (seed 003, System Inputs; ``team`` is seed 000's spelling)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -22,22 +22,22 @@ class Target(Plain):
 
 
 class QuerySpec(Plain):
-    """A query's ``spec`` (seed 003, System Inputs; ``team`` in place of ``targets`` is seed 000's spelling)."""
+    """A query's ``spec``: a question, and either ``targets`` or a ``team``."""
 
     input: str = Field(min_length=1, description="the text of the question")
-    targets: tuple[Target, ...] = ()
-    team: Ref | None = None
+    targets: tuple[Target, ...] = Field((), description="whom it is put to, all at once, as {type, name}")
+    team: Ref | None = Field(None, description="{name} of the one team that it is put to")
     selector: Annotated[LabelSelector | None, NOT_YET] = None
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[Parameter, ...] = Field((), description="values for the templates in input and in those asked")
     memory: Annotated[NameOrRef | None, NOT_YET] = None
     session_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
     service_account: Annotated[NameOrRef | None, NOT_YET] = None
-    timeout: Duration | None = None
+    timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     ttl: Annotated[Duration | None, NOT_YET] = None
     cancel: Annotated[bool, NOT_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NOT_YET] = ()
     evaluator_selector: Annotated[LabelSelector | None, NOT_YET] = None
-    fail_fast: bool = False
+    fail_fast: bool = Field(False, description="true where the first failure cancels the other targets")
 
     @model_validator(mode="after")
     def _has_targets(self) -> Self:

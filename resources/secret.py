@@ -2,12 +2,15 @@
 
 import base64
 import binascii
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, SecretStr, model_validator
+from pydantic import Field, SecretStr, WithJsonSchema, model_validator
 
-from resources.base import FieldError
+from resources.base import FieldError, OfServer
 from resources.manifest import Manifest
+
+Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
+"""Text that no log and no error shows; in a file it is plain text."""
 
 
 class Secret(Manifest):
@@ -15,10 +18,10 @@ class Secret(Manifest):
 
     api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["Secret"] = "Secret"
-    data: dict[str, SecretStr] = {}
-    string_data: dict[str, SecretStr] = {}
+    data: dict[str, Hidden] = Field({}, description="values in base64, each under its key")
+    string_data: dict[str, Hidden] = Field({}, description="values as plain text, each under its key")
     type: str = "Opaque"
-    immutable: JsonValue = None
+    immutable: OfServer = None
 
     @model_validator(mode="after")
     def _decodable(self) -> Self:

@@ -1,4 +1,4 @@
-"""``kind: Team``: who takes part, and by which strategy they speak."""
+"""``kind: Team``: who takes part, and by which strategy they speak (seeds 000 and 001)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -14,15 +14,15 @@ _KINDS = {"agent": ("Agent",), "team": ("Team",), None: ("Agent", "Team")}
 
 
 class Member(Plain):
-    """One member. Without ``type`` it is the agent of that name, else the team of that name (seed 000)."""
+    """One member. Without ``type`` it is the agent of that name, else the team of that name."""
 
     name: Name = Field(description="the name of an agent or a team")
-    type: Literal["agent", "team"] | None = None
+    type: Literal["agent", "team"] | None = Field(None, description="'agent' or 'team'")
     namespace: Name | None = None
 
 
 class Selector(Plain):
-    """How the strategy ``selector`` chooses who speaks next (seed 001, section 3)."""
+    """How the strategy ``selector`` chooses who speaks next."""
 
     model: NameOrRef | None = None
     agent: NameOrRef | None = None
@@ -40,21 +40,21 @@ class Edge(Plain):
 
 
 class Graph(Plain):
-    """The edges of the strategy ``graph`` (seed 001, section 4)."""
+    """The edges of the strategy ``graph``."""
 
     edges: tuple[Edge, ...] = Field(min_length=1, description="at least one edge {from, to}")
 
 
 class TeamSpec(Plain):
-    """A team's ``spec`` (seeds 000 and 001)."""
+    """A team's ``spec``."""
 
     strategy: Annotated[Strategy, NotYet(frozenset({"parallel", "selector", "graph"}))] = Field(
         description="'sequential', 'parallel', 'round-robin', 'selector' or 'graph'"
     )
     members: tuple[Member, ...] = Field(min_length=1, description="at least one member {name, type}")
-    description: str | None = None
-    max_turns: int | None = Field(None, ge=1)
-    on_max_turns: Literal["fail", "complete"] = "fail"
+    description: str | None = Field(None, description="a word for people")
+    max_turns: int | None = Field(None, ge=1, description="how many rounds a round-robin may take")
+    on_max_turns: Literal["fail", "complete"] = Field("fail", description="'fail', or 'complete' for a normal end")
     loops: Annotated[bool, NOT_YET] = False
     selector: Annotated[Selector | None, NOT_YET] = None
     graph: Annotated[Graph | None, NOT_YET] = None

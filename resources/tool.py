@@ -1,4 +1,4 @@
-"""``kind: Tool``: something that an agent's model may call for, or that a query is put to."""
+"""``kind: Tool``: what an agent's model may call for (seed 003, Tool Execution and HTTP Tools)."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Self
 from jsonschema import Draft202012Validator, SchemaError
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.base import NOT_YET, FieldError, JsonObject, NameOrRef, NotYet, Path, Plain, Ref
+from resources.base import NOT_YET, FieldError, JsonObject, NameOrRef, NotYet, Path, Plain, Ref, Spelled
 from resources.manifest import Manifest
 from resources.template import names
 from resources.values import Headers, Parameter, check_url
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
-_TIMEOUT = re.compile(r"[0-9]+[smh]?")
+Timeout = Annotated[str, Spelled(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """An argument of the call, in a part of an address that holds no parameter."""
 
@@ -24,12 +24,6 @@ _PARAMETER = re.compile(r"\{\{.*?\}\}")
 def arguments_in(template: str) -> list[str]:
     """The arguments that an address names as ``{argument}``; ``{{parameter}}`` is none."""
     return ARGUMENT.findall(_PARAMETER.sub("", template))
-
-
-def _check_timeout(text: str) -> str:
-    if not _TIMEOUT.fullmatch(text) or int(text.rstrip("smh")) == 0:
-        raise ValueError("is not a timeout: write '30s', '5m' or '30' for seconds")
-    return text
 
 
 def _check_template(text: str) -> str:
@@ -62,18 +56,18 @@ class Annotations(Plain):
 
 
 class HttpSpec(Plain):
-    """An HTTP request (seed 003, HTTP Tools).
+    """An HTTP request.
 
     ``{name}`` in the URL is an argument of the call, ``{{name}}`` anywhere a parameter, ``{{input.name}}`` in the body
     an argument. A parameter at the beginning of the URL is a whole address, and the rest comes after it.
     """
 
     url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
-    method: Method = "GET"
-    headers: Headers = ()
-    timeout: Annotated[str, AfterValidator(_check_timeout)] = "30s"
-    body: Annotated[str, AfterValidator(_check_template)] | None = None
-    body_parameters: tuple[Parameter, ...] = ()
+    method: Method = Field("GET", description="the request's method")
+    headers: Headers = Field((), description="headers of the request")
+    timeout: Timeout = Field("30s", description="how long an answer may take, such as '30s'")
+    body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
+    body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
 
     @property
     def seconds(self) -> float:
@@ -85,20 +79,22 @@ class HttpSpec(Plain):
 class McpSpec(Plain):
     """A tool of an MCP server."""
 
-    mcp_server_ref: Ref | None = None
-    tool_name: str | None = None
+    mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
+    tool_name: str | None = Field(None, description="the tool's name on that server")
 
 
 class ToolSpec(Plain):
-    """A tool's ``spec`` (seed 003, Tool Execution)."""
+    """A tool's ``spec``."""
 
     type: Annotated[Literal["http", "mcp"], NotYet(frozenset({"mcp"}))] = Field(description="'http' or 'mcp'")
-    description: str | None = None
-    input_schema: Annotated[JsonObject, AfterValidator(_check_schema)] = {"type": "object", "properties": {}}
-    parameters: tuple[Parameter, ...] = ()
+    description: str | None = Field(None, description="what a model is told of the tool")
+    input_schema: Annotated[JsonObject, AfterValidator(_check_schema)] = Field(
+        {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
+    )
+    parameters: tuple[Parameter, ...] = Field((), description="values for the request's templates")
     annotations: Annotations | None = None
-    http: HttpSpec | None = None
-    mcp: McpSpec | None = None
+    http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
+    mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: Annotated[NameOrRef | None, NOT_YET] = None
     function: Annotated[str | None, NOT_YET] = None
 

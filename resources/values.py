@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from resources.base import NOT_YET, FieldError, Name, Path, Plain, walk
+from resources.base import NOT_YET, FieldError, Name, Path, Plain, Text, walk
 from resources.template import TemplateError, check_names
 
 
@@ -16,7 +16,7 @@ class KeyRef(Plain):
 
     name: Name = Field(description="the name of the Secret or ConfigMap")
     key: str = Field(min_length=1, description="the key in its data")
-    optional: bool = False
+    optional: bool = Field(False, description="true where nothing is wrong if it is missing")
 
 
 class ServiceRef(Plain):
@@ -31,16 +31,16 @@ class ServiceRef(Plain):
 class ParameterRef(Plain):
     """A parameter of the query that runs."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, description="the parameter's name")
 
 
 class ValueFrom(Plain):
     """The places a value can come from; exactly one is given."""
 
-    secret_key_ref: KeyRef | None = None
-    config_map_key_ref: KeyRef | None = None
-    service_ref: Annotated[ServiceRef | None, NOT_YET] = None
-    query_parameter_ref: ParameterRef | None = None
+    secret_key_ref: KeyRef | None = Field(None, description="a key of a Secret")
+    config_map_key_ref: KeyRef | None = Field(None, description="a key of a ConfigMap")
+    service_ref: Annotated[ServiceRef | None, NOT_YET] = Field(None, description="a service's address")
+    query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query that runs")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -52,8 +52,8 @@ class ValueFrom(Plain):
 class ValueSource(Plain):
     """A literal ``value``, or ``valueFrom`` somewhere else."""
 
-    value: str | None = Field(None, min_length=1)
-    value_from: ValueFrom | None = None
+    value: Text | None = Field(None, description="the value itself")
+    value_from: ValueFrom | None = Field(None, description="where the value stands")
 
     @model_validator(mode="after")
     def _value_or_source(self) -> Self:
@@ -89,7 +89,7 @@ def _as_value(value: object) -> object:
     return {"value": value} if isinstance(value, str) else value
 
 
-TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value)]
+TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value, json_schema_input_type=Text | ValueSource)]
 """A value source that may also be written as the bare text."""
 
 
@@ -116,8 +116,8 @@ def check_parameters(parameters: tuple[Parameter, ...], field: str, text: str) -
 class Header(Plain):
     """An HTTP header."""
 
-    name: str = Field(min_length=1)
-    value: TextOrValue
+    name: str = Field(min_length=1, description="the header's name")
+    value: TextOrValue = Field(description="the header's value")
 
     @property
     def is_secret(self) -> bool:
@@ -135,7 +135,10 @@ def _as_headers(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Headers = Annotated[tuple[Header, ...], BeforeValidator(_as_headers)]
+Headers = Annotated[
+    tuple[Header, ...],
+    BeforeValidator(_as_headers, json_schema_input_type=tuple[Header, ...] | dict[Text, TextOrValue]),
+]
 """Headers as ARK's list of ``{name, value}``, or as seed 003's mapping."""
 
 

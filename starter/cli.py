@@ -15,8 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from resources.problems import ManifestError
-from starter import asking, looking, running
+from starter import asking, checking, looking, running
+from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.home import Dev, Home
 from starter.local import is_elsewhere, temporal
@@ -30,9 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Runs teams of language-model agents as durable Temporal workflows.",
 )
-
-
-Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
 
 
 @app.command()
@@ -64,19 +61,8 @@ def run(
         raise CommandEndError(FAILED)
 
 
-@app.command()
-def validate(
-    file: Files,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
-) -> None:
-    """Checks the manifests in FILE and says everything that is wrong with them."""
-    loaded = asking.load(file, err)
-    outside = loaded.unresolved()
-    if strict and outside:
-        raise ManifestError(outside)
-    for problem in outside:
-        say(f"warning: {problem}")
-    print(f"{len(loaded.catalog.manifests)} manifests are valid")
+app.command()(checking.validate)
+app.command()(checking.schema)
 
 
 app.add_typer(looking.app)

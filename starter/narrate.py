@@ -116,7 +116,7 @@ def _taken(status: Status) -> timedelta:
 
 def tell_problems(console: Console, error: ManifestError) -> None:
     """Tells everything that is wrong with manifests."""
-    for problem in error.problems:
-        console.print(Text(str(problem)), soft_wrap=True)
+    for line in error.told():
+        console.print(Text(line), soft_wrap=True)
     count = len(error.problems)
     console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}: nothing was started", style="red"))

@@ -13,12 +13,19 @@ from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
 from tests.machine import Machine
+from tests.manifests import Writer
 from tests.postgres import PostgresServer
 from tests.processes import environment
 from tests.stage import KEY, Stage
 from tests.tool_server import ToolServer
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Writer:
+    """Writes manifests into a folder of the test's own."""
+    return Writer(tmp_path)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -19,12 +19,6 @@ from tests.manifests import Writer, model, query
 from tests.processes import ROOT
 from tests.stage import KEY, Json, agent, team
 
-
-@pytest.fixture
-def write(tmp_path: Path) -> "Writer":
-    return Writer(tmp_path)
-
-
 OTHER_CONFIG = model()
 OTHER_CONFIG["spec"]["config"]["bedrock"] = {"secretAccessKey": {"value": KEY}}
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": KEY}}

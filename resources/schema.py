@@ -1,0 +1,70 @@
+"""What does an editor need to know? One JSON Schema for every kind of manifest, told by the models themselves."""
+
+import re
+from collections.abc import Iterator
+
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic_core import core_schema
+
+from resources.base import JsonObject, NotYet
+from resources.loader import GROUP, LATER, READ
+
+
+def manifest_schema() -> JsonObject:
+    """A JSON Schema (draft 2020-12) of one YAML document, which accepts all that the loader accepts.
+
+    Rules between fields, and between manifests, are the loader's alone.
+    """
+    models = [(model, "validation") for model in READ.values()]
+    refs, definitions = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type]
+    kinds = {kind: refs[model, "validation"] for kind, model in READ.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Manifest",
+        "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
+        "type": ["object", "null"],
+        "properties": {"apiVersion": {"examples": [f"{GROUP}v1alpha1", "v1"]}, "kind": {"examples": [*READ]}},
+        "allOf": [*_rules(kinds)],
+        **definitions,
+    }
+
+
+def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
+    """What holds for a kind that is ours, for the items of a List, and for a kind of ARK that nobody knows."""
+    group = re.escape(GROUP)
+    ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
+    items: JsonObject = {"items": {"items": {"$ref": "#"}}}
+    known: JsonObject = {"kind": {"enum": [*kinds, "List", *LATER]}}
+    for kind, schema in kinds.items():
+        yield _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, schema)
+    yield _rule("kind", {"kind": {"const": "List"}}, {"properties": items})
+    arks: JsonObject = {"apiVersion": {"type": "string", "pattern": f"^{group}"}}
+    yield _rule("apiVersion", arks, {"required": ["kind"], "properties": known})
+
+
+def _rule(required: str, properties: JsonObject, then: JsonObject) -> JsonObject:
+    return {"if": {"type": "object", "required": [required], "properties": properties}, "then": then}
+
+
+class _Generator(GenerateJsonSchema):
+    """Tells what the loader refuses and what no run carries out yet; leaves out what tells nobody anything."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
+        told = super().model_schema(schema)
+        told["additionalProperties"] = False
+        told["description"] = told["description"].replace("``", "`")
+        for name, field in schema["cls"].model_fields.items():
+            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
+                later = f"not carried out yet{': ' if mark.values else ''}{', '.join(sorted(mark.values))}"
+                each = told["properties"][field.alias or name]
+                each["description"] = f"{each['description']} ({later})" if "description" in each else later
+        return told
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonObject:
+        told = super().default_schema(schema)
+        if told.get("default") in (None, [], {}):
+            told.pop("default", None)
+        return told
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
