@@ -57,6 +57,8 @@ def read_documents(file: FilePath) -> list[Document]:
             aliases expanded, holds more than 100,000 values or 4 MB of text, or nests deeper than 64.
     """
     text = _text(file)
+    if file.suffix == ".json":
+        text = _PAIR.sub(_character, text)
     documents: list[Document] = []
     try:
         _check_shape(text)
@@ -85,6 +87,14 @@ def manifest_files(path: FilePath) -> list[FilePath]:
         names = (FilePath(name) for name in files if not name.startswith("."))
         found.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
     return sorted(found)
+
+
+_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+"""A character that JSON writes as the two halves of UTF-16, which YAML doesn't know."""
+
+
+def _character(pair: re.Match[str]) -> str:
+    return pair[1] + bytes.fromhex(pair[2] + pair[3]).decode("utf-16-be")
 
 
 def _text(file: FilePath) -> str:

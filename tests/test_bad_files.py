@@ -250,3 +250,10 @@ def test_dates_and_old_booleans_stay_the_text_that_was_written(write: Writer) ->
 
 def test_a_text_of_a_megabyte_is_read(write: Writer) -> None:
     assert len(write.load(team("t", "a", maxTurns=1, description="x " * 500_000)).catalog.canonical) > 1_000_000
+
+
+def test_a_character_that_json_writes_in_two_halves_is_read_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"a": "hi 😀!", "b": "\\ud83d\\ude00"}))
+    assert "\\ud83d" in file.read_text()
+    assert read_documents(file)[0].data == {"a": "hi 😀!", "b": "\\ud83d\\ude00"}
