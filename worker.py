@@ -16,10 +16,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pydantic_core
@@ -30,6 +31,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.append import Append
 from activities.ask_model import AskModel
 from activities.heartbeat import INTERVAL
+from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.model import Models
 from activities.pin import Pin
@@ -92,12 +94,19 @@ async def running(
     if not settings.journal_chosen:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
-    models, tools = Models(vault), Tools(vault)
+    models, tools, calls = Models(vault), Tools(vault), InFlight()
     journal = await Journal.open(settings.journal)
     try:
-        async with _worker(client, task_queue, cached_runs, own, vault, journal, models, tools):
+        activities: list[Callable[..., Any]] = [
+            Pin(journal, own.catalog, vault).pin,
+            AskModel(journal, models, tools, vault, calls).ask_model,
+            UseTool(journal, tools, vault, calls).use_tool,
+            Append(journal).append,
+        ]
+        async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault
     finally:
+        await calls.close()
         await models.close()
         await tools.close()
         await journal.close()
@@ -107,11 +116,8 @@ def _worker(
     client: Client,
     task_queue: str,
     cached_runs: int,
-    own: Loaded,
+    activities: Sequence[Callable[..., Any]],
     vault: Vault,
-    journal: Journal,
-    models: Models,
-    tools: Tools,
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
@@ -119,12 +125,7 @@ def _worker(
         client,
         task_queue=task_queue,
         workflows=WORKFLOWS,
-        activities=[
-            Pin(journal, own.catalog, vault).pin,
-            AskModel(journal, models, tools, vault).ask_model,
-            UseTool(journal, tools, vault).use_tool,
-            Append(journal).append,
-        ],
+        activities=activities,
         interceptors=[Redaction(vault.redact)],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=FINAL,
