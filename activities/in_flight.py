@@ -11,17 +11,19 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from activities.call import call_id
-from activities.heartbeat import Pulse, heartbeats
+from activities.heartbeat import INTERVAL, Pulse, heartbeats
 
 T = TypeVar("T")
 
 AWAITED = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Call:
     task: asyncio.Task[Any]
     pulse: Pulse
+    attempt: int = 0
+    """The newest that waits for it."""
 
 
 class InFlight:
@@ -37,13 +39,13 @@ class InFlight:
     async def once(self, work: Callable[[Pulse], Coroutine[Any, Any, T]], clean: Callable[[str], str] = str) -> T:
         """What comes of the running activity's call: of ``work``, or of that of an earlier attempt."""
         call = self._calls.get(call_id()) or self._begin(call_id(), work, Pulse(clean))
+        call.attempt = activity.info().attempt
         async with heartbeats(call.pulse):
             try:
                 result: T = await asyncio.shield(call.task)
                 return result
             except asyncio.CancelledError:
-                if not await _is_awaited():
-                    call.task.cancel()
+                await _hand_over(call)
                 raise
 
     def _begin(self, name: str, work: Callable[[Pulse], Coroutine[Any, Any, object]], pulse: Pulse) -> _Call:
@@ -57,6 +59,14 @@ class InFlight:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _hand_over(call: _Call) -> None:
+    """Lets a call go on until the next attempt takes it over; gives it up as soon as Temporal doesn't wait for it."""
+    while not call.task.done() and call.attempt == activity.info().attempt:
+        if not await _is_awaited():
+            call.task.cancel()
+        await asyncio.wait([call.task], timeout=INTERVAL)
 
 
 async def _is_awaited() -> bool:
