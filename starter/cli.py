@@ -27,7 +27,7 @@ from starter.local import Place, is_elsewhere, temporal
 from starter.narrate import Narrator, tell_end
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-from starter.terminal import at_temporal, err, say
+from starter.terminal import at_temporal, err, keep_stdout_clean, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -196,4 +196,5 @@ def version() -> None:
 def main() -> NoReturn:
     """Runs the command line and exits with the code that its result has."""
     atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
+    keep_stdout_clean()
     sys.exit(exit_code(app, err))

@@ -1,15 +1,19 @@
 """How is a run told to a person? Line by line, on stderr, so that stdout holds the result alone."""
 
+import asyncio
 from textwrap import indent
 
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from conversation.message import cut
 from conversation.status import Status
 from resources.problems import ManifestError
-from starter.follow import CallFailed, Happening, RunBegan, Said, ToolUsed
+from starter.follow import CallFailed, Happening, RunBegan, Said, ToolUsed, follow
+from starter.runs import Handle
 from starter.scripted_model import LABEL
 
 SCRIPTED = "the words below are scripted: no model is asked"
@@ -52,6 +56,19 @@ class Narrator:
 
     def _line(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+async def follow_all(client: Client, started: list[Handle], console: Console) -> None:
+    """Tells what happens in runs until they are over; says how to come back where that ends before."""
+    narrator = Narrator(console, len(started))
+    try:
+        await asyncio.gather(*(follow(client, handle, narrator.tell) for handle in started))
+    except (asyncio.CancelledError, RPCError) as end:
+        back = " or ".join(f"baton watch {handle.id}" for handle in started)
+        lost = "lost: the run goes on as soon as Temporal and a worker are back"
+        what = lost if isinstance(end, RPCError) else "detached: the run goes on"
+        console.print(f"{what}. Come back with: {back}", soft_wrap=True)
+        raise
 
 
 def tell_end(console: Console, name: str, status: Status) -> None:

@@ -1,6 +1,5 @@
 """How does ``baton run`` run? Manifests in, queries started and followed, results out."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +21,8 @@ from resources.loader import Loaded, load_files
 from resources.manifest import Metadata
 from resources.query import Query, QuerySpec, Target, TargetType
 from resources.values import Parameter
-from starter.follow import follow
 from starter.local import Place
-from starter.narrate import Narrator, tell_end
+from starter.narrate import follow_all, tell_end
 from starter.runs import Handle, described, final_status, has_worker, start_query
 
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
@@ -139,23 +137,13 @@ async def run_queries(
     if detach:
         running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
         return [await described(handle, running) for handle in started]
-    await _follow_all(client, started, console)
+    await follow_all(client, started, console)
     results = []
     for handle in started:
         status = await final_status(handle)
         tell_end(console, handle.id, status)
         results.append(await described(handle, status))
     return results
-
-
-async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
-    narrator = Narrator(console, len(started))
-    try:
-        await asyncio.gather(*(follow(client, handle, narrator.tell) for handle in started))
-    except asyncio.CancelledError:
-        back = " or ".join(f"baton watch {handle.id}" for handle in started)
-        console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
-        raise
 
 
 def _link(place: Place, client: Client, handle: Handle) -> str:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
 
 from conversation.wire import connect
 from starter.local import Place, temporal
@@ -19,6 +20,11 @@ err = Console(stderr=True, highlight=False)
 def say(text: str) -> None:
     """Says something, as it is, on stderr."""
     err.print(text, soft_wrap=True, markup=False)
+
+
+def keep_stdout_clean() -> None:
+    """Lets the core of Temporal's SDK be silent: it logs to stdout, where results stand, and errors are told anyway."""
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
 
 
 def at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:
