@@ -24,7 +24,9 @@ from typing import Any
 
 import pydantic
 import pydantic_core
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -40,7 +42,7 @@ from activities.secrets import Vault
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import HOME, TASK_QUEUE, connect
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -147,18 +149,23 @@ def _is_loopback(address: str) -> bool:
 
 
 async def main(paths: list[Path]) -> int:
-    """Runs a worker until SIGINT or SIGTERM; 1 if its manifests are refused, 3 if Temporal can't be reached."""
+    """Runs a worker until SIGINT or SIGTERM; 1 if manifests or settings are refused, 3 if Temporal can't be reached."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
         own = load_files(paths)
         client = await connect()
-    except ManifestError as error:
+        asked = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(asked, retry=True)
+    except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
-    except RuntimeError as error:  # which the SDK's error of a wrong configuration is, too
-        print(f"Temporal can't be reached: {error}\nStart a server with: baton dev", file=sys.stderr)
+    except ConnectionFailed as error:
+        print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
+        return 3
+    except RPCError as error:
+        print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     try:
         async with running(client, own, os.environ) as vault:
