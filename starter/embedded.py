@@ -28,12 +28,8 @@ TUNING = (
     ("history.workflowIdReuseMinimalInterval", '"0s"'),
 )
 
-# The server ends when its standard input closes, which it does when whoever started it dies, in whatever way. If the
-# server dies by itself, nobody stays to wait for that.
-_LEASH = (
-    'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; '
-    "(read -r _ <&3; kill $server) & leash=$!; wait $server; kill $leash"
-)
+# The server ends when its standard input closes, which it does when whoever started it dies, in whatever way.
+_LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
 
 
 class ServerError(Exception):
