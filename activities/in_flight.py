@@ -50,8 +50,13 @@ class InFlight:
 
     def _begin(self, name: str, work: Callable[[Pulse], Coroutine[Any, Any, object]], pulse: Pulse) -> _Call:
         call = self._calls[name] = _Call(asyncio.create_task(work(pulse)), pulse)
-        call.task.add_done_callback(lambda _: self._calls.pop(name))
+        call.task.add_done_callback(lambda task: self._over(name, task))
         return call
+
+    def _over(self, name: str, task: asyncio.Task[Any]) -> None:
+        del self._calls[name]
+        if not task.cancelled():
+            task.exception()  # asyncio would log it where no attempt waits any more
 
     async def close(self) -> None:
         """Gives up the calls that no attempt waits for any more."""
@@ -72,7 +77,7 @@ async def _hand_over(call: _Call) -> None:
 async def _is_awaited() -> bool:
     """Whether Temporal gave up this attempt alone, and still waits for the call; where it can't be asked, it may."""
     why, info = activity.cancellation_details(), activity.info()
-    if why is None or not (why.not_found or why.timed_out) or info.workflow_id is None:
+    if why is None or not why.not_found or info.workflow_id is None:
         return False
     try:
         run = await activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id).describe()

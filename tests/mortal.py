@@ -20,17 +20,22 @@ SAID = [f"answer {number}" for number in range(1, 10)]
 
 
 class House:
-    """A server and a worker that can be killed; the model takes ``slow`` seconds for the fifth answer."""
+    """A server and a worker that can be killed.
+
+    The model takes ``slow`` seconds for the fifth answer, and fails ``failing`` times before it.
+    """
 
     def __init__(self, server: EmbeddedServer, client: Client, folder: Path) -> None:
         self.server, self.client, self.journal = server, client, folder / "journal.db"
         self.model = ScriptedModel(self.answer)
-        self.slow = 1.0
+        self.slow, self.failing = 1.0, 0
         self.worker: WorkerProcess
 
     def answer(self, request: Request) -> Reply:
         """The number of the answer."""
         number = spoken(request) + 1
+        if number == 5 and len(self.model.asked) < 5 + self.failing:
+            return Reply(status=503)
         return Reply(text=f"answer {number}", delay=self.slow if number == 5 else 0.02)
 
     async def start(self, workflow: str, given: dict[str, Any]) -> Handle:
