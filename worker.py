@@ -20,16 +20,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pydantic_core
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.append import Append
 from activities.ask_model import AskModel
 from activities.heartbeat import INTERVAL
+from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.model import Models
 from activities.pin import Pin
@@ -39,7 +43,7 @@ from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import HOME, TASK_QUEUE, connect
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -93,19 +97,20 @@ async def running(
     if not settings.journal_chosen:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
-    models, tools = Models(vault), Tools(vault)
+    models, tools, calls = Models(vault), Tools(vault), InFlight()
     journal = await Journal.open(settings.journal)
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
-        activities: list[Callable[..., object]] = [
+        activities: list[Callable[..., Any]] = [
             pin.pin,
-            AskModel(journal, models, tools, vault).ask_model,
-            UseTool(journal, tools, vault).use_tool,
+            AskModel(journal, models, tools, vault, calls).ask_model,
+            UseTool(journal, tools, vault, calls).use_tool,
             Append(journal).append,
         ]
         async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault
     finally:
+        await calls.close()
         await models.close()
         await tools.close()
         await journal.close()
@@ -115,7 +120,7 @@ def _worker(
     client: Client,
     task_queue: str,
     cached_runs: int,
-    activities: Sequence[Callable[..., object]],
+    activities: Sequence[Callable[..., Any]],
     vault: Vault,
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
@@ -146,18 +151,23 @@ def _is_loopback(address: str) -> bool:
 
 
 async def main(paths: list[Path]) -> int:
-    """Runs a worker until SIGINT or SIGTERM; 1 if its manifests are refused, 3 if Temporal can't be reached."""
+    """Runs a worker until SIGINT or SIGTERM; 1 if manifests or settings are refused, 3 if Temporal can't be reached."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
         own = load_files(paths)
         client = await connect()
-    except ManifestError as error:
+        asked = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(asked, retry=True)
+    except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
-    except RuntimeError as error:  # which the SDK's error of a wrong configuration is, too
-        print(f"Temporal can't be reached: {error}\nStart a server with: baton dev", file=sys.stderr)
+    except ConnectionFailed as error:
+        print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
+        return 3
+    except RPCError as error:
+        print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     try:
         async with running(client, own, os.environ) as vault:

@@ -3,7 +3,8 @@
 from temporalio import activity
 
 from activities.call import call_id
-from activities.heartbeat import Pulse, heartbeats
+from activities.heartbeat import Pulse
+from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.journal import Row
 from activities.model import Models
@@ -21,15 +22,18 @@ from resources.model import Model
 class AskModel:
     """The activity ``ask_model``."""
 
-    def __init__(self, journal: Journal, models: Models, tools: Tools, vault: Vault) -> None:
-        self._journal, self._models, self._tools, self._vault = journal, models, tools, vault
+    def __init__(self, journal: Journal, models: Models, tools: Tools, vault: Vault, calls: InFlight) -> None:
+        self._journal, self._models, self._tools, self._vault, self._calls = journal, models, tools, vault, calls
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskRequest) -> Asked:
         """Returns the answer that stands in the journal, and asks the model only if none does."""
         row_id = f"{call_id()}/reply"
-        async with heartbeats(self._vault.redact_growing) as pulse:
-            row = await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
+
+        async def answered(pulse: Pulse) -> Row:
+            return await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
+
+        row = await self._calls.once(answered, self._vault.redact_growing)
         return Asked(message=row.message.cut(), head=row.head)
 
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:

@@ -36,9 +36,9 @@ class Pulse:
 
 
 @contextlib.asynccontextmanager
-async def heartbeats(clean: Callable[[str], str] = str) -> AsyncIterator[Pulse]:
+async def heartbeats(pulse: Pulse | None = None) -> AsyncIterator[None]:
     """Beats at once and then at every interval, as long as the block runs."""
-    pulse = Pulse(clean)
+    pulse = pulse or Pulse(str)
 
     async def beat() -> None:
         while True:
@@ -47,7 +47,7 @@ async def heartbeats(clean: Callable[[str], str] = str) -> AsyncIterator[Pulse]:
 
     task = asyncio.create_task(beat())
     try:
-        yield pulse
+        yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -7,7 +7,8 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.call import call_id
-from activities.heartbeat import heartbeats
+from activities.heartbeat import Pulse
+from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.journal import Row
 from activities.secrets import Vault
@@ -24,19 +25,24 @@ from resources.base import JsonObject
 class UseTool:
     """The activity ``use_tool``."""
 
-    def __init__(self, journal: Journal, tools: Tools, vault: Vault) -> None:
-        self._journal, self._tools, self._vault = journal, tools, vault
+    def __init__(self, journal: Journal, tools: Tools, vault: Vault, calls: InFlight) -> None:
+        self._journal, self._tools, self._vault, self._calls = journal, tools, vault, calls
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseRequest) -> Used:
         """Returns the result that stands in the journal, and uses the tool only if none does."""
-        row_id = f"{call_id()}/reply"
-        async with heartbeats():
-            call, tool = await self._call(request)
-            row = await self._journal.find(row_id)
-            if row is None:
-                said = _says(tool, await _use(tool, call), None if request.reply is None else call.id)
-                row = await self._journal.answer(request.thread.head, self._vault.redact_message(said), row_id)
+
+        async def used(_pulse: Pulse) -> Used:
+            return await self._used(request, f"{call_id()}/reply")
+
+        return await self._calls.once(used)
+
+    async def _used(self, request: UseRequest, row_id: str) -> Used:
+        call, tool = await self._call(request)
+        row = await self._journal.find(row_id)
+        if row is None:
+            said = _says(tool, await _use(tool, call), None if request.reply is None else call.id)
+            row = await self._journal.answer(request.thread.head, self._vault.redact_message(said), row_id)
         return Used(message=row.message.cut(), head=row.head, ends=tool.ends)
 
     async def _call(self, request: UseRequest) -> tuple[ToolCall, Tool]:

@@ -8,7 +8,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
 from temporalio.converter import DataConverter
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from conversation.errors import InvalidInput
 
@@ -38,14 +38,47 @@ class _Payloads(PydanticPayloadConverter):
 DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
 
 
-async def connect(address: str | None = None) -> Client:
-    """Connects to the server at ``address`` on this machine, or where the environment and configuration file say.
+class SettingsError(Exception):
+    """The settings of Temporal make no sense."""
 
-    Those are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE of
-    ``temporal.toml``, as the ``temporal`` command reads them. Raises RuntimeError if it can't be reached.
+
+class ConnectionFailed(RuntimeError):
+    """Temporal can't be reached, or wants nothing to do with us."""
+
+
+_REASONS = {
+    "Unauthenticated": "it refused the API key or the certificate",
+    "PermissionDenied": "it refused the API key or the certificate",
+    "InvalidContentType": "it doesn't speak TLS, which is used with an API key or with settings of TLS",
+    "UnknownIssuer": "its certificate's authority isn't known here: name it with server_ca_cert_path",
+    "NotValidForName": "its certificate is for another name: give that as server_name",
+    "hyper::Error": "it broke off: it may want TLS, or a client certificate that it knows",
+}
+"""What the SDK's texts mean, by a word in them."""
+
+
+def settings() -> ClientConnectConfig:
+    """What the environment and ``temporal.toml`` say of Temporal; raises SettingsError, without the lines of the file.
+
+    Those are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE of the file, as
+    the ``temporal`` command reads them.
     """
-    if address:
-        return await Client.connect(address, data_converter=DATA_CONVERTER)
-    config = ClientConfig.load_client_connect_config()
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (RuntimeError, OSError) as error:
+        reason = str(error).partition("\n")[0]  # the others may hold a key
+        raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
+
+
+async def connect(address: str | None = None) -> Client:
+    """Connects to the server at ``address`` on this machine, or where the settings say.
+
+    Raises ConnectionFailed if it can't be reached, and SettingsError.
+    """
+    config = ClientConnectConfig(target_host=address) if address else settings()
     config.setdefault("target_host", "localhost:7233")
-    return await Client.connect(**config, data_converter=DATA_CONVERTER)
+    try:
+        return await Client.connect(**config, data_converter=DATA_CONVERTER)
+    except (RuntimeError, ValueError) as error:
+        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
+        raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

@@ -22,7 +22,7 @@ from starter.home import Dev, Home
 from starter.local import is_elsewhere, temporal
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-from starter.terminal import Form, Output, err, say, show
+from starter.terminal import Form, Output, err, keep_stdout_clean, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -106,4 +106,5 @@ def version() -> None:
 def main() -> NoReturn:
     """Runs the command line and exits with the code that its result has."""
     atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
+    keep_stdout_clean()
     sys.exit(exit_code(app, err))

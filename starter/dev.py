@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -14,6 +15,8 @@ from resources.loader import Loaded
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Dev, Home, fingerprint
 from starter.runs import has_open_runs
+
+_log = logging.getLogger(__name__)
 
 
 async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], None]) -> bool:
@@ -51,6 +54,7 @@ async def _serve(
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), 1)
                 if not server.is_alive and not stopped.is_set():
+                    _log.warning("the Temporal server has died, and is started again")
                     await server.start()
                 if linger is None or home.is_held("clients") or await has_open_runs(client):
                     since = time.monotonic()

@@ -7,6 +7,7 @@ from rich.console import Console
 from temporalio.service import RPCError, RPCStatusCode
 
 from conversation.errors import BatonError
+from conversation.wire import ConnectionFailed, SettingsError
 from resources.problems import ManifestError
 from starter.asking import UsageError
 from starter.embedded import ServerError
@@ -62,8 +63,8 @@ def _meaning(error: Exception) -> tuple[int, str]:
             return REFUSED, error.message
         case RPCError():
             return UNREACHABLE, f"Temporal did not answer: {error.message}; {START}"
-        case RuntimeError() if "connect" in str(error).lower():
-            return UNREACHABLE, f"Temporal can't be reached: {error}; {START}"
-        case RuntimeError() if type(error).__name__ == "ConfigError":  # the SDK's, of temporal.toml
-            return REFUSED, f"the configuration of Temporal can't be read: {error}"
+        case ConnectionFailed():
+            return UNREACHABLE, f"{error}; {START}"
+        case SettingsError():
+            return REFUSED, str(error)
     raise error

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from temporalio.envconfig import ClientConfigProfile
-
-from conversation.wire import connect
+from conversation.wire import connect, settings
 from starter.home import ENVIRONMENT, Dev, Home, fingerprint
 from starter.runs import has_open_runs
 
@@ -38,7 +36,7 @@ class Place:
 
 def is_elsewhere() -> bool:
     """Whether the environment names a Temporal server, rather than leaving it to this machine's own."""
-    return ClientConfigProfile.load().address is not None
+    return "target_host" in settings()
 
 
 @contextmanager

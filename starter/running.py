@@ -10,6 +10,7 @@ import yaml
 from pydantic import JsonValue
 from rich.console import Console
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from conversation.status import Status, instant
 from conversation.wire import connect
@@ -74,13 +75,16 @@ async def run_queries(
 
 
 async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
+    """Tells what happens in runs until they are over; says how to come back where that ends before."""
     watch = Watch(client, console, len(started))
     try:
         async with watch.shown():
             await asyncio.gather(*(follow(client, handle, watch.tell) for handle in started))
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, RPCError) as end:
         back = " or ".join(f"baton watch {handle.id}" for handle in started)
-        console.print(f"detached: the run goes on. Come back with: {back}", soft_wrap=True)
+        lost = "lost: the run goes on as soon as Temporal and a worker are back"
+        what = lost if isinstance(end, RPCError) else "detached: the run goes on"
+        console.print(f"{what}. Come back with: {back}", soft_wrap=True)
         raise
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
 
 from conversation.wire import connect
 from starter.harmless import harmless
@@ -39,6 +40,11 @@ def say(text: str) -> None:
 def show(result: str) -> None:
     """Prints a result on stdout, as it is, but on a terminal without what would command it."""
     print(harmless(result) if sys.stdout.isatty() else result, flush=True)
+
+
+def keep_stdout_clean() -> None:
+    """Lets the core of Temporal's SDK be silent: it logs to stdout, where results stand, and errors are told anyway."""
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
 
 
 def at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:

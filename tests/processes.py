@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 ROOT = Path(__file__).parent.parent
 BATON = Path(sys.executable).parent / "baton"
 
@@ -49,3 +51,10 @@ def baton(*arguments: str | Path, env: dict[str, str], cwd: Path | None = None) 
     return subprocess.run(
         [BATON, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=80, check=False
     )
+
+
+def kill_server(starter: int) -> None:
+    """Kills the Temporal server that a process has started, as ``kill -9`` does."""
+    [server] = [each for each in psutil.Process(starter).children(recursive=True) if each.name() == "temporal"]
+    server.kill()
+    server.wait()

@@ -1,0 +1,60 @@
+"""What does a user see of a server that is killed on one machine? Nothing, or how to come back."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.machine import Machine
+from tests.processes import environment, kill_server
+from tests.stage import KEY, line
+from tests.test_cli import DUO, QUERY
+
+RESULT = ["1", "a", "2", "b", "2", "b"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    machine.script(line("one", "1", {"text": "2", "delay": 3}), line("two", "a", "b"))
+    with machine.model.serving() as url:
+        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        yield machine
+        machine.shut_down()
+
+
+def told(text: str) -> list[str]:
+    """What was said, of what a command has told."""
+    return [each.strip() for each in text.splitlines() if each.startswith("  ")]
+
+
+def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: Machine) -> None:
+    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
+    machine.asked(3)
+    kill_server(machine.dev().pid)
+    out, err = following.communicate(timeout=60)
+    assert (following.returncode, out, told(err)) == (0, "b\n", RESULT), err
+    assert len(machine.model.asked) == 6, "no call was made twice"
+    assert "the Temporal server has died, and is started again" in (machine.home.folder / "dev.log").read_text()
+
+
+def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(machine: Machine) -> None:
+    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
+    machine.asked(3)
+    os.kill(machine.dev().pid, signal.SIGKILL)
+    out, err = following.communicate(timeout=60)
+    assert (following.returncode, out) == (3, ""), "nothing but the result may stand on stdout"
+    assert "lost: the run goes on as soon as Temporal and a worker are back. Come back with: baton watch talk-" in err
+    assert "error: Temporal did not answer: tcp connect error; start a server and a worker with 'baton dev'" in err
+    assert "Traceback" not in err
+
+    dev = machine.begin("dev")
+    while not machine.home.read_dev():
+        time.sleep(0.05)
+    assert told(machine.type("watch", "talk").stderr) == RESULT
+    assert sum(each.answered for each in machine.model.asked) == 6, "no answered call was repeated"
+    dev.terminate()
+    dev.communicate(timeout=20)
