@@ -32,6 +32,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.evaluate import Evaluate
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Journal
@@ -39,6 +40,7 @@ from activities.model import Models
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
+from activities.select import Select
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
@@ -106,6 +108,8 @@ async def running(
             AskModel(journal, models, tools, vault, calls).ask_model,
             UseTool(journal, tools, vault, calls).use_tool,
             Append(journal).append,
+            Select(journal, models, vault, calls).select,
+            Evaluate(journal).evaluate,
         ]
         async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault

@@ -47,7 +47,7 @@ class AskModel:
         rows = await self._journal.read(head)
         agent = speaker if isinstance(speaker, Agent) else None
         prompt, tools = (values.prompt(agent), self._tools.of(agent, values)) if agent else (None, [])
-        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun))
+        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun, request.window))
         model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
         answer = await self._models.ask(endpoint, [*messages], tools, pulse.hear)

@@ -1,7 +1,17 @@
 """What does a workflow have to know of a manifest? Its decisions, drawn from the catalog."""
 
 from conversation.errors import UnknownResource
-from conversation.plan import AgentPlan, QueryPlan, TargetPlan, TeamMember, TeamPlan, ToolPlan, ToolTarget
+from conversation.plan import (
+    AgentPlan,
+    ChooserPlan,
+    EdgePlan,
+    QueryPlan,
+    TargetPlan,
+    TeamMember,
+    TeamPlan,
+    ToolPlan,
+    ToolTarget,
+)
 from resources.agent import Agent
 from resources.base import Reference
 from resources.catalog import Catalog, Resource
@@ -38,27 +48,57 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
 
 def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
     """How a team discusses, with the plans of its agents."""
-    members: list[AgentPlan | TeamMember] = []
-    for reference in team.members():
-        found = find(catalog, reference)
-        if isinstance(found, Agent):
-            members.append(agent_plan(found, catalog))
-        elif isinstance(found, Team):
-            strategy = found.spec.strategy
-            members.append(TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy))
+    spec = team.spec
+    found = (find(catalog, reference) for reference in team.members())
+    members = [_member(each, team, catalog) for each in found if isinstance(each, Agent | Team)]
+    reference = team.aggregator()
+    aggregator = find(catalog, reference) if reference else None
     return TeamPlan(
         kind="discussion",
         name=team.name,
         namespace=team.namespace,
-        strategy=team.spec.strategy,
+        strategy=spec.strategy,
         members=tuple(members),
-        max_turns=team.spec.max_turns,
-        on_max_turns=team.spec.on_max_turns,
+        max_turns=spec.max_turns,
+        on_max_turns=spec.on_max_turns,
+        loops=spec.loops,
+        edges=_edges(team),
+        chooser=_chooser(team, catalog) if spec.strategy == "selector" else None,
+        aggregator=agent_plan(aggregator, catalog, team) if isinstance(aggregator, Agent) else None,
+        max_concurrency=spec.max_concurrency,
+        on_member_error=spec.on_member_error,
+        no_progress=spec.no_progress,
+        conditional=spec.terminate_when is not None,
     )
 
 
-def agent_plan(agent: Agent, catalog: Catalog) -> AgentPlan:
-    """How an agent takes its turn."""
+def _member(found: Agent | Team, team: Team, catalog: Catalog) -> AgentPlan | TeamMember:
+    if isinstance(found, Agent):
+        return agent_plan(found, catalog, team)
+    return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=found.spec.strategy)
+
+
+def _edges(team: Team) -> tuple[EdgePlan, ...]:
+    seats = {member.address: seat for seat, member in enumerate(team.spec.members)}
+    edges = team.spec.graph.edges if team.spec.graph else ()
+    return tuple(EdgePlan(from_=seats[e.from_], to=seats[e.to], conditional=e.when is not None) for e in edges)
+
+
+def _chooser(team: Team, catalog: Catalog) -> ChooserPlan:
+    return ChooserPlan(models=tuple(model.name if model else name for model, name in chooser_models(team, catalog)))
+
+
+def chooser_models(team: Team, catalog: Catalog) -> list[tuple[Model | None, str]]:
+    """The Model that chooses for a selector, or that its agent asks, and the fallbacks behind it."""
+    reference = team.chooser()
+    found = catalog.find(reference) if reference.optional else find(catalog, reference)
+    if isinstance(found, Agent | Model):
+        return models_of(found, catalog)
+    return [(None, reference.name)]
+
+
+def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
+    """How an agent takes its turn; what it doesn't say of its context window, its team says."""
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
@@ -71,6 +111,7 @@ def agent_plan(agent: Agent, catalog: Catalog) -> AgentPlan:
         models=tuple(model.name if model else name for model, name in models_of(agent, catalog)),
         tools=tuple(tools),
         max_iterations=agent.spec.max_iterations,
+        window=agent.spec.context_window or (team.spec.context_window if team else None),
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
 

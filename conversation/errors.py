@@ -2,6 +2,7 @@
 
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
+    │                        ConditionFailed
     ├── AuthenticationError  KeyMissing · KeyRefused
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
     │                        EmptyReply* · BrokenReply*
@@ -107,6 +108,10 @@ class UnknownResource(ValidationFault):
 
 class NotCarriedOut(ValidationFault):
     """A manifest uses what is valid but not carried out yet."""
+
+
+class ConditionFailed(ValidationFault):
+    """A condition can't be judged: it gives no yes or no in this very case."""
 
 
 class KeyMissing(AuthenticationFault):

@@ -7,6 +7,8 @@ from pydantic import Field
 from resources.agent import OnError
 from resources.base import Plain
 from resources.query import TargetType
+from resources.strategy import NoProgress
+from resources.window import ContextWindow
 
 
 class ToolPlan(Plain):
@@ -29,6 +31,7 @@ class AgentPlan(Plain):
     models: tuple[str, ...]
     tools: tuple[ToolPlan, ...] = ()
     max_iterations: int = 25
+    window: ContextWindow | None = None
     parallel_tool_calls: bool = False
 
     @property
@@ -58,6 +61,20 @@ class TeamMember(Plain):
 MemberPlan = Annotated[AgentPlan | TeamMember, Field(discriminator="kind")]
 
 
+class EdgePlan(Plain):
+    """An edge of a graph, by the places of its members."""
+
+    from_: int
+    to: int
+    conditional: bool = False
+
+
+class ChooserPlan(Plain):
+    """How a selector's model is asked: it and the fallbacks behind it."""
+
+    models: tuple[str, ...]
+
+
 class TeamPlan(Plain):
     """How a team discusses. The unit of ``max_turns`` is the strategy's own."""
 
@@ -68,6 +85,19 @@ class TeamPlan(Plain):
     members: tuple[MemberPlan, ...]
     max_turns: int | None = None
     on_max_turns: Literal["fail", "complete"] = "fail"
+    loops: bool = False
+    edges: tuple[EdgePlan, ...] = ()
+    chooser: ChooserPlan | None = None
+    aggregator: AgentPlan | None = None
+    max_concurrency: int | None = None
+    on_member_error: Literal["fail", "continue"] = "fail"
+    no_progress: NoProgress | None = None
+    conditional: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the team's manifest."""
+        return f"Team/{self.namespace}/{self.name}"
 
 
 class TargetPlan(Plain):

@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import JsonValue
 
 from conversation.errors import MAX_TEXT
-from conversation.message import Head, Message, Span, Text, cut
+from conversation.message import Head, Message, Span, Text, TokenUsage, cut
 from conversation.plan import Plan
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
+from resources.window import ContextWindow
 
 Item = Message | Span
 """What joins a conversation: a message, or the span that another branch has written."""
@@ -54,6 +55,7 @@ class AskRequest(Plain):
     fallback: int = 0
     turn: int = 1
     turns: int | None = None
+    window: ContextWindow | None = None
 
 
 class Asked(Plain):
@@ -81,6 +83,47 @@ class Used(Plain):
     message: Message
     head: Head
     ends: bool = False
+
+
+class SelectRequest(Plain):
+    """``select``: let a team's selector choose who speaks next, of ``candidates``, the places of members."""
+
+    thread: Thread
+    team: str
+    candidates: tuple[int, ...]
+    fallback: int = 0
+    turn: int = 1
+
+
+class Selected(Plain):
+    """The reply to ``select``: whose turn it is, how that came about, and what it has cost.
+
+    Without a ``seat`` the selector has ended the team, with ``said`` as the final words if it had any.
+    """
+
+    seat: int | None = None
+    member: str | None = None
+    how: Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
+    usage: TokenUsage = TokenUsage()
+    said: Message | None = None
+
+
+class EvaluateRequest(Plain):
+    """``evaluate``: judge a team's conditions after a turn of the member at ``seat``; ``elapsed`` in seconds."""
+
+    thread: Thread
+    team: str
+    seat: int
+    turn: int
+    tokens: int
+    elapsed: float
+
+
+class Evaluated(Plain):
+    """The reply to ``evaluate``: whether the team ends, and the place of the edge that leads on, if one does."""
+
+    ends: bool = False
+    edge: int | None = None
 
 
 class AppendRequest(Plain):

@@ -9,7 +9,9 @@ from conversation.message import Head, Message, TokenUsage, last_word
 from resources.base import JsonObject, Plain
 from resources.query import TargetType
 
-StopReason = Literal["completed", "terminated", "max_turns", "canceled", "timeout", "failed"]
+StopReason = Literal[
+    "completed", "terminated", "condition", "no_progress", "max_turns", "canceled", "timeout", "failed"
+]
 
 
 class Thread(Plain):
@@ -77,7 +79,8 @@ class Turn(Plain):
     """What a member, a team or an agent asked alone has said.
 
     ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there
-    exactly when ``stop_reason`` is neither ``completed`` nor ``terminated`` nor a wanted ``max_turns``.
+    exactly when ``stop_reason`` is ``failed``, ``timeout`` or an unwanted ``max_turns``. ``answer`` is the answer where
+    it is not the last words: those of a parallel team.
     """
 
     head: Head
@@ -88,9 +91,12 @@ class Turn(Plain):
     note: str | None = None
     failure: Failure | None = None
     usage: TokenUsage = TokenUsage()
+    answer: str | None = None
 
     @property
     def message(self) -> str:
-        """The answer: the last words."""
+        """The answer: the last words, if there is no other."""
+        if self.answer is not None:
+            return self.answer
         word = last_word(self.messages)
         return word.content if word else ""

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from resources.base import NOT_YET, FieldError, JsonObject, Name, Plain, Ref, Reference
 from resources.manifest import Manifest
 from resources.values import Function, Parameter, check_parameters
+from resources.window import ContextWindow
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
@@ -58,6 +59,7 @@ class AgentSpec(Plain):
     output_schema: Annotated[JsonObject | None, NOT_YET] = None
     execution_engine: Annotated[Ref | None, NOT_YET] = None
     max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
+    context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
     parallel_tool_calls: bool = Field(False, description="true to make the tool calls of one message all at once")
 
     @model_validator(mode="after")

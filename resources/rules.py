@@ -52,15 +52,16 @@ def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
-    if team.spec.strategy != "round-robin" or team.spec.max_turns is not None:
+    if team.spec.max_turns is not None or not team.may_go_on_for_ever:
         return
     members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
+        unit = "rounds" if team.spec.strategy == "round-robin" else "turns"
         yield Violation(
             team,
             ("spec", "maxTurns"),
             "is missing, and no member agent can terminate: the team would never end; "
-            "set maxTurns (1 or more rounds) or give a member the built-in tool 'terminate'",
+            f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
         )
 
 

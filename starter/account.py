@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from conversation.errors import Failure
 from conversation.message import TokenUsage
 from conversation.plan import TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Used, UseRequest
+from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from resources.base import JsonObject
-from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Run, RunBegan, RunEnded, spent
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded, spent
 
 Named = tuple[str, JsonObject]
 """The name of an event, and its data."""
@@ -20,7 +20,7 @@ SUBJECTS = {
     "model": "ModelExecution",
     "tool": "ToolExecution",
 }
-CALLS = {"ask_model": "LLMCall", "use_tool": "ToolCall"}
+CALLS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall"}
 
 
 @dataclass
@@ -31,6 +31,7 @@ class _Speaker:
     usage: TokenUsage = field(default_factory=TokenUsage)
     unanswered: int = 0
     ends: bool = False
+    failure: Failure | None = None
 
 
 @dataclass
@@ -41,15 +42,17 @@ class Account:
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
     turns: int = 0
-    speaker: _Speaker | None = None
+    speakers: dict[int, _Speaker] = field(default_factory=dict)
+    asked_in: dict[str, int] = field(default_factory=dict)
     ended_by: str | None = None
     last_words: str | None = None
 
-    def spend(self, usage: TokenUsage) -> None:
+    def spend(self, happening: Happening) -> None:
         """Adds what was spent in the run, or in a child run."""
+        usage = spent(happening)
         self.usage += usage
-        if self.speaker:
-            self.speaker.usage += usage
+        if speaker := self._speaker(happening):
+            speaker.usage += usage
 
     def events(self, happening: Happening) -> Iterator[Named]:
         """The events that stand for what has happened in the run itself."""
@@ -62,6 +65,18 @@ class Account:
                 yield from self._call_ended(happening)
             case RunEnded():
                 yield from self._ended(happening)
+
+    def _speaker(self, happening: Happening) -> _Speaker | None:
+        """Whose turn a call belongs to; several speak at once in a parallel team."""
+        request = happening.call.request if isinstance(happening, CallBegan | CallEnded) else None
+        if happening.run != self.run and happening.run.run_id != self.run.run_id:
+            return None
+        match request:
+            case AskRequest(turn=turn):
+                return self.speakers.get(turn)
+            case UseRequest(reply=str(reply)):
+                return self.speakers.get(self.asked_in.get(reply, 0))
+        return None
 
     def turn_begins(self) -> Named:
         """A member's turn in the team begins; turns are counted from 0."""
@@ -83,8 +98,8 @@ class Account:
             yield self.turn_begins()
             _, namespace, agent = call.request.speaker.split("/")
             names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
-            self.speaker = _Speaker({**names, "turn": self.turns - 1})
-            yield "AgentExecutionStarted", self.speaker.about
+            speaker = self.speakers[self.turns] = _Speaker({**names, "turn": self.turns - 1})
+            yield "AgentExecutionStarted", speaker.about
         if call.effect in CALLS:
             arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
             yield f"{CALLS[call.effect]}Started", {**_about(call), **arguments}
@@ -96,26 +111,29 @@ class Account:
         if call.effect in CALLS:
             outcome = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
             yield f"{CALLS[call.effect]}{outcome}", {**_about(call), "attempts": ended.attempts, **_outcome(ended)}
-        if self.speaker and call.request:
-            yield from self._answered(self.speaker, call, ended.reply)
+        if isinstance(ended.reply, Selected):
+            yield "ParticipantSelected", {**self._about, "member": ended.reply.member, "reason": ended.reply.how}
+        if speaker := self._speaker(ended):
+            yield from self._answered(speaker, ended)
 
-    def _answered(self, speaker: _Speaker, call: Call, reply: Reply | None) -> Iterator[Named]:
+    def _answered(self, speaker: _Speaker, ended: CallEnded) -> Iterator[Named]:
         """A member's turn is over with words that call for no tool, or with the answers to those that end its team."""
+        call, reply, speaker.failure = ended.call, ended.reply, ended.failure
         match reply:
-            case Asked(message=message):
+            case Asked(message=message, head=head):
                 speaker.unanswered = len(message.tool_calls)
+                self.asked_in[head.id] = int(str(speaker.about["turn"])) + 1
             case _ if isinstance(call.request, UseRequest):
                 speaker.unanswered -= 1
         if isinstance(reply, Used) and reply.ends:
             speaker.ends = True
             self.ended_by, self.last_words = call.agent, reply.message.content
         if speaker.unanswered == 0 and (speaker.ends or isinstance(reply, Asked)):
-            yield from self._fall_silent("Completed")
+            yield self._fall_silent(speaker, "Completed")
 
-    def _fall_silent(self, outcome: str, failure: Failure | None = None) -> Iterator[Named]:
-        if speaker := self.speaker:
-            self.speaker = None
-            yield f"AgentExecution{outcome}", {**speaker.about, **_failed(failure), **_tokens(speaker.usage)}
+    def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:
+        del self.speakers[int(str(speaker.about["turn"])) + 1]
+        return f"AgentExecution{outcome}", {**speaker.about, **_failed(failure), **_tokens(speaker.usage)}
 
     def _pinned(self, ended: CallEnded) -> Iterator[Named]:
         """A run that was started from outside finds its context; a child run is given its own."""
@@ -128,7 +146,9 @@ class Account:
             yield "ContextLoaded", {**self._about, "messages": ended.reply.thread.head.depth}
 
     def _ended(self, ended: RunEnded) -> Iterator[Named]:
-        yield from self._fall_silent("Failed" if ended.failure else "Canceled", ended.failure)
+        for speaker in [*self.speakers.values()]:
+            failure = ended.failure if len(self.speakers) == 1 else speaker.failure
+            yield self._fall_silent(speaker, "Failed" if failure else "Canceled", failure)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
             turn = self.turns if ended.turns is None else ended.turns
             yield "TeamTurn", {"type": "MaxTurns", **self._about, "turn": turn, "maxTurns": self.max_turns}
@@ -146,6 +166,8 @@ def _about(call: Call) -> JsonObject:
     match call.request:
         case AskRequest(turn=turn):
             return {**who, "turn": turn - 1, "model": call.what}
+        case SelectRequest(turn=turn):
+            return {**who, "turn": turn - 1, "model": call.what}
     return {**who, "tool": call.what}
 
 
@@ -156,6 +178,8 @@ def _outcome(ended: CallEnded) -> JsonObject:
             return {"content": message.content, "toolCalls": [*calls] or None, **_tokens(spent(ended))}
         case Used(message=message):
             return {"content": message.content}
+        case Selected():
+            return _tokens(spent(ended))
     return _failed(ended.failure)
 
 

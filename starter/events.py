@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from conversation.message import cut
 from resources.base import JsonObject
 from starter.account import Account
-from starter.happenings import Happening, Run, RunBegan, spent
+from starter.happenings import Happening, Run, RunBegan
 
 SHOWN = 160
 """Bytes of a value that a line of text shows."""
@@ -58,7 +58,7 @@ class Recorder:
                 yield self._event(happening, parent.run, *parent.turn_begins())
         above: Run | None = run
         while above and above.run_id in self._accounts:
-            self._accounts[above.run_id].spend(spent(happening))
+            self._accounts[above.run_id].spend(happening)
             above = above.parent
         for name, data in account.events(happening):
             yield self._event(happening, run, name, data)

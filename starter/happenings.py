@@ -5,12 +5,12 @@ from datetime import datetime
 
 from conversation.errors import Failure
 from conversation.message import TokenUsage
-from conversation.requests import Asked, AskRequest, Pinned, Used, UseRequest
+from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Phase
 from conversation.turn import StopReason
 
-Request = AskRequest | UseRequest
-Reply = Pinned | Asked | Used
+Request = AskRequest | UseRequest | SelectRequest
+Reply = Pinned | Asked | Used | Selected
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,21 @@ class Call:
 
     @property
     def speaker(self) -> str:
-        """The name of who speaks or uses a tool; empty for a call of another kind."""
-        return self.request.speaker.rpartition("/")[2] if self.request else ""
+        """The name of who speaks, uses a tool or selects; empty for a call of another kind."""
+        match self.request:
+            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker):
+                return speaker.rpartition("/")[2]
+            case SelectRequest():
+                return "selector"
+        return ""
 
     @property
     def agent(self) -> str:
         """The same if it is an agent; empty for a model or a tool that is asked by itself."""
-        return self.speaker if self.request and self.request.speaker.startswith("Agent/") else ""
+        match self.request:
+            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker) if speaker.startswith("Agent/"):
+                return self.speaker
+        return ""
 
 
 @dataclass(frozen=True)
@@ -105,4 +113,6 @@ def spent(happening: Happening) -> TokenUsage:
             return TokenUsage(tool_calls=1)
         case CallEnded(reply=Asked(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        case CallEnded(reply=Selected(usage=usage)):
+            return usage
     return TokenUsage()

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from conversation.errors import Failure
 from conversation.message import Message, TokenUsage, cut
-from conversation.requests import Asked, AskRequest, Used
+from conversation.requests import Asked, AskRequest, Selected, Used
 from conversation.status import Status
 from resources.problems import ManifestError
 from starter.happenings import Call, CallEnded, Happening, Run, RunBegan
@@ -39,6 +39,8 @@ class Narrator:
                 self._said(happening.run, request, message, happening.at - call.since)
             case CallEnded(reply=Used(message=message)):
                 self._used(message.name or "tool", message.content)
+            case CallEnded(reply=Selected(member=member, how=how)):
+                self._line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
             case CallEnded(failure=Failure(message=error), call=Call(effect="use_tool") as call):
                 self._used(call.what or "tool", f"failed: {error}")
             case CallEnded(failure=Failure(message=error), call=call):

@@ -10,8 +10,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from conversation.errors import BatonError, Failure, RunClosed
 from conversation.message import Message
-from conversation.plan import AgentPlan, TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Used, UseRequest
+from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
+from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER
@@ -19,8 +19,8 @@ from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Req
 
 T = TypeVar("T")
 
-_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest}
-_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used}
+_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest, "select": SelectRequest}
+_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used, "select": Selected}
 
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
@@ -43,6 +43,7 @@ class Reader:
         self.run = run
         self._calls: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
+        self._chooser: ChooserPlan | None = None
         self._speakers: dict[str, AgentPlan] = {}
         self._replies: dict[str, Message] = {}
 
@@ -90,6 +91,8 @@ class Reader:
             case UseRequest(reply=reply, call=number) if reply in self._replies:
                 wanted = self._replies[reply].tool_calls[number]
                 return replace(call, what=wanted.name, arguments=wanted.arguments)
+            case SelectRequest(fallback=fallback) if self._chooser:
+                return replace(call, what=self._chooser.models[fallback])
             case UseRequest(reply=None):
                 return replace(call, what=call.speaker)
         return call
@@ -112,7 +115,9 @@ class Reader:
         match reply:
             case Asked(message=message, head=head):
                 self._replies[head.id] = message
-            case Pinned(plan=TeamPlan(members=members)):
+            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser)):
+                self._chooser = chooser
+                members = (*members, aggregator) if aggregator else members
                 self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
             case Pinned(plan=AgentPlan() as agent):
                 self._speakers = {agent.speaker: agent}

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from temporalio.client import WorkflowFailureError
 
-from starter.script import Reply
+from starter.script import Reply, Request, Script
 from tests.stage import Handle, Stage, agent, call, line, manifest, team
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -77,6 +77,54 @@ async def nested(stage: Stage) -> Handle:
     return await stage.start_team([*TRIO, inner, team("team", "inner", "critic", strategy="sequential")])
 
 
+async def parallel(stage: Stage) -> Handle:
+    trio(stage)
+    members = "brainstormer", "critic"
+    return await stage.start_team([*TRIO, team("team", *members, strategy="parallel", aggregator="coordinator")])
+
+
+async def parallel_with_a_failure(stage: Stage) -> Handle:
+    trio(stage, {"status": 400, "text": "no such thing"})
+    return await stage.start_team([*TRIO, team("team", "brainstormer", "coordinator", strategy="parallel")])
+
+
+async def graph(stage: Stage) -> Handle:
+    trio(stage)
+    edges = [{"from": "brainstormer", "to": "critic", "when": "turn < 3"}, {"from": "critic", "to": "brainstormer"}]
+    given = team("team", "brainstormer", "critic", strategy="graph", graph={"edges": edges}, maxTurns=9)
+    return await stage.start_team([*TRIO, given])
+
+
+async def selector(stage: Stage) -> Handle:
+    said = Script(lines=[line("brainstormer", "idea"), line("critic", "no"), line("coordinator", "go on")])
+
+    def answer(request: Request) -> Reply:
+        if any(tool["function"]["name"] == "select-next-speaker" for tool in request.get("tools", [])):
+            return Reply(text="the critic, I think")
+        return said.answer(request)
+
+    stage.answer = answer
+    return await stage.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="selector", maxTurns=3)])
+
+
+async def condition(stage: Stage) -> Handle:
+    trio(stage)
+    return await stage.start_team(
+        [*TRIO, team("team", "brainstormer", "critic", maxTurns=3, terminateWhen="turn == 3")]
+    )
+
+
+async def no_progress(stage: Stage) -> Handle:
+    stage.answer = lambda _: Reply(text="After you!")
+    return await stage.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def looping(stage: Stage) -> Handle:
+    trio(stage)
+    given = team("team", "brainstormer", "critic", strategy="sequential", loops=True, maxTurns=3)
+    return await stage.start_team([*TRIO, given])
+
+
 async def agent_with_tools(stage: Stage) -> Handle:
     calls = [*call("calculator", expression="6*7")["calls"], *call("noop", message="x")["calls"]]
     stage.script(line("one", {"calls": calls}, call("unknown"), "Done."))
@@ -140,6 +188,13 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         canceled,
         sequential,
         nested,
+        parallel,
+        parallel_with_a_failure,
+        graph,
+        selector,
+        condition,
+        no_progress,
+        looping,
         agent_with_tools,
         retried_model,
         query,

@@ -7,7 +7,9 @@ from temporalio import activity, workflow
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.evaluate import Evaluate
 from activities.pin import Pin
+from activities.select import Select
 from activities.use_tool import UseTool
 from conversation import attributes, errors, message, plan, requests, status, turn, wire
 from resources.base import Plain
@@ -15,7 +17,7 @@ from workflows.registry import WORKFLOWS
 
 STORED = Path(__file__).parent / "stored.json"
 
-ACTIVITIES = (Pin.pin, AskModel.ask_model, UseTool.use_tool, Append.append)
+ACTIVITIES = (Pin.pin, AskModel.ask_model, UseTool.use_tool, Append.append, Select.select, Evaluate.evaluate)
 
 
 def stored() -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 import ast
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from resources.team import Strategy
 from tests.processes import ROOT
 
 LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter")
@@ -52,10 +54,10 @@ def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
 
 
 def test_a_manifests_word_is_a_files_name() -> None:
-    for strategy in ("round-robin", "sequential"):
+    for strategy in get_args(Strategy):
         file = ROOT / "workflows" / "strategies" / f"{strategy.replace('-', '_')}.py"
         assert f'@workflow.defn(name="{strategy}")' in file.read_text()
-    for kind in ("Query", "Team", "Agent", "Model", "Secret"):
+    for kind in ("Query", "Team", "Agent", "Model", "Tool", "Secret"):
         assert f'kind: Literal["{kind}"]' in (ROOT / "resources" / f"{kind.lower()}.py").read_text()
 
 

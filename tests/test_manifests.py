@@ -326,7 +326,7 @@ def test_a_secret_never_enters_the_catalog_and_a_missing_key_of_it_is_told(write
 def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
-        team("t", "a", strategy="selector", selector={"model": "x"}),
+        team("t", "a", strategy="sequential"),
         agent("a", tools=[{"name": "search", "type": "custom"}], outputSchema={"type": "object"}),
     )
     start = loaded.catalog.get("Query", "default", "q")
@@ -336,8 +336,6 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     fields = {problem.field for problem in error.value.problems}
     assert fields == {
         "spec.ttl",
-        "spec.strategy",
-        "spec.selector",
         "spec.tools[0].name",
         "spec.outputSchema",
     }

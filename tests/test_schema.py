@@ -41,7 +41,7 @@ RICH: list[Json] = [
     query(team={"name": "t"}, parameters=[{"name": "a", "value": "b"}, {"name": "c", "valueFrom": REF}]),
     team("t", "a", "b", maxTurns=3, onMaxTurns="complete", description="d", loops=False),
     team("t", "a", "b", strategy="graph", graph={"edges": [{"from": "a", "to": "b"}]}),
-    team("t", "a", strategy="selector", selector={"model": "m", "agent": {"name": "a"}, "style": "tool"}),
+    team("t", "a", strategy="selector", selector={"agent": {"name": "a"}, "style": "tool"}),
     agent("a", "noop", modelRef={"name": "m"}, maxIterations=5, parallelToolCalls=True, parameters=[]),
     agent("a", tools=[{"name": "x", "type": "custom", "onError": "retry", "functions": [{"name": "f", "value": 5}]}]),
     agent("a", model={"name": "gpt-4", "type": "openai"}, outputSchema={}, executionEngine={"name": "e"}),
@@ -87,8 +87,10 @@ def test_the_schema_is_one_and_refers_to_nothing_outside_of_it() -> None:
 def test_an_editor_is_told_what_a_field_is_for_its_words_and_its_default() -> None:
     told = SCHEMA["$defs"]["TeamSpec"]["properties"]
     assert told["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph"]
-    assert "(not carried out yet: graph, parallel, selector)" in told["strategy"]["description"]
-    assert told["loops"] == {"type": "boolean", "default": False, "description": "not carried out yet"}
+    model = SCHEMA["$defs"]["ModelSpec"]["properties"]
+    assert "(not carried out yet: bedrock)" in model["type"]["description"]
+    cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]
+    assert cancel == {"type": "boolean", "default": False, "description": "not carried out yet"}
     assert told["onMaxTurns"]["default"] == "fail"
     assert "default" not in told["maxTurns"]
     assert SCHEMA["$defs"]["Secret"]["properties"]["stringData"]["additionalProperties"] == {"type": "string"}

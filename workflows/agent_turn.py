@@ -11,9 +11,6 @@ from workflows import effects
 from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
-FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
-"""The families of failures of a model after which the next one is asked."""
-
 
 class AgentTurn:
     """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
@@ -54,14 +51,9 @@ class AgentTurn:
         raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
 
     async def _ask(self) -> Asked:
-        last = len(self.agent.models) - 1
-        for fallback, model in enumerate(self.agent.models):
-            try:
-                reply = await effects.ask_model(self._request(fallback), model)
-                break
-            except Failed as failed:
-                if fallback == last or failed.failure.family not in FALLS_BACK:
-                    raise
+        reply = await effects.first_answer(
+            self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
+        )
         self.head, self.pending = reply.head, []
         self.unanswered = list(reply.message.tool_calls)
         self.messages.append(reply.message)
@@ -77,6 +69,7 @@ class AgentTurn:
             fallback=fallback,
             turn=self.number,
             turns=self.of,
+            window=self.agent.window,
         )
 
     async def _use_tools(self, reply: Asked) -> bool:

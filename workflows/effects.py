@@ -1,5 +1,6 @@
 """What does a workflow ask of the world? The four effects, with every name, timeout, retry and summary of theirs."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypedDict, TypeVar
 
@@ -10,7 +11,20 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.errors import BatonError, CallTimeout, Failure
 from conversation.message import Head
-from conversation.requests import AppendRequest, Asked, AskRequest, Item, Pinned, PinRequest, Used, UseRequest
+from conversation.requests import (
+    AppendRequest,
+    Asked,
+    AskRequest,
+    Evaluated,
+    EvaluateRequest,
+    Item,
+    Pinned,
+    PinRequest,
+    Selected,
+    SelectRequest,
+    Used,
+    UseRequest,
+)
 from resources.base import Plain
 
 Reply = TypeVar("Reply", bound=Plain)
@@ -31,6 +45,21 @@ class Failed(Exception):
     def by(cls, error: BatonError) -> "Failed":
         """A failure that the workflow itself has found."""
         return cls(error.as_failure())
+
+
+FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
+"""The families of failures of a model after which the next one is asked."""
+
+
+async def first_answer(models: tuple[str, ...], ask: Callable[[int, str], Awaitable[Reply]]) -> Reply:
+    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place and name."""
+    for fallback, model in enumerate(models):
+        try:
+            return await ask(fallback, model)
+        except Failed as failed:
+            if fallback == len(models) - 1 or failed.failure.family not in FALLS_BACK:
+                raise
+    raise AssertionError("there is always a model")
 
 
 class _Options(TypedDict, total=False):
@@ -90,6 +119,17 @@ def _tool_options(seconds: float | None) -> _Options:
     return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
 
 
+async def select(request: SelectRequest, model: str) -> Selected:
+    """Lets a team's selector choose who speaks next."""
+    team = request.team.rpartition("/")[2]
+    return await _effect("select", request, Selected, MODEL, f"who takes turn {request.turn}? · {team} · {model}")
+
+
+async def evaluate(request: EvaluateRequest) -> Evaluated:
+    """Judges a team's conditions after a turn."""
+    return await _effect("evaluate", request, Evaluated, JOURNAL, f"conditions after turn {request.turn}")
+
+
 async def append(head: Head, items: tuple[Item, ...]) -> Head:
     """Puts what joins the conversation on top of a head."""
     return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
@@ -116,3 +156,4 @@ def _meaning(error: ActivityError, name: str) -> Interrupted | Failed:
 
 
 _FAMILY = {"pin": "MemoryError", "ask_model": "ModelError", "use_tool": "ToolError", "append": "MemoryError"}
+_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError"}

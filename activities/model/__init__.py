@@ -23,10 +23,19 @@ class Models:
         return endpoint_of(model, values) if model else environment_endpoint(name, self._vault)
 
     async def ask(
-        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]
+        self,
+        endpoint: Endpoint,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        hear: Callable[[str], None],
+        *,
+        must_use: bool = False,
     ) -> Message:
-        """One answer of a model; ``hear`` is told its text as it comes. Raises what ``errors`` makes of a failure."""
-        return await self._openai.ask(endpoint, messages, tools, hear)
+        """One answer of a model; ``hear`` is told its text as it comes. Raises what ``errors`` makes of a failure.
+
+        ``must_use``: it is to call for one of the tools.
+        """
+        return await self._openai.ask(endpoint, messages, tools, hear, must_use=must_use)
 
     async def close(self) -> None:
         """Closes the connections."""

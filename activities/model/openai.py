@@ -3,10 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypedDict, cast
 
 import openai
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from openai.types.chat import (
+    ChatCompletionChunk,
+    ChatCompletionMessageParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
 from activities.model.endpoint import Endpoint
@@ -31,13 +36,19 @@ class OpenAI:
         self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
 
     async def ask(
-        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], hear: Callable[[str], None]
+        self,
+        endpoint: Endpoint,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        hear: Callable[[str], None],
+        *,
+        must_use: bool = False,
     ) -> Message:
         """One answer, streamed; ``hear`` is told its text as it comes."""
         answer = _Answer(hear)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._hear(endpoint, messages, tools, answer)
+                await self._hear(endpoint, messages, _offered(tools, must_use=must_use), answer)
             return answer.message()
         except BatonError:
             raise
@@ -45,14 +56,14 @@ class OpenAI:
             raise meaning(error, endpoint) from None
 
     async def _hear(
-        self, endpoint: Endpoint, messages: Sequence[Message], tools: Sequence[Tool], answer: "_Answer"
+        self, endpoint: Endpoint, messages: Sequence[Message], offered: "_Offered", answer: "_Answer"
     ) -> None:
         stream = await self._client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
             # Given here, as the library would walk through every message else.
             extra_body={**dict(endpoint.properties), "messages": [*map(_message, messages)]},
-            tools=[_tool(tool) for tool in tools] or openai.omit,
+            **offered,
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -152,6 +163,22 @@ def _message(message: Message) -> ChatCompletionMessageParam:
             for call in message.tool_calls
         ]
     return cast(ChatCompletionMessageParam, data)
+
+
+class _Offered(TypedDict, total=False):
+    tools: list[ChatCompletionToolUnionParam]
+    tool_choice: ChatCompletionToolChoiceOptionParam
+
+
+def _offered(tools: Sequence[Tool], *, must_use: bool) -> _Offered:
+    """The tools of a request; a single one that must be used is named, which more servers understand."""
+    if not tools:
+        return {}
+    offered: _Offered = {"tools": [_tool(tool) for tool in tools]}
+    if must_use:
+        name = tools[0].name
+        offered["tool_choice"] = "required" if len(tools) > 1 else {"type": "function", "function": {"name": name}}
+    return offered
 
 
 def _tool(tool: Tool) -> ChatCompletionToolUnionParam:

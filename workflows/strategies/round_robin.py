@@ -24,4 +24,4 @@ class RoundRobin(Team):
             if done == rounds:
                 team.max_turns_reached()
                 break
-            await team.hear(team.members[seat])
+            await team.hear(seat)

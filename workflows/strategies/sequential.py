@@ -10,13 +10,17 @@ from workflows.team import Team
 
 @workflow.defn(name="sequential")
 class Sequential(Team):
-    """Ends when every member has spoken once, or when one of them terminates the team."""
+    """Ends when every member has spoken once, or when one of them terminates the team; with ``loops`` it goes on."""
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
     async def discuss(self, team: Discussion) -> None:
-        team.turns = len(team.members)
-        while team.goes_on() and team.turn < len(team.members):
-            await team.hear(team.members[team.turn])
+        team.turns = team.plan.max_turns if team.plan.loops else len(team.members)
+        while team.goes_on():
+            if team.turn == team.turns:
+                if team.plan.loops:
+                    team.max_turns_reached()
+                break
+            await team.hear(team.turn % len(team.members))
