@@ -17,12 +17,15 @@ import typer
 
 from resources.problems import ManifestError
 from starter import asking, looking, running
+from starter.chart import chart
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.home import Dev, Home
 from starter.local import is_elsewhere, temporal
+from starter.mermaid import mermaid
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-from starter.terminal import Form, Output, err, say, show
+from starter.svg import svg
+from starter.terminal import Drawn, Form, Output, err, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,6 +80,19 @@ def validate(
     for problem in outside:
         say(f"warning: {problem}")
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
+
+
+@app.command()
+def graph(
+    target: Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="Such as team/NAME.")] = None,
+    file: Files = ...,  # type: ignore[assignment]  # typer's way to say that it is required
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Draw only what is in it.")] = None,
+    output: Annotated[Drawn, typer.Option("-o", "--output", help="The form of the drawing on stdout.")] = Drawn.mermaid,
+) -> None:
+    """Draws the queries in FILE with whom they ask, or else the teams, or what is named."""
+    loaded = asking.load(file, err)
+    page = chart(loaded.catalog, asking.shown(loaded, target, namespace), namespace or "default")
+    show(svg(page) if output is Drawn.svg else mermaid(page))
 
 
 app.add_typer(looking.app)
