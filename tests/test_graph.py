@@ -43,7 +43,7 @@ flowchart LR
   classDef query fill:#fff8e1,stroke:#b08800,color:#24292f
   class n1 query"""
 
-FREE = """1. Is "this" <script>#1;</script> a `style: x;` | [or] {not} & -->\n- _never_ **ever** end 日本"""
+FREE = """1. Is "this" <script>#1;</script> a `style: x;` | [or] {not} & --> - _never_ **ever** end 日本"""
 
 
 @pytest.fixture
@@ -98,8 +98,19 @@ def test_a_selector_chooses_everybody_and_is_asked_again(write: Writer) -> None:
     assert box.inside[1] == Box("selector", ("selector", "chooser"))
 
 
+def test_an_arrow_shows_both_its_heads_and_whether_it_is_taken_for_sure(write: Writer) -> None:
+    page = drawn(write.load(team("t", "a", "b", strategy="selector", graph=edges("ab", "ba"))))
+    assert re.findall(r"n\d .*> n\d", mermaid(page)) == ["n4 -.-> n2", "n4 -.-> n3", "n2 <--> n3"]
+    paths = [each for each in ElementTree.fromstring(svg(page)).iter() if each.get("marker-end")]
+    assert sorted((bool(each.get("marker-start")), bool(each.get("stroke-dasharray"))) for each in paths) == [
+        (False, True),
+        (False, True),
+        (True, False),
+    ]
+
+
 def test_edges_limit_whom_a_selector_may_choose_next(write: Writer) -> None:
-    told_edges = arrows_of(write, "a", "b", "c", strategy="selector", graph=edges("ab", "ac", "ba", "cc"))
+    told_edges = arrows_of(write, "a", "b", "c", strategy="selector", graph=edges("ab", "ac", "ba", "cc", "cc"))
     assert told_edges == ["selector ⇢ a", "selector ⇢ b", "selector ⇢ c", "a ↔ b", "a → c", "c → c"]
 
 
@@ -168,6 +179,7 @@ def test_all_queries_are_drawn_and_what_two_of_them_ask_once(write: Writer) -> N
     asked = [{"type": "model", "name": "m"}, {"type": "agent", "name": "one"}]
     other = {**query(targets=asked[1:] * 2), "metadata": {"name": "r"}}
     loaded = write.load(query(targets=asked), other, model(), agent("one"), team("t", "one", maxTurns=1))
+    assert names(drawn(loaded)) == ["q", "r", "m", "one"]
     assert told(drawn(loaded)) == ["q → m", "q → one", "r → one"]
     assert told(drawn(loaded, "query/r")) == ["r → one"]
 
@@ -191,17 +203,17 @@ def test_what_cant_be_drawn_is_refused(write: Writer) -> None:
 
 
 def test_any_text_reaches_the_reader_as_it_is_written(write: Writer) -> None:
-    page = Box("page", inside=(Box("query", ("q", FREE.replace("\n", " "))), Box("agent", ("a",), 1)))
+    page = Box("page", inside=(Box("query", ("q", FREE)), Box("agent", ("a",), 1)))
     page = Box("page", inside=page.inside, arrows=(Arrow(0, 1, label='a |"b"| < 1; c'),))
     text = mermaid(page)
     assert [html.unescape(re.sub(r"#(\d+);", r"&#\1;", each)) for each in re.findall('"(.*?)"', text)] == [
-        f"q<br/>{FREE.replace(chr(10), ' ')}",
+        f"q<br/>{FREE}",
         "a",
         'a |"b"| < 1; c',
     ]
     assert not re.search(r"style.*:|<[^b]|`|\*|\d\. |&", text.partition("classDef")[0])
     seen = ["".join(each.itertext()) for each in ElementTree.fromstring(svg(page)).iter() if each.tag.endswith("text")]
-    assert seen == ["q", FREE.replace("\n", " "), "a", 'a |"b"| < 1; c']
+    assert seen == ["q", FREE, "a", 'a |"b"| < 1; c']
 
 
 def test_a_long_question_is_cut_and_no_character_breaks_the_picture(write: Writer) -> None:
@@ -238,14 +250,48 @@ def pages(draw: st.DrawFn) -> Box:
 @settings(deadline=None, max_examples=60)
 @given(pages())
 def test_no_box_lies_on_another_and_no_arrow_runs_through_one(page: Box) -> None:
+    nothing_is_crossed(page)
+
+
+def test_many_arrows_have_room_in_one_gap(write: Writer) -> None:
+    graph = edges("ab", *(f"{name}b" for name in "cdefghij"))
+    nothing_is_crossed(drawn(write.load(team("t", *"abcdefghij", strategy="graph", graph=graph))))
+
+
+def test_an_arrow_that_comes_back_enters_below_the_one_that_goes_on(write: Writer) -> None:
+    page = drawn(write.load(team("t", *"abcd", strategy="graph", graph=edges("ab", "bc", "cd", "db"))))
+    on, back = (next(each for each in placed(page).inside[0].routes if each.arrow == Arrow(*ends)) for ends in ENDS)
+    assert on.points[-1][1] < back.points[-1][1]
+
+
+ENDS = ((0, 1), (3, 1))
+
+
+def test_a_long_name_has_room_in_its_box(write: Writer) -> None:
+    page = placed(drawn(write.load(team("n" * 60, "x", strategy="parallel"), team("l", "m" * 40, strategy="parallel"))))
+    wide, narrow = page.inside[1], page.inside[0].inside[0]
+    assert wide.spot.width > 60 * 8
+    assert narrow.spot.width > 40 * 12
+
+
+def nothing_is_crossed(page: Box) -> None:
     for around in everything(placed(page)):
         for index, each in enumerate(around.inside):
             assert inside(around.spot, corners(each.spot))
             assert not any(overlap(each.spot, other.spot) for other in around.inside[index + 1 :])
         for route in around.routes:
             assert inside(around.spot, route.points)
+            assert on_the_outline(around.inside[route.arrow.start], route.points[0])
             for other in crossable(around, route):
                 assert not any(overlap(other.spot, part(*step)) for step in pairwise(route.points)), other.box
+
+
+def on_the_outline(start: Placed, point: Point) -> bool:
+    """Whether an arrow begins on the right side of a box, or of a diamond."""
+    spot = start.spot
+    right, down = point[0] - spot.x - spot.width / 2, abs(point[1] - spot.middle)
+    share = right / (spot.width / 2) + (down / (spot.height / 2) if start.box.shape == "selector" else 0)
+    return abs(share - 1) < 0.001
 
 
 def everything(around: Placed) -> Iterator[Placed]:
