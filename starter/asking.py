@@ -13,6 +13,7 @@ from resources.loader import Loaded, load_files
 from resources.manifest import Metadata
 from resources.query import Query, QuerySpec, Target, TargetType
 from resources.values import Parameter
+from starter.chart import outermost
 
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
 
@@ -67,16 +68,36 @@ def chosen(
                 'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
             )
         return wanted
-    kind, _, name = target.partition("/")
-    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
-    if found is None:
-        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
-        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
+    found = named(loaded, target, namespace)
     if isinstance(found, Query) and not text:
         return [found]
     if found.kind not in TARGETS or not text:
         raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
     return [_query(found, TARGETS[found.kind], text, parameters)]
+
+
+def named(loaded: Loaded, target: str, namespace: str | None) -> Resource:
+    """The resource that is written as ``KIND/NAME``; raises UsageError."""
+    kind, _, name = target.partition("/")
+    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
+    if found is None:
+        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
+        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
+    return found
+
+
+def shown(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
+    """What is to be drawn: what is named, else the queries (in a namespace), else the outermost teams.
+
+    Raises UsageError.
+    """
+    if target is not None:
+        return [named(loaded, target, namespace)]
+    queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+    for found in (queries, outermost(loaded.catalog)):
+        if wanted := [each for each in found if namespace in (None, each.namespace)]:
+            return [*wanted]
+    raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")
 
 
 def _query(found: Resource, kind: TargetType, text: str, parameters: Sequence[Parameter]) -> Query:

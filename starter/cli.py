@@ -16,13 +16,16 @@ from typing import Annotated, NoReturn
 import typer
 
 from starter import asking, checking, looking, running
+from starter.chart import chart
 from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
 from starter.home import Dev, Home
 from starter.local import is_elsewhere, temporal
+from starter.mermaid import mermaid
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
-from starter.terminal import Form, Output, err, keep_stdout_clean, say, show
+from starter.svg import svg
+from starter.terminal import Drawn, Form, Output, err, keep_stdout_clean, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +66,19 @@ def run(
 
 app.command()(checking.validate)
 app.command()(checking.schema)
+
+
+@app.command()
+def graph(
+    target: Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="Such as team/NAME.")] = None,
+    file: Files = ...,  # type: ignore[assignment]  # typer's way to say that it is required
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Draw only what is in it.")] = None,
+    output: Annotated[Drawn, typer.Option("-o", "--output", help="The form of the drawing on stdout.")] = Drawn.mermaid,
+) -> None:
+    """Draws the queries in FILE with whom they ask, or else the teams, or what is named."""
+    loaded = asking.load(file, err)
+    page = chart(loaded.catalog, asking.shown(loaded, target, namespace), namespace or "default")
+    show(svg(page) if output is Drawn.svg else mermaid(page))
 
 
 app.add_typer(looking.app)

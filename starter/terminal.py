@@ -26,6 +26,13 @@ class Form(StrEnum):
     yaml = "yaml"
 
 
+class Drawn(StrEnum):
+    """How a drawing is printed."""
+
+    mermaid = "mermaid"
+    svg = "svg"
+
+
 Output = Annotated[Form, typer.Option("-o", "--output", help="The form of the result on stdout.")]
 
 err = Console(stderr=True, highlight=False, force_interactive=None if sys.stderr.isatty() else False)
