@@ -85,7 +85,9 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
 
 
 def _chooser(team: Team, catalog: Catalog) -> ChooserPlan:
-    return ChooserPlan(models=tuple(model.name if model else name for model, name in chooser_models(team, catalog)))
+    models = tuple(model.name if model else name for model, name in chooser_models(team, catalog))
+    selector = team.spec.selector
+    return ChooserPlan(models=models, can_end=bool(selector and selector.enable_terminate_tool))
 
 
 def chooser_models(team: Team, catalog: Catalog) -> list[tuple[Model | None, str]]:

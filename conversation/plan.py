@@ -70,9 +70,10 @@ class EdgePlan(Plain):
 
 
 class ChooserPlan(Plain):
-    """How a selector's model is asked: it and the fallbacks behind it."""
+    """How a selector's model is asked: it and the fallbacks behind it, and whether it can end the team."""
 
     models: tuple[str, ...]
+    can_end: bool = False
 
 
 class TeamPlan(Plain):

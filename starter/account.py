@@ -42,6 +42,7 @@ class Account:
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
     turns: int = 0
+    selected: bool = False
     speakers: dict[int, _Speaker] = field(default_factory=dict)
     asked_in: dict[str, int] = field(default_factory=dict)
     ended_by: str | None = None
@@ -78,10 +79,13 @@ class Account:
                 return self.speakers.get(self.asked_in.get(reply, 0))
         return None
 
-    def turn_begins(self) -> Named:
-        """A member's turn in the team begins; turns are counted from 0."""
+    def turn_begins(self, member: str) -> Iterator[Named]:
+        """A member's turn in the team begins; turns are counted from 0. Where nobody had to choose, it says so."""
+        if self.run.type == "selector" and not self.selected:
+            yield "ParticipantSelected", {**self._about, "member": member, "reason": "only_candidate"}
+        self.selected = False
         self.turns += 1
-        return "TeamTurn", {"type": "Start", **self._about, "turn": self.turns - 1, "maxTurns": self.max_turns}
+        yield "TeamTurn", {"type": "Start", **self._about, "turn": self.turns - 1, "maxTurns": self.max_turns}
 
     @property
     def _about(self) -> JsonObject:
@@ -95,8 +99,8 @@ class Account:
             yield "QueryStarted", self._about
         if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn > self.turns:
             self.turns = call.request.turn - 1
-            yield self.turn_begins()
             _, namespace, agent = call.request.speaker.split("/")
+            yield from self.turn_begins(agent)
             names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
             speaker = self.speakers[self.turns] = _Speaker({**names, "turn": self.turns - 1})
             yield "AgentExecutionStarted", speaker.about
@@ -112,6 +116,7 @@ class Account:
             outcome = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
             yield f"{CALLS[call.effect]}{outcome}", {**_about(call), "attempts": ended.attempts, **_outcome(ended)}
         if isinstance(ended.reply, Selected):
+            self.selected = True
             yield "ParticipantSelected", {**self._about, "member": ended.reply.member, "reason": ended.reply.how}
         if speaker := self._speaker(ended):
             yield from self._answered(speaker, ended)

@@ -12,6 +12,7 @@ import yaml
 from resources.loader import load_files
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
+from tests.machine import Machine
 from tests.processes import ROOT, baton, environment
 from tests.tool_server import Answer, ToolServer
 
@@ -54,6 +55,68 @@ def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> 
         "team": {"name": "brainstorming-team"},
         "input": "How can we improve our product's user experience?",
     }
+
+
+RUNS: list[tuple[str, list[str], str, list[str]]] = [
+    (
+        "banking",
+        [],
+        "With that balance we offer 5 % over 36 months, up to 20,000.",
+        ["inquiry-router", "account-helper", "loan-advisor"],
+    ),
+    (
+        "banking",
+        ["team/service-by-need", "What is my balance?"],
+        "Your balance is 4,210.55, with nothing pending.",
+        ["account-helper"],
+    ),
+    (
+        "banking",
+        ["team/loan-approval", "May I borrow 20,000?"],
+        "Approved: 20,000 at 5 % over 36 months.",
+        ["inquiry-router", "account-helper", "risk-officer", "loan-advisor", "bank-manager", "terminate"],
+    ),
+    (
+        "banking",
+        ["team/service-round", "And now?"],
+        "Approved: 20,000 at 5 % over 36 months.",
+        ["account-helper", "loan-advisor", "bank-manager", "terminate"],
+    ),
+    (
+        "sales-analysis",
+        [],
+        "Q3 reached 95 % of its plan. The North is ahead. Two more people in the South would close the gap.",
+        ["researcher", "analyst", "calculator", "analyst", "presenter"],
+    ),
+    (
+        "code-review",
+        [],
+        "It is a mean: call it so, and say what an empty list gives.",
+        ["correctness", "naming", "safety", "editor"],
+    ),
+    (
+        "newsroom",
+        [],
+        "The article stands.",
+        ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "answer", "speakers"),
+    RUNS,
+    ids=[f"{name} {' '.join(target[:1])}" for name, target, _, _ in RUNS],
+)
+def test_a_sample_runs_and_says_what_its_script_says(
+    machine: Machine, name: str, target: list[str], answer: str, speakers: list[str]
+) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / f"{name}.yaml").answer
+    bank = ["-n", "demo-bank"] if name == "banking" else []
+    done = machine.type("run", *target, "-f", ROOT / "samples" / f"{name}.yaml", "-o", "json", *bank)
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert response["message"] == answer
+    assert [each["name"] for each in response["messages"]] == speakers
 
 
 def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(tmp_path: Path, site: ToolServer) -> None:

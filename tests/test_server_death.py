@@ -83,7 +83,7 @@ async def test_a_run_survives_the_death_of_its_server(house: House, moment: str,
     assert asked(house, answered=worker_too) == Counter(range(9)), "no answered call was repeated"
     waited = house.model.asked[before].at - restarted
     print(f"{moment}: {waited:.1f} s from the restart to the next call")
-    assert waited < 10
+    assert waited < 30
     await replay([await handle.fetch_history()])
 
 

@@ -184,6 +184,13 @@ async def test_a_selector_may_end_the_team_with_final_words(stage: Stage) -> Non
     assert first["messages"][0]["content"].endswith("END WHEN DONE")
 
 
+async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_follow(stage: Stage) -> None:
+    stage.answer = chooses("a", "b", Reply(calls=[Call(name="terminate", arguments={})]))
+    selector = {"enableTerminateTool": True}
+    turn = await ended(stage, [*ABC, led("a", "b", turns=None, selector=selector)])
+    assert (names(turn), turn.stop_reason, turn.message) == (["a", "b"], "terminated", "b 2")
+
+
 async def test_an_agent_may_choose_in_place_of_a_model(stage: Stage) -> None:
     stage.answer = chooses("b")
     manifests = [

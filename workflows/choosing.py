@@ -1,4 +1,4 @@
-"""Who speaks next in a selector's team? Never the same twice in a row, and nobody is asked where only one may."""
+"""Who speaks next in a selector's team? Never the same twice in a row; where only one may, nobody has to be asked."""
 
 from conversation.requests import Selected, SelectRequest
 from workflows import effects
@@ -8,7 +8,8 @@ from workflows.discussion import Discussion
 async def choose(team: Discussion) -> int | None:
     """The seat of who speaks next; None where the discussion is over."""
     candidates = _candidates(team)
-    if len(candidates) < 2:
+    may_end = team.plan.chooser and team.plan.chooser.can_end and team.turn
+    if not candidates or (len(candidates) == 1 and not may_end):
         return candidates[0] if candidates else None
     selected = await team.attempt(_select(team, candidates))
     if selected is None:
