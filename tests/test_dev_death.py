@@ -1,5 +1,6 @@
 """What does a user see of a server that is killed on one machine? Nothing, or how to come back."""
 
+import json
 import os
 import signal
 import time
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from starter.script import Script
 from tests.machine import Machine
-from tests.processes import environment, kill_server
+from tests.processes import ROOT, environment, kill_server
 from tests.stage import KEY, line
 from tests.test_cli import DUO, QUERY
 
@@ -58,3 +60,30 @@ def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(ma
     assert sum(each.answered for each in machine.model.asked) == 6, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)
+
+
+def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_drawn(machine: Machine) -> None:
+    sample = ROOT / "samples" / "newsroom.yaml"
+    script = Script.read(ROOT / "samples" / "scripts" / "newsroom.yaml")
+    machine.model._answer = lambda request: script.answer(request).model_copy(update={"delay": 0.5})
+    following = machine.begin("run", "-f", sample)
+    machine.asked(5)
+    os.kill(machine.dev().pid, signal.SIGKILL)
+    following.communicate(timeout=60)
+    dev = machine.begin("dev")
+    while not machine.home.read_dev():
+        time.sleep(0.05)
+    machine.type("watch", "headline")
+    status = json.loads(machine.type("status", "headline", "-o", "json").stdout)["status"]
+    assert (status["phase"], status["stopReason"]) == ("Completed", "terminated")
+    assert status["message"] == "The article stands."
+    (response,) = status["responses"]
+    said = [each["name"] for each in response["messages"]]
+    assert said == ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"]
+    answered = sum(each.answered and each.given_up is None for each in machine.model.asked)
+    assert answered == status["tokenUsage"]["modelCalls"] == 10, "no answered call was repeated"
+    dev.terminate()
+    dev.communicate(timeout=20)
+    drawn = machine.type("graph", "-f", sample, "-o", "svg").stdout
+    assert drawn.startswith("<svg")
+    assert all(f">{name}" in drawn for name in ("newsroom", "desk", "panel", "writer", "corrections = reporter"))
