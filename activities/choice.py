@@ -32,11 +32,9 @@ def choice_of(answer: Message, names: Sequence[str], *, may_end: bool) -> Choice
         if call.name == SELECT and (choice := _named(str(arguments.get("name") or ""), names)):
             return choice
     text = answer.content.strip()
-    if choice := _named(text, names):
-        return choice
-    if may_end and (end := END.match(text)):
+    if may_end and text.casefold() not in map(str.casefold, names) and (end := END.match(text)):
         return Choice(None, "terminated", text[end.end() :].strip())
-    return None
+    return _named(text, names)
 
 
 def _arguments(text: str) -> JsonObject:

@@ -14,6 +14,9 @@ INTERVAL = 0.75
 SHOWN = 2_000
 """Characters of a growing text that a heartbeat shows."""
 
+KEPT = 10 * SHOWN
+"""Characters that are kept of it, so that no secret is cut where it could be shown."""
+
 
 class Pulse:
     """What the heartbeats of a call tell: the text it has heard so far, as ``clean`` leaves it."""
@@ -26,13 +29,15 @@ class Pulse:
     def hear(self, text: str) -> None:
         """Adds to the text."""
         self._text += text
-        if (over := len(self._text) - SHOWN) > 0:
+        if (over := len(self._text) - KEPT) > 0:
             self._text, self._offset = self._text[over:], self._offset + over
 
     @property
     def live(self) -> LiveText:
-        """The last part of the text."""
-        return LiveText(offset=self._offset, text=self._clean(self._text))
+        """The last part of the text, which is cleaned before it is cut: half of a secret would not be found."""
+        clean = self._clean(self._text)
+        over = max(0, len(clean) - SHOWN)
+        return LiveText(offset=self._offset + over, text=clean[over:])
 
 
 @contextlib.asynccontextmanager

@@ -77,8 +77,8 @@ class Select:
                 seat = None if choice.place is None else request.candidates[choice.place]
                 name = None if choice.place is None else table.names[choice.place]
                 return Selected(seat=seat, member=name, how=choice.how, usage=usage, said=said)
-            again = f"That names none of: {', '.join(table.names)}. {ASKED[table.selector.style]}"
-            said_so = Message(role="assistant", content=answer.content)
+            again = f"That names none of: {', '.join(table.names)}. {asked[1].content}"
+            said_so = Message(role="assistant", content=answer.content or "(nobody)")
             asked = [*asked, said_so, Message(role="user", content=again)]
         return Selected(seat=request.candidates[0], member=table.names[0], how="fallback", usage=usage)
 
@@ -104,7 +104,9 @@ class Select:
     async def _asked(self, table: _Table) -> list[Message]:
         selector, values, team = table.selector, table.values, table.team
         rows = await self._journal.read(table.request.thread.head)
-        messages = [values.whole(row.message) for row in within(rows, team.spec.context_window)]
+        question = [row for row in rows if row.id == table.request.thread.question]
+        history = within([row for row in rows if row not in question], team.spec.context_window)
+        messages = [values.whole(row.message) for row in (*question, *history)]
         told = {"Participants": ", ".join(table.names), "Roles": _roles(table), "History": _history(messages)}
         prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, told.__getitem__)
         if selector.enable_terminate_tool:

@@ -4,6 +4,7 @@ import json
 
 from jsonschema import Draft202012Validator
 from pydantic import JsonValue
+from referencing import Registry
 from temporalio import activity
 
 from activities.call import call_id
@@ -12,10 +13,10 @@ from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.journal import Row
 from activities.secrets import Vault
-from activities.tool import Tool, Tools
+from activities.tool import Once, Tool, Tools
 from activities.values import Values
 from conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
-from conversation.message import Message, ToolCall
+from conversation.message import Message, ToolCall, whole
 from conversation.requests import Used, UseRequest
 from resources import tool as resources
 from resources.agent import Agent
@@ -53,15 +54,27 @@ class UseTool:
         if isinstance(speaker, resources.Tool):
             asked = values.whole((await self._said(request.thread.question)).message)
             call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(asked.content))
-            return call, self._tools.by(speaker, values)
+            return call, self._tools.by(speaker, values, self._once(request, speaker.name))
         if not isinstance(speaker, Agent):
             raise UnknownResource(f"the run's catalog has no {request.speaker}")
         call = (await self._said(request.reply or "")).message.tool_calls[request.call]
-        tools = {tool.name: tool for tool in self._tools.of(speaker, values)}
+        once = self._once(request, call.name)
+        tools = {tool.name: tool for tool in self._tools.of(speaker, values, once)}
         if call.name not in tools:
             known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
             raise UnknownTool(f"there is no tool '{call.name}'; {known}")
         return call, tools[call.name]
+
+    def _once(self, request: UseRequest, name: str) -> Once:
+        """Lets a call be made by one attempt alone: a row beside the conversation says that it was begun."""
+        row_id = f"{call_id()}/begun"
+
+        async def once() -> None:
+            if await self._journal.find(row_id):
+                raise OutcomeUnknown(f"{name} was begun by a worker that died; whether it was carried out is unknown")
+            await self._journal.answer(request.thread.head, Message(role="tool", name=name), row_id)
+
+        return once
 
     async def _said(self, row_id: str) -> Row:
         if row := await self._journal.find(row_id):
@@ -78,8 +91,6 @@ def _says(tool: Tool, text: str, answered: str | None) -> Message:
 
 async def _use(tool: Tool, call: ToolCall) -> str:
     arguments = _arguments(tool, call.arguments)
-    if activity.info().attempt > 1 and not tool.repeats:
-        raise OutcomeUnknown(f"{tool.name} was begun by a worker that died; whether it was carried out is unknown")
     try:
         return await tool.use(arguments)
     except ToolFailed as failed:
@@ -99,14 +110,13 @@ def _as_arguments(text: str) -> str:
 def _arguments(tool: Tool, text: str) -> JsonObject:
     """A call's arguments, checked against the tool's schema; none at all count as an empty object."""
     try:
-        value: JsonValue = json.loads(text or "{}")
+        value: JsonValue = json.loads(whole(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
     except ValueError as error:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    wrong = [
-        f"{error.json_path}: {error.message}" for error in Draft202012Validator(tool.parameters).iter_errors(value)
-    ]
+    validator = Draft202012Validator(tool.parameters, registry=Registry())  # which fetches nothing
+    wrong = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
     if wrong:
         raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(sorted(wrong))}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}

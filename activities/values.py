@@ -98,8 +98,8 @@ class Values:
     def _secret(self, ref: KeyRef, owner: Manifest) -> str | None:
         try:
             return self.vault.read(self.catalog.sha, owner.namespace, ref)
-        except KeyMissing:
-            if ref.optional:
+        except KeyMissing as missing:
+            if ref.optional and missing.non_retryable:  # else a file can't be read just now
                 return None
             raise
 

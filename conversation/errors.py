@@ -25,6 +25,11 @@ from resources.base import Plain
 MAX_TEXT = 2_000
 
 
+def short(text: str, limit: int = MAX_TEXT) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 class Failure(Plain):
     """An error as a status shows it."""
 
@@ -43,7 +48,7 @@ class BatonError(ApplicationError):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
-        text = message if len(message) <= MAX_TEXT else f"{message[:MAX_TEXT]}…"
+        text = short(message, 10 * MAX_TEXT)  # cut to its length when it is written, after it was searched for secrets
         kind = type(self)
         super().__init__(
             text,
@@ -55,7 +60,7 @@ class BatonError(ApplicationError):
 
     def as_failure(self) -> Failure:
         """This error as a value."""
-        return Failure(family=self.family, type=type(self).__name__, message=self.message)
+        return Failure(family=self.family, type=type(self).__name__, message=short(self.message))
 
 
 class ValidationFault(BatonError):

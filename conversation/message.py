@@ -12,12 +12,12 @@ MAX_RESULT = 64_000
 """Bytes of one message, as JSON, that a history holds; the journal holds all of it."""
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """Halves of a character, which JSON can hold but no database, are joined, or marked where one is missing."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-Text = Annotated[str, AfterValidator(_whole)]
+Text = Annotated[str, AfterValidator(whole)]
 """A text as a model or a tool gave it."""
 
 
@@ -119,6 +119,6 @@ def latest(messages: Iterable[Message], limit: int = MAX_RESULT) -> tuple[Messag
 
 
 def last_word(messages: Iterable[Message]) -> Message | None:
-    """What counts as the answer: the last text an agent said, or the final words of ``terminate``."""
-    spoken = [message for message in messages if message.role in ("assistant", "tool") and message.content]
+    """What counts as the answer: the last text that somebody said; a tool's answer is nobody's word."""
+    spoken = [message for message in messages if message.role == "assistant" and message.content]
     return spoken[-1] if spoken else None

@@ -134,7 +134,7 @@ class AppendRequest(Plain):
 
 
 class LiveText(Plain):
-    """The heartbeat of ``ask_model``: the last part of the text so far, and the offset at which it begins."""
+    """The heartbeat of ``ask_model`` and ``select``: the last part of the text so far, and where in it that begins."""
 
     offset: int = 0
     text: Text = ""

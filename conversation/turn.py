@@ -80,7 +80,7 @@ class Turn(Plain):
 
     ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there
     exactly when ``stop_reason`` is ``failed``, ``timeout`` or an unwanted ``max_turns``. ``answer`` is the answer where
-    it is not the last words: those of a parallel team.
+    it is not the last words: the final words of ``terminate``, or what a parallel team has said.
     """
 
     head: Head

@@ -42,6 +42,7 @@ class Account:
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
     turns: int = 0
+    begun: set[int] = field(default_factory=set)
     selected: bool = False
     speakers: dict[int, _Speaker] = field(default_factory=dict)
     asked_in: dict[str, int] = field(default_factory=dict)
@@ -79,13 +80,14 @@ class Account:
                 return self.speakers.get(self.asked_in.get(reply, 0))
         return None
 
-    def turn_begins(self, member: str) -> Iterator[Named]:
+    def turn_begins(self, member: str, number: int) -> Iterator[Named]:
         """A member's turn in the team begins; turns are counted from 0. Where nobody had to choose, it says so."""
         if self.run.type == "selector" and not self.selected:
             yield "ParticipantSelected", {**self._about, "member": member, "reason": "only_candidate"}
         self.selected = False
-        self.turns += 1
-        yield "TeamTurn", {"type": "Start", **self._about, "turn": self.turns - 1, "maxTurns": self.max_turns}
+        self.turns, number = max(self.turns, number), number - 1
+        self.begun.add(number)
+        yield "TeamTurn", {"type": "Start", **self._about, "turn": number, "maxTurns": self.max_turns}
 
     @property
     def _about(self) -> JsonObject:
@@ -97,12 +99,12 @@ class Account:
     def _call_began(self, call: Call) -> Iterator[Named]:
         if call.effect == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
-        if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn > self.turns:
-            self.turns = call.request.turn - 1
+        if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn - 1 not in self.begun:
+            number = call.request.turn
             _, namespace, agent = call.request.speaker.split("/")
-            yield from self.turn_begins(agent)
+            yield from self.turn_begins(agent, number)
             names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
-            speaker = self.speakers[self.turns] = _Speaker({**names, "turn": self.turns - 1})
+            speaker = self.speakers[number] = _Speaker({**names, "turn": number - 1})
             yield "AgentExecutionStarted", speaker.about
         if call.effect in CALLS:
             arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
@@ -151,8 +153,9 @@ class Account:
             yield "ContextLoaded", {**self._about, "messages": ended.reply.thread.head.depth}
 
     def _ended(self, ended: RunEnded) -> Iterator[Named]:
-        for speaker in [*self.speakers.values()]:
-            failure = ended.failure if len(self.speakers) == 1 else speaker.failure
+        silent = [*self.speakers.values()]
+        for speaker in silent:
+            failure = ended.failure if len(silent) == 1 and not speaker.failure else speaker.failure
             yield self._fall_silent(speaker, "Failed" if failure else "Canceled", failure)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
             turn = self.turns if ended.turns is None else ended.turns

@@ -12,8 +12,11 @@ import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
+from resources.agent import Agent
+from resources.catalog import Catalog
 from resources.loader import load_files
 from resources.problems import ManifestError
+from resources.tool import Tool
 from tests.manifests import Writer
 from tests.stage import Json, Stage, agent, call, line, manifest
 from tests.tool_server import Answer, ToolServer
@@ -123,6 +126,14 @@ def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_pa
         ({"url": "http://x/{town}"}, "spec.http.url: '{town}' is no argument of inputSchema; its properties: city"),
         ({"url": "http://x/{{range .a}}"}, "spec.http.url: '{{range .a}}' is not understood"),
         ({"body": "x"}, "spec.http.body: has no use with GET: take it out, or set another method"),
+        (
+            {"schema": {"$ref": "file:///etc/passwd"}},
+            "spec.inputSchema: refers to 'file:///etc/passwd', which does not",
+        ),
+        (
+            {"schema": {"$ref": "#/$defs/none"}},
+            "spec.inputSchema: refers to '/$defs/none', which does not stand in it",
+        ),
         ({"timeout": "0s"}, "spec.http.timeout: is not a timeout: write '30s', '5m' or '30' for seconds"),
         ({"method": "FETCH"}, "spec.http.method: "),
     ],
@@ -166,6 +177,31 @@ async def test_a_host_that_the_model_chooses_may_not_lie_in_the_workers_network(
     said = await used(stage, tool("http://{city}/"), call("weather", city=host))
     assert "127.0.0.1 lies in the worker's own network" in said[1]
     assert not site.seen
+
+
+async def test_a_post_that_was_never_sent_is_no_unknown_outcome(stage: Stage, site: ToolServer, tmp_path: Path) -> None:
+    """The file of a Secret is being edited at the first attempt."""
+    given = tool(site.url, method="POST", headers={"X-Key": {"valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}}})
+    stage.script(line("one", call("weather", city="Rome"), "Done."))
+    one = agent("one", tools=[{"name": "weather"}])
+    catalog = Catalog(manifests=(Agent.model_validate(one), Tool.model_validate(given)))
+    (stage.folder / "sources").mkdir(exist_ok=True)
+    (stage.folder / "broken.yaml").write_text("a: [")
+    (stage.folder / "sources" / f"{catalog.sha}.json").write_text(json.dumps([str(stage.folder / "broken.yaml")]))
+    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [one, given]})
+    await asyncio.sleep(0.8)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"k": "key-0123456789"}}
+    (stage.folder / "broken.yaml").write_text(yaml.safe_dump(secret))
+    turn = await stage.turn(handle)
+    assert [message.content for message in turn.messages] == ["", "sunny", "Done."]
+    assert len(site.seen) == 1
+
+
+async def test_half_of_a_character_in_an_argument_breaks_no_request(stage: Stage, site: ToolServer) -> None:
+    half = {"text": "", "calls": [{"name": "weather", "arguments": '{"city": "R\\ud83d"}'}]}
+    said = await used(stage, tool(site.url, method="POST"), half)
+    assert said[1] == "sunny"
+    assert json.loads(site.seen[0].body) == {"city": "R\ufffd"}
 
 
 async def test_a_tool_that_is_slow_ends_at_its_own_timeout(stage: Stage, site: ToolServer) -> None:

@@ -239,6 +239,18 @@ async def test_a_model_and_a_tool_that_are_asked_by_themselves_have_events_witho
     ]
 
 
+async def test_whom_a_selector_chose_and_why_is_told_before_each_turn() -> None:
+    told = named(await recorded("selector.1.selector"), "ParticipantSelected", "TeamTurn", "SelectorCallCompleted")
+    assert [(each["event"], each.get("member"), each.get("reason")) for each in told[:5]] == [
+        ("SelectorCallCompleted", None, None),
+        ("ParticipantSelected", "critic", "matched"),
+        ("TeamTurn", None, None),
+        ("ParticipantSelected", "brainstormer", "only_candidate"),
+        ("TeamTurn", None, None),
+    ]
+    assert told[0]["tokenUsage"]["modelCalls"] == 1
+
+
 async def test_an_event_is_json_with_its_time_and_a_tools_name_and_arguments() -> None:
     told = await recorded("agent_with_tools.1.agent")
     assert all(each["time"].endswith("Z") and "." in each["time"] for each in told)

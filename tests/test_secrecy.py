@@ -9,6 +9,7 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from activities.heartbeat import SHOWN, Pulse
 from activities.redaction import RedactingFormatter
 from activities.secrets import Vault
 from conversation.errors import KeyMissing
@@ -87,6 +88,25 @@ async def test_no_history_holds_the_key_that_a_run_used(stage: Stage, client: Cl
     for history in (handle, client.get_workflow_handle(f"{handle.id}/target-1/one")):
         assert KEY not in (await history.fetch_history()).to_json()
     assert KEY.encode() not in stage.journal.read_bytes()
+
+
+def test_a_secret_at_the_edge_of_what_a_heartbeat_shows_is_not_shown_in_part() -> None:
+    vault = Vault(Secrets(), {"OPENAI_API_KEY": KEY})
+    assert vault.environment_secret("OPENAI_API_KEY")
+    for room in range(len(KEY)):
+        pulse = Pulse(vault.redact_growing)
+        pulse.hear("x" * 3_000 + KEY + "y" * (SHOWN - room))
+        live = pulse.live
+        assert len(live.text) == SHOWN
+        assert not any(KEY[start:] in live.text for start in range(len(KEY) - 6))
+
+
+async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(stage: Stage, client: Client) -> None:
+    for room in (2_000, 1_990, 480):
+        stage.script(line("one", {"status": 400, "text": "x" * (room - 60) + KEY + "y" * 50}))
+        status = await stage.status(await stage.start_query([agent("one")], "agent/one"))
+        assert status.error
+        assert KEY[:8] not in status.error
 
 
 def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None:

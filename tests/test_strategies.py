@@ -191,6 +191,35 @@ async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_fol
     assert (names(turn), turn.stop_reason, turn.message) == (["a", "b"], "terminated", "b 2")
 
 
+async def test_a_selector_that_answers_with_text_may_end_the_team_and_mention_somebody(stage: Stage) -> None:
+    def answer(request: Request) -> Reply:
+        chooses = request["messages"][-1]["content"].startswith("Select the next")
+        said = any(each["role"] == "assistant" for each in request["messages"]) or "# b:" in str(request["messages"][0])
+        return Reply(text=("TERMINATE: as b said, 42." if said else "b") if chooses else "42")
+
+    stage.answer = answer
+    selector = {"style": "text", "enableTerminateTool": True}
+    turn = await ended(stage, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
+    assert (names(turn), turn.stop_reason, turn.message) == (["b", "team"], "terminated", "as b said, 42.")
+
+
+async def test_a_selector_always_reads_the_question(stage: Stage) -> None:
+    stage.answer = chooses("a", "b", "c", "a")
+    given = led("a", "b", "c", turns=4, contextWindow={"maxMessages": 1})
+    await ended(stage, [*ABC, given])
+    asked = [each.request for each in stage.model.asked if "tools" in each.request]
+    assert ["# user:\nWhy?" in each["messages"][0]["content"] for each in asked] == [True] * 4
+    assert "# a:" not in asked[2]["messages"][0]["content"]
+
+
+async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(stage: Stage) -> None:
+    stage.answer = lambda request: Reply(calls=[Call(name="terminate", arguments={"response": "Enough."})])
+    manifests = [agent("a", "terminate"), agent("b"), team("team", "a", "b", strategy="parallel", maxConcurrency=1)]
+    turn = await ended(stage, manifests)
+    assert (turn.stop_reason, turn.turns) == ("terminated", 1)
+    assert len(stage.model.asked) == 1
+
+
 async def test_an_agent_may_choose_in_place_of_a_model(stage: Stage) -> None:
     stage.answer = chooses("b")
     manifests = [

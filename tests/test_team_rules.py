@@ -74,6 +74,11 @@ WRONG: list[tuple[Json, str]] = [
         team("t", "a", maxTurns=2, terminateWhen="turn + 1"),
         "spec.terminateWhen: is not a condition: gives int, not true or false",
     ),
+    (
+        team("t", "a", maxTurns=2, terminateWhen="[1, 2].all(x, x > 0)"),
+        "spec.terminateWhen: is not a condition: it goes through a list",
+    ),
+    (team("t", "a", maxTurns=2, terminateWhen="[1][5] == 1"), "spec.terminateWhen: is not a condition: "),
     (team("t", "a", maxTurns=2, terminateWhen="message > 3"), "spec.terminateWhen: is not a condition: "),
 ]
 

@@ -22,11 +22,13 @@ class AgentTurn:
         self.unanswered: list[ToolCall] = []
         self.messages: list[Message] = []
         self.usage = TokenUsage()
+        self.answer: str | None = None
 
     @property
     def so_far(self) -> Turn:
         """What has been said in the turn until now."""
-        return Turn(head=self.head, messages=latest(self.messages), usage=self.usage)
+        turn = Turn(head=self.head, messages=latest(self.messages), usage=self.usage)
+        return turn.model_copy(update={"answer": self.answer}) if self.answer else turn
 
     async def take(self) -> Turn:
         """Takes the turn to its end, whatever that is; everything said is on the conversation afterwards."""
@@ -83,12 +85,15 @@ class AgentTurn:
             outcomes = await settle(self._use(reply, index, call) for index, call in batch)
             for (_, call), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Used):
-                    ends = ends or outcome.ends
+                    if outcome.ends:
+                        ends, self.answer = True, self.answer or outcome.message.content or None
                     self._keep(call, outcome.message, Span(after=after, to=outcome.head))
                 elif isinstance(outcome, Message):
                     self._keep(call, outcome, outcome)
             if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
                 raise errors[0]
+            if ends:
+                break
         return ends
 
     async def _use(self, reply: Asked, index: int, call: ToolCall) -> Used | Message:

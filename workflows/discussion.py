@@ -83,6 +83,7 @@ class Discussion:
                 "turns": self.turn + 1,
                 "ended": self.so_far.ended or turn.ended,
                 "usage": self.so_far.usage + turn.usage,
+                "answer": turn.answer,
             }
         )
         show(self.plan.name, self.so_far, self.turns)

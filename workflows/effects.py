@@ -1,4 +1,4 @@
-"""What does a workflow ask of the world? The four effects, with every name, timeout, retry and summary of theirs."""
+"""What does a workflow ask of the world? The effects, with every name, timeout, retry and summary of theirs."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

@@ -33,9 +33,18 @@ async def hear_all(team: Discussion) -> str:
 async def _turns(team: Discussion) -> Sequence[Turn | None]:
     """The turns of all members, at most ``maxConcurrency`` at a time; None for one that was not begun."""
     free = asyncio.Semaphore(team.plan.max_concurrency or len(team.members))
-    tasks = [
-        asyncio.create_task(_turn(team, member, number, free)) for number, member in enumerate(team.members, start=1)
-    ]
+    over = False
+
+    async def turn(number: int, member: MemberPlan) -> Turn | None:
+        nonlocal over
+        async with free:
+            if over or not team.goes_on():
+                return None
+            taken = await team.take(member, number)
+            over = over or taken.ended
+            return taken
+
+    tasks = [asyncio.create_task(turn(number, member)) for number, member in enumerate(team.members, start=1)]
     turns: list[Turn | None] = [None] * len(tasks)
     given_up = False
     while waiting := [task for task in tasks if not task.done()]:
@@ -52,8 +61,3 @@ async def _turns(team: Discussion) -> Sequence[Turn | None]:
     for seat, task in enumerate(tasks):
         turns[seat] = None if task.cancelled() else task.result()
     return turns
-
-
-async def _turn(team: Discussion, member: MemberPlan, number: int, free: asyncio.Semaphore) -> Turn | None:
-    async with free:
-        return await team.take(member, number) if team.goes_on() else None

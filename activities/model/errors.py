@@ -18,6 +18,9 @@ from conversation.errors import (
     QuotaSpent,
 )
 
+SEEN = 5_000
+"""Characters of a server's own words; an error is cut to less once it was searched for secrets."""
+
 _MEANINGS: dict[str, type[BatonError]] = {
     "insufficient_quota": QuotaSpent,
     "billing_hard_limit_reached": QuotaSpent,
@@ -37,9 +40,9 @@ def meaning(error: Exception, endpoint: Endpoint) -> BatonError:
         case openai.APIConnectionError():
             return ModelUnavailable(f"{where} can't be reached: {error.__cause__ or error}")
         case openai.APIError():
-            return BrokenReply(f"{where} broke off its answer: {error.message[:500]}")
+            return BrokenReply(f"{where} broke off its answer: {error.message[:SEEN]}")
         case _:
-            return BrokenReply(f"{where} answered what can't be read: {type(error).__name__}: {error!s:.500}")
+            return BrokenReply(f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:SEEN]}")
 
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
@@ -47,7 +50,7 @@ def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     if status in (401, 403):
         return KeyRefused(f"{where} refused the key (HTTP {status})")
     words = error.body.get("message") if isinstance(error.body, dict) else None
-    text = f"{where} answered HTTP {status}: {str(words or error.message)[:500]}"
+    text = f"{where} answered HTTP {status}: {str(words or error.message)[:SEEN]}"
     if error.code in _MEANINGS:
         return _MEANINGS[error.code](text)
     hint = headers.get("x-should-retry")

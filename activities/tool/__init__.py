@@ -1,6 +1,6 @@
 """Which tools does an agent have, and what does its model hear of them? In the order of its manifest."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from activities.call import call_id
@@ -8,7 +8,7 @@ from activities.secrets import Vault
 from activities.tool.built_in import BUILT_IN
 from activities.tool.http import REPEATABLE, Http
 from activities.tool.kind import Tool
-from activities.tool.request import request_of
+from activities.tool.request import HttpRequest, request_of
 from activities.values import Values
 from conversation.errors import NotCarriedOut, UnknownResource
 from resources.agent import Agent
@@ -21,27 +21,39 @@ from resources.values import Header
 __all__ = ["Tool", "Tools"]
 
 
+Once = Callable[[], Awaitable[None]]
+
+
+async def _at_will() -> None:
+    """Nothing that is only told of has to be done once."""
+
+
 class Tools:
     """The tools that a worker can use. BATON_ALLOW_PRIVATE_HOSTS lets calls choose hosts in the worker's network."""
 
     def __init__(self, vault: Vault) -> None:
         self._http = Http(private=vault.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes"))
 
-    def of(self, agent: Agent, values: Values) -> list[Tool]:
-        """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000)."""
+    def of(self, agent: Agent, values: Values, once: Once = _at_will) -> list[Tool]:
+        """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000).
+
+        ``once`` is awaited right before something is done that may be done only once.
+        """
         tools = []
         for given, reference in agent.tools():
             if reference is None:
                 tool = BUILT_IN[given.name]
             elif isinstance(found := values.catalog.find(reference), Manifest):
-                tool = self.by(found, values, agent, again=given.on_error == "retry")
+                tool = self.by(found, values, once, agent, again=given.on_error == "retry")
             else:
                 raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
             description, retries = given.description or tool.description, given.on_error == "retry"
             tools.append(replace(tool, name=given.name, description=description, retries=retries))
         return tools
 
-    def by(self, manifest: Manifest, values: Values, agent: Agent | None = None, *, again: bool = False) -> Tool:
+    def by(
+        self, manifest: Manifest, values: Values, once: Once, agent: Agent | None = None, *, again: bool = False
+    ) -> Tool:
         """The tool of a manifest, as an agent or, without one, a query uses it; ``again``: it may be used twice."""
         http = manifest.spec.http
         if http is None:
@@ -49,19 +61,20 @@ class Tools:
         repeats = again or http.method in REPEATABLE
 
         async def use(arguments: JsonObject) -> str:
-            return await self._request(manifest, http, values, agent, arguments, again=repeats)
+            request = self._request(manifest, http, values, agent, arguments)
+            if not repeats:
+                await once()
+            return await self._http.send(request, http.seconds, again=repeats)
 
-        schema = manifest.spec.input_schema
-        return Tool(name=manifest.name, description=manifest.told, parameters=schema, use=use, repeats=repeats)
+        return Tool(name=manifest.name, description=manifest.told, parameters=manifest.spec.input_schema, use=use)
 
-    async def _request(
-        self, tool: Manifest, http: HttpSpec, values: Values, agent: Agent | None, arguments: JsonObject, *, again: bool
-    ) -> str:
+    def _request(
+        self, tool: Manifest, http: HttpSpec, values: Values, agent: Agent | None, arguments: JsonObject
+    ) -> HttpRequest:
         query = values.query()
         value = values.named(tool, *(owner for owner in (agent, query) if owner))
         headers = [(each.name, _filled(each, values.text(each.value, tool) or "", value)) for each in http.headers]
-        request = request_of(http, headers, arguments, value, call_id())
-        return await self._http.send(request, http.seconds, again=again)
+        return request_of(http, headers, arguments, value, call_id())
 
     async def close(self) -> None:
         """Closes the connections."""

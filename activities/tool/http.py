@@ -20,6 +20,9 @@ REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 LARGEST = 256_000
 """Bytes of an answer that are read; a model couldn't read more."""
 
+SEEN = 5_000
+"""Characters of an error's text; an error is cut to less once it was searched for secrets."""
+
 MOST_REDIRECTS = 5
 CONNECTING = (0.5, 1.0, 2.0)
 """Seconds between attempts to connect for a request that may be sent only once."""
@@ -58,8 +61,13 @@ class Http:
 
     async def _follow(self, request: HttpRequest, *, again: bool) -> str:
         own = _origin(request.url)
-        for _ in range(MOST_REDIRECTS + 1):
-            response = await self._connect(request, waits=() if again else CONNECTING)
+        for hop in range(MOST_REDIRECTS + 1):
+            try:
+                response = await self._connect(request, waits=() if again else CONNECTING)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if hop == 0:
+                    raise
+                raise httpx.ReadError(f"it led to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
                     return await _result(response, httpx.URL(request.url).host)
@@ -87,6 +95,7 @@ class Http:
             port = url.port or {"http": 80, "https": 443}[url.scheme]
             built.url = url.copy_with(host=await public_address(url.host, port))
             built.extensions = {**built.extensions, "sni_hostname": url.host}
+            built.headers["connection"] = "close"  # another name at this address must not be taken for this one
         return built
 
 
@@ -100,20 +109,21 @@ def _redirected(request: HttpRequest, response: httpx.Response, own: tuple[str, 
     url = urljoin(request.url, response.headers["location"])
     if not url.startswith(("http://", "https://")):
         raise ToolFailed("the server redirected the request to what is no HTTP address")
-    here = request.trusted and _origin(url) == own
+    here = _origin(url) == own
     turned = response.status_code == 303 or (response.status_code in (301, 302) and request.method == "POST")
-    method = "GET" if turned and request.method != "HEAD" else request.method
-    kept = ("content-type",) if not turned else ()
-    headers = tuple(each for each in request.headers if here or each[0].lower() in kept)
     body = None if turned else request.body
-    return replace(request, method=method, url=url, headers=headers, body=body, trusted=here)
+    if body is not None and not here:
+        raise ToolFailed("the server redirected the request, with all that it holds, to another server")
+    method = "GET" if turned and request.method != "HEAD" else request.method
+    headers = request.headers if here else ()
+    return replace(request, method=method, url=url, headers=headers, body=body, trusted=request.trusted and here)
 
 
 async def _result(response: httpx.Response, host: str) -> str:
     text, status = await _text(response), f"HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code >= 400:
         retryable, wait = worth_another(response.status_code), wait_for(response.headers)
-        words = " ".join(text.split())[:1_000]
+        words = " ".join(text.split())[:SEEN]
         raise ToolFailed(f"{host} answered {status}: {words}".rstrip(": "), retryable=retryable, retry_after=wait)
     if response.request.method == "HEAD":
         return "\n".join((status, *(f"{name}: {value}" for name, value in response.headers.items())))

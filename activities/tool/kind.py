@@ -12,7 +12,7 @@ class Tool:
 
     ``use`` takes arguments that fit ``parameters`` (a JSON Schema) and returns the result as text, or raises
     ToolFailed. ``ends``: using it ends the turn and the team. ``retries``: Temporal tries again whenever it fails,
-    not only where the tool itself says that this can help. ``repeats``: using it twice does no harm.
+    not only where the tool itself says that this can help.
     """
 
     name: str
@@ -21,4 +21,3 @@ class Tool:
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
-    repeats: bool = True

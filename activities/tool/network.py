@@ -6,8 +6,11 @@ import socket
 
 from conversation.errors import ToolFailed
 
-TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 """Addresses by which an IPv6 network reaches IPv4, so any that IPv4 can."""
+
+METADATA = ipaddress.IPv4Address("168.63.129.16")
+"""Azure's own server for its machines, which lies in the public range."""
 
 
 async def public_address(host: str, port: int) -> str:
@@ -33,6 +36,6 @@ def _is_public(address: str) -> bool:
     if isinstance(ip, ipaddress.IPv6Address):
         if inner := ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1]):
             return _is_public(str(inner))
-        if any(ip in network for network in TRANSLATED):
+        if ip.is_site_local or any(ip in network for network in TRANSLATED):
             return False
-    return ip.is_global and not ip.is_multicast
+    return ip.is_global and not ip.is_multicast and ip != METADATA

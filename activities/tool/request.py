@@ -42,7 +42,7 @@ def request_of(
 
     ``headers`` are the tool's own, filled in; ``key`` is the call's id, the same for every attempt at it.
     """
-    url = _based(http.url, value)
+    base, template = _based(http.url, value)
     given: JsonObject = {name: each for name, each in arguments.items() if each is not None}
     named = {*arguments_in(http.url), *(name.removeprefix(ARGUMENTS) for name in _names(http.body))}
     rest: JsonObject = {name: each for name, each in given.items() if name not in named}
@@ -51,10 +51,10 @@ def request_of(
     extra = [("Idempotency-Key", key), *([("Content-Type", kind)] if body is not None else [])]
     return HttpRequest(
         method=http.method,
-        url=_url(url, given, rest if http.method in BODILESS else {}, value),
+        url=_url(base, template, given, rest if http.method in BODILESS else {}, value),
         headers=(*headers, *((name, each) for name, each in extra if name.lower() not in lower)),
         body=body,
-        trusted=not arguments_in(_authority(url)[1]),
+        trusted=bool(base) or not arguments_in(_authority(template)[1]),
     )
 
 
@@ -62,15 +62,15 @@ def _names(template: str | None) -> list[str]:
     return [piece.name for piece in pieces(template or "") if piece.name]
 
 
-def _based(template: str, value: Value) -> str:
-    """An address whose scheme and host are known: where a parameter stands at its beginning, that is filled in."""
+def _based(template: str, value: Value) -> tuple[str, str]:
+    """The whole address for which a parameter at the beginning of a template stands, if one does, and the rest."""
     first = next((piece.text for piece in pieces(template) if piece.name), "")
     if not (first and template.startswith(first)):
-        return template
-    base, rest = fill(first, value).rstrip("/"), template.removeprefix(first)
+        return "", template
+    base = fill(first, value).rstrip("/")
     if not base.startswith(("http://", "https://")):
         raise BadArguments("the address of the tool begins with neither http:// nor https://")
-    return f"{base}{rest}"
+    return base, template.removeprefix(first)
 
 
 def _authority(url: str) -> tuple[str, str, str]:
@@ -80,17 +80,17 @@ def _authority(url: str) -> tuple[str, str, str]:
     return f"{scheme}://", host, after[len(host) :]
 
 
-def _url(template: str, given: JsonObject, rest: JsonObject, value: Value) -> str:
-    scheme, host, after = _authority(template.partition("#")[0])
-    path, _, query = after.partition("?")
+def _url(base: str, template: str, given: JsonObject, rest: JsonObject, value: Value) -> str:
+    scheme, host, after = ("", "", template) if base else _authority(template)
+    path, _, query = after.partition("#")[0].partition("?")
     host = _filled(host, given, value, lambda text: text, lambda text: text)
-    if not _AUTHORITY.fullmatch(host):
+    if not _AUTHORITY.fullmatch(_authority(base)[1] if base else host):
         raise BadArguments("the address has no host that can be asked")
     path = _path(path, given, value)
     pairs = [pair for each in query.split("&") if each for pair in _pairs(each, given, value)]
     fixed = {unquote(pair.partition("=")[0]) for pair in pairs}
     added = [f"{quote(name, '')}={each}" for name, one in rest.items() if name not in fixed for each in _each(one)]
-    return f"{scheme}{host}{path}" + (f"?{'&'.join((*pairs, *added))}" if pairs or added else "")
+    return f"{base}{scheme}{host}{path}" + (f"?{'&'.join((*pairs, *added))}" if pairs or added else "")
 
 
 def _path(template: str, given: JsonObject, value: Value) -> str:
@@ -98,7 +98,7 @@ def _path(template: str, given: JsonObject, value: Value) -> str:
     if missing:
         raise BadArguments(f"the address needs the argument '{missing[0]}', which is missing or empty")
     path = _filled(template, given, value, lambda text: quote(text, ""), lambda text: quote(text, _PATH))
-    if any(unquote(step) in (".", "..") for step in path.split("/")):
+    if any(step in (".", "..") for step in re.split(r"[/\\]", unquote(path))):
         raise BadArguments("an argument would lead out of the address: '.' and '..' can't stand there")
     return path
 
