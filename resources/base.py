@@ -35,6 +35,7 @@ class FieldError(ValueError):
 
 
 API_VERSION: Literal["ark.mckinsey.com/v1alpha1"] = "ark.mckinsey.com/v1alpha1"
+PREALPHA: Literal["ark.mckinsey.com/v1prealpha1"] = "ark.mckinsey.com/v1prealpha1"
 
 
 class Plain(BaseModel):

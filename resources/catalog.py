@@ -8,15 +8,19 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from resources.a2a_server import A2AServer
 from resources.agent import Agent
 from resources.base import Plain, Reference
 from resources.config_map import ConfigMap
+from resources.execution_engine import ExecutionEngine
+from resources.mcp_server import MCPServer
+from resources.memory import Memory
 from resources.model import Model
 from resources.query import Query
 from resources.team import Team
 from resources.tool import Tool
 
-Resource = Query | Team | Agent | Model | Tool | ConfigMap
+Resource = Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine
 KINDS: dict[str, type[Resource]] = {
     "Query": Query,
     "Team": Team,
@@ -24,6 +28,10 @@ KINDS: dict[str, type[Resource]] = {
     "Model": Model,
     "Tool": Tool,
     "ConfigMap": ConfigMap,
+    "Memory": Memory,
+    "MCPServer": MCPServer,
+    "A2AServer": A2AServer,
+    "ExecutionEngine": ExecutionEngine,
 }
 
 

@@ -7,8 +7,9 @@ from pydantic import Field, model_validator
 
 from resources.base import NOT_YET, FieldError, Name, NameOrRef, Path, Plain, Ref, Reference
 from resources.duration import Duration
+from resources.labels import LabelSelector
 from resources.manifest import Manifest
-from resources.values import LabelSelector, Parameter, check_parameters
+from resources.values import Parameter, check_parameters
 
 TargetType = Literal["agent", "team", "model", "tool"]
 

@@ -11,6 +11,7 @@ from resources.manifest import Manifest
 from resources.problems import dotted
 from resources.secrecy import Secrets
 from resources.team import Team
+from resources.tool import Tool
 from resources.values import sources
 
 
@@ -24,31 +25,42 @@ class Violation(NamedTuple):
 
 def violations(catalog: Catalog) -> Iterator[Violation]:
     """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
-    teams = [manifest for manifest in catalog.manifests if isinstance(manifest, Team)]
     seen: set[str] = set()
-    for team in teams:
-        yield from _contains_itself(team, catalog, seen)
-        yield from _never_ends(team, catalog)
+    for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
+        yield from _contains_itself(manifest, catalog, seen)
+        if isinstance(manifest, Team):
+            yield from _never_ends(manifest, catalog)
+        if isinstance(manifest, Agent):
+            yield from _misnamed_tools(manifest, catalog)
 
 
-def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
-    """Goes down from ``start``, to each team once in all, and finds the members that lead back to the way there."""
-    way: dict[str, tuple[Team, Iterator[Reference]]] = {}
-    if start.id not in seen:
-        way[start.id] = (start, start.members())
+def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
+    """Goes down from ``start``, to each part once in all, and finds the parts that lead back to the way there."""
+    way: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
+    if start.id not in seen and isinstance(start, Team | Agent | Tool):
+        way[start.id] = (start, start.references())
     while way:
-        team, references = next(reversed(way.values()))
-        seen.add(team.id)
+        owner, references = next(reversed(way.values()))
+        seen.add(owner.id)
         reference = next(references, None)
-        member = catalog.find(reference) if reference else None
+        part = catalog.find(reference) if reference else None
         if reference is None:
-            way.pop(team.id)
-        elif isinstance(member, Team) and member.id in way:
-            circle = [each.name for each, _ in way.values()][[*way].index(member.id) :]
-            text = f"the team contains itself ({' → '.join((*circle, member.name))}): take one of them out"
-            yield Violation(team, reference.path, text)
-        elif isinstance(member, Team) and member.id not in seen:
-            way[member.id] = (member, member.members())
+            way.pop(owner.id)
+        elif part and part.id in way:
+            circle = [each.name for each, _ in way.values()][[*way].index(part.id) :]
+            what = f"the {part.kind.lower()} contains itself ({' → '.join((*circle, part.name))})"
+            yield Violation(owner, reference.path, f"{what}: take one of them out")
+        elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
+            way[part.id] = (part, part.references())
+
+
+def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
+    """Tools of which the agent says another type than their manifests do."""
+    for index, (tool, reference) in enumerate(agent.tools()):
+        found = catalog.find(reference) if reference else None
+        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
+            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+            yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from resources.base import JsonObject, NotYet
-from resources.loader import GROUP, LATER, READ
+from resources.base import API_VERSION, PREALPHA, JsonObject, NotYet
+from resources.reading import GROUP, PASSED_OVER, READ
 
 
 def manifest_schema() -> JsonObject:
@@ -23,7 +23,7 @@ def manifest_schema() -> JsonObject:
         "title": "Manifest",
         "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
         "type": ["object", "null"],
-        "properties": {"apiVersion": {"examples": [f"{GROUP}v1alpha1", "v1"]}, "kind": {"examples": [*READ]}},
+        "properties": {"apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]}, "kind": {"examples": [*READ]}},
         "allOf": [*_rules(kinds)],
         **definitions,
     }
@@ -34,7 +34,7 @@ def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
     group = re.escape(GROUP)
     ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
-    known: JsonObject = {"kind": {"enum": [*kinds, "List", *LATER]}}
+    known: JsonObject = {"kind": {"enum": [*kinds, "List", *PASSED_OVER]}}
     for kind, schema in kinds.items():
         yield _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, schema)
     yield _rule("kind", {"kind": {"const": "List"}}, {"properties": items})
