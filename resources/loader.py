@@ -12,7 +12,7 @@ from resources.manifest import Manifest
 from resources.parameters import unmet
 from resources.problems import ManifestError, Problem, did_you_mean, dotted
 from resources.reading import manifest_of, parts, refused
-from resources.rules import Violation, missing_keys, not_carried_out, violations
+from resources.rules import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
 from resources.secrecy import Secrets, take_out
 from resources.secret import Secret
 
@@ -31,14 +31,19 @@ class Loaded:
         document = self.places[manifest.id]
         return Problem(document.file, document.line(path), manifest.id, dotted(path), text)
 
+    def notices(self) -> list[Problem]:
+        """What a run passes over in what was read, and what ARK spells in another way today."""
+        return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+
     def unresolved(self) -> list[Problem]:
         """References to resources outside of the files that were read."""
         needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
-        return [
+        missing = [
             self._missing(each)
             for each in needs
             if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
         ]
+        return [*missing, *(self.problem(*violation) for violation in asks_nobody(self.catalog))]
 
     def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from resources.agent import Agent
-from resources.base import NotYet, Path, Reference, walk
+from resources.base import Mark, NoEffect, NotYet, Older, Path, Reference, walk
 from resources.catalog import Catalog
 from resources.config_map import ConfigMap
 from resources.manifest import Manifest
 from resources.problems import dotted
+from resources.query import Query
 from resources.secrecy import Secrets
 from resources.team import Team
 from resources.tool import Tool
@@ -77,6 +78,14 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         )
 
 
+def asks_nobody(catalog: Catalog) -> Iterator[Violation]:
+    """Queries with a selector that finds nobody, and no targets beside it."""
+    for query in catalog.manifests:
+        if isinstance(query, Query) and not catalog.targets(query):
+            text = f"nobody is asked: no agent, team, model or tool in namespace '{query.namespace}' has these labels"
+            yield Violation(query, ("spec", "selector"), text)
+
+
 def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
     """References to a key that a Secret or a ConfigMap among the files doesn't have."""
     for manifest in catalog.manifests:
@@ -99,15 +108,26 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
 
 def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
     """The fields of a manifest that are valid but that no run carries out yet."""
-    for path, value in _marked(manifest):
-        what = f"'{value}'" if isinstance(value, str) else dotted(path).rpartition(".")[2]
-        yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NotYet):
+            yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
 
 
-def _marked(manifest: Manifest) -> Iterator[tuple[Path, object]]:
+def notices(manifest: Manifest) -> Iterator[Violation]:
+    """The fields of a manifest that no run heeds, and the spellings that ARK has given up."""
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NoEffect):
+            yield Violation(manifest, path, f"is {mark}")
+        if isinstance(mark, Older):
+            yield Violation(manifest, path, f"{what} is an older spelling: write {mark.instead.format(what)}")
+
+
+def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
+    """The marks that count for a manifest as it is written, each with its place, and the value or the field."""
     for path, item in walk(manifest):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)
-            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
+            for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
-                    yield (*path, field.alias or name), value if mark.values else None
+                    place = (*path, field.alias or name)
+                    yield place, mark, f"'{value}'" if mark.values else dotted(place).rpartition(".")[2]

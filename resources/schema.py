@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from resources.base import API_VERSION, PREALPHA, JsonObject, NotYet
+from resources.base import API_VERSION, PREALPHA, JsonObject, Mark
 from resources.reading import GROUP, PASSED_OVER, READ
 
 
@@ -54,10 +54,9 @@ class _Generator(GenerateJsonSchema):
         told["additionalProperties"] = False
         told["description"] = told["description"].replace("``", "`")
         for name, field in schema["cls"].model_fields.items():
-            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
-                later = f"not carried out yet{': ' if mark.values else ''}{', '.join(sorted(mark.values))}"
+            for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 each = told["properties"][field.alias or name]
-                each["description"] = f"{each['description']} ({later})" if "description" in each else later
+                each["description"] = f"{each['description']} ({mark})" if "description" in each else str(mark)
         return told
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonObject:
