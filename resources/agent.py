@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, JsonObject, Name, Plain, Ref, Reference
+from resources.base import NOT_YET, FieldError, Name, Plain, Ref, Reference
 from resources.execution_engine import A2A
+from resources.json_schema import JsonSchema
 from resources.manifest import Manifest
 from resources.values import Function, Parameter, check_parameters
 from resources.window import ContextWindow
@@ -59,7 +60,7 @@ class AgentSpec(Plain):
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
-    output_schema: Annotated[JsonObject | None, NOT_YET] = None
+    output_schema: Annotated[JsonSchema | None, NOT_YET] = None
     execution_engine: Annotated[Ref | None, NOT_YET] = None
     max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")

@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from jsonschema import Draft202012Validator, SchemaError
 from pydantic import AfterValidator, Field, model_validator
 
 from resources.base import (
     FieldError,
-    JsonObject,
     Name,
     NameOrRef,
     NotYet,
@@ -20,6 +18,7 @@ from resources.base import (
     Spelled,
     Text,
 )
+from resources.json_schema import JsonSchema
 from resources.manifest import Manifest
 from resources.template import names
 from resources.values import Headers, Parameter, check_url
@@ -53,14 +52,6 @@ def _check_address(text: str) -> str:
     begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
     check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
     return text
-
-
-def _check_schema(schema: JsonObject) -> JsonObject:
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
-    return schema
 
 
 class Annotations(Plain):
@@ -114,7 +105,7 @@ class ToolSpec(Plain):
         description="'http', 'mcp', 'agent' or 'team'"
     )
     description: str | None = Field(None, description="what a model is told of the tool")
-    input_schema: Annotated[JsonObject, AfterValidator(_check_schema)] = Field(
+    input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
     )
     parameters: tuple[Parameter, ...] = Field((), description="values for the request's templates")

@@ -48,6 +48,8 @@ RICH: list[Json] = [
     model(baseUrl="http://host", apiKey={"valueFrom": REF}, headers={"a": "b"}, properties={"temperature": "1"}),
     model(headers=[{"name": "a", "value": {"value": "b"}}], baseUrl={"value": "http://host"}),
     manifest("Model", "m", BEDROCK),
+    manifest("Model", "m", {"type": "completions", "provider": "gemini", "model": "m", "config": {"gemini": {}}}),
+    query(target={"type": "agent", "name": "a"}, conversationId="c", evaluatorSelector={"matchLabels": {"a": "b"}}),
     manifest("Tool", "t", {"type": "http", "http": HTTP, "inputSchema": CITY, "annotations": {"title": "T"}}),
     manifest("Tool", "t", {"type": "mcp", "mcp": {"mcpServerRef": {"name": "s"}, "toolName": "f"}, "description": "d"}),
     manifest("Tool", "t", {"type": "mcp", "mcpServer": "s", "function": "f"}),
