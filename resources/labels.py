@@ -52,6 +52,5 @@ class LabelSelector(Plain):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels meet all that it asks for."""
-        return self.match_labels.items() <= labels.items() and all(
-            each.holds(labels) for each in self.match_expressions
-        )
+        expressions = all(each.holds(labels) for each in self.match_expressions)
+        return expressions and self.match_labels.items() <= labels.items()
