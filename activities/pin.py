@@ -20,7 +20,7 @@ from resources.documents import Document
 from resources.loader import Loaded, load_documents
 from resources.model import Model
 from resources.parameters import unmet
-from resources.problems import ManifestError
+from resources.problems import ManifestError, dotted
 from resources.query import Query
 from resources.rules import not_carried_out, violations
 from resources.team import Team
@@ -68,13 +68,13 @@ class Pin:
         known = loaded.catalog.over(self._own)
         start = _named(request, known)
         catalog, unknown = known.reach(start)
+        if refused := [v for manifest in catalog.manifests for v in not_carried_out(manifest)]:
+            raise NotCarriedOut("; ".join(f"{manifest.id}: {dotted(path)}: {text}" for manifest, path, text in refused))
         if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the Vault knows of those
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         if broken := [*violations(catalog), *unmet(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        if refused := [v for manifest in catalog.manifests for v in not_carried_out(manifest)]:
-            raise NotCarriedOut("; ".join(f"{manifest.id}: {text}" for manifest, _, text in refused))
         return start, catalog
 
 

@@ -17,7 +17,7 @@ from resources.base import Reference
 from resources.catalog import Catalog, Resource
 from resources.duration import parse_duration
 from resources.model import Model
-from resources.query import Query
+from resources.query import TARGETS, Query
 from resources.team import Team
 from resources.tool import Tool
 
@@ -32,10 +32,11 @@ def find(catalog: Catalog, reference: Reference) -> Resource:
 def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
     """Whom a query asks, and by which workflows they answer."""
     targets = []
-    for (_, target), reference in zip(query.spec.asked(), query.targets(), strict=True):
+    for reference in catalog.targets(query):
         found = find(catalog, reference)
-        workflow = found.spec.strategy if isinstance(found, Team) else target.type
-        targets.append(TargetPlan(type=target.type, name=found.name, namespace=found.namespace, workflow=workflow))
+        kind = TARGETS[found.kind]
+        workflow = found.spec.strategy if isinstance(found, Team) else kind
+        targets.append(TargetPlan(type=kind, name=found.name, namespace=found.namespace, workflow=workflow))
     return QueryPlan(
         kind="query",
         name=query.name,

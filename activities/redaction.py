@@ -7,7 +7,8 @@ from collections.abc import Callable
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from conversation.errors import short
+from conversation.errors import MAX_TEXT
+from conversation.message import cut
 
 
 class Redaction(Interceptor):
@@ -32,7 +33,7 @@ class _Redacting(ActivityInboundInterceptor):
             raise
         except ApplicationError as error:
             raise ApplicationError(
-                short(self._redact(error.message)),
+                cut(self._redact(error.message), MAX_TEXT),
                 *error.details,
                 type=error.type,
                 non_retryable=error.non_retryable,
@@ -40,7 +41,7 @@ class _Redacting(ActivityInboundInterceptor):
             ) from None
         except Exception as error:  # a bug of ours: Temporal is told of it, and tries again
             logging.getLogger(__name__).exception("%s failed", input.fn.__name__)
-            raise ApplicationError(short(self._redact(str(error))), type=type(error).__name__) from None
+            raise ApplicationError(cut(self._redact(str(error)), MAX_TEXT), type=type(error).__name__) from None
 
 
 class RedactingFormatter(logging.Formatter):

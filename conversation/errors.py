@@ -20,14 +20,10 @@ from typing import ClassVar
 
 from temporalio.exceptions import ApplicationError
 
+from conversation.message import cut
 from resources.base import Plain
 
 MAX_TEXT = 2_000
-
-
-def short(text: str, limit: int = MAX_TEXT) -> str:
-    """The text, or its beginning."""
-    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 class Failure(Plain):
@@ -48,10 +44,9 @@ class BatonError(ApplicationError):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
-        text = short(message, 10 * MAX_TEXT)  # cut to its length when it is written, after it was searched for secrets
         kind = type(self)
         super().__init__(
-            text,
+            cut(message, 10 * MAX_TEXT),  # and to its length where it is written, after it was searched for secrets
             kind.family,
             type=kind.__name__,
             non_retryable=not (kind.retryable if retryable is None else retryable),
@@ -60,7 +55,7 @@ class BatonError(ApplicationError):
 
     def as_failure(self) -> Failure:
         """This error as a value."""
-        return Failure(family=self.family, type=type(self).__name__, message=short(self.message))
+        return Failure(family=self.family, type=type(self).__name__, message=cut(self.message, MAX_TEXT))
 
 
 class ValidationFault(BatonError):

@@ -5,13 +5,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, JsonObject, Name, Plain, Ref, Reference
+from resources.base import NOT_YET, FieldError, Name, Plain, Ref, Reference
+from resources.execution_engine import A2A
+from resources.json_schema import JsonSchema
 from resources.manifest import Manifest
 from resources.values import Function, Parameter, check_parameters
 from resources.window import ContextWindow
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
+
+ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team"]
 
 OnError = Literal["feed", "fail", "retry"]
 
@@ -20,20 +24,20 @@ class AgentTool(Plain):
     """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom."""
 
     name: str = Field(min_length=1, description="the tool's name")
-    type: Literal["built-in", "custom"] | None = Field(None, description="'built-in', or 'custom' for a Tool")
+    type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
     description: str | None = Field(None, description="what the model is told of the tool, instead of its own words")
     functions: Annotated[tuple[Function, ...], NOT_YET] = ()
     on_error: OnError = Field("feed", description="'feed' tells the model, 'fail' ends the turn, 'retry' tries again")
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.type == "built-in" and self.name not in BUILT_INS:
+        if self.built_in and self.name not in BUILT_INS:
             raise FieldError(("name",), f"'{self.name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
         return self
 
     @property
     def built_in(self) -> bool:
-        return self.type == "built-in" or (self.type is None and self.name in BUILT_INS)
+        return self.type in ("built-in", "builtin") or (self.type is None and self.name in BUILT_INS)
 
     @property
     def terminates(self) -> bool:
@@ -56,7 +60,7 @@ class AgentSpec(Plain):
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
-    output_schema: Annotated[JsonObject | None, NOT_YET] = None
+    output_schema: Annotated[JsonSchema | None, NOT_YET] = None
     execution_engine: Annotated[Ref | None, NOT_YET] = None
     max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
@@ -94,6 +98,8 @@ class Agent(Manifest):
         yield from super().references()
         yield self.model_reference()
         yield from (reference for _, reference in self.tools() if reference)
+        if (engine := self.spec.execution_engine) and engine.name != A2A:
+            yield self._refer(("spec", "executionEngine", "name"), ("ExecutionEngine",), engine)
 
     def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
         """Its tools, and the manifests of those that are not built in."""

@@ -35,6 +35,7 @@ class FieldError(ValueError):
 
 
 API_VERSION: Literal["ark.mckinsey.com/v1alpha1"] = "ark.mckinsey.com/v1alpha1"
+PREALPHA: Literal["ark.mckinsey.com/v1prealpha1"] = "ark.mckinsey.com/v1prealpha1"
 
 
 class Plain(BaseModel):
@@ -65,8 +66,37 @@ class NotYet:
 
     values: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        return f"not carried out yet{': ' if self.values else ''}{', '.join(sorted(self.values))}"
+
 
 NOT_YET = NotYet()
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Marks a field that is valid, and that every run passes over."""
+
+    why: str
+    values: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"passed over, as {self.why}"
+
+
+@dataclass(frozen=True)
+class Older:
+    """Marks values that ARK once had, and what is written ``instead`` of one today."""
+
+    values: frozenset[str]
+    instead: str
+
+    def __str__(self) -> str:
+        return f"older: {', '.join(sorted(self.values))}; write {self.instead.format('…')}"
+
+
+Mark = NotYet | NoEffect | Older
+"""What there is to be said of a field that is used, or of one of its values."""
 
 
 @dataclass(frozen=True)

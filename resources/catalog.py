@@ -2,21 +2,25 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from resources.a2a_server import A2AServer
 from resources.agent import Agent
-from resources.base import Plain, Reference
+from resources.base import Path, Plain, Reference
 from resources.config_map import ConfigMap
+from resources.execution_engine import ExecutionEngine
+from resources.mcp_server import MCPServer
+from resources.memory import Memory
 from resources.model import Model
-from resources.query import Query
+from resources.query import TARGETS, Query
 from resources.team import Team
 from resources.tool import Tool
 
-Resource = Query | Team | Agent | Model | Tool | ConfigMap
+Resource = Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine
 KINDS: dict[str, type[Resource]] = {
     "Query": Query,
     "Team": Team,
@@ -24,7 +28,14 @@ KINDS: dict[str, type[Resource]] = {
     "Model": Model,
     "Tool": Tool,
     "ConfigMap": ConfigMap,
+    "Memory": Memory,
+    "MCPServer": MCPServer,
+    "A2AServer": A2AServer,
+    "ExecutionEngine": ExecutionEngine,
 }
+
+
+_SELECTOR: Path = ("spec", "selector")
 
 
 class Missing(NamedTuple):
@@ -56,6 +67,18 @@ class Catalog(Plain):
         found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
         return next((manifest for manifest in found if manifest), None)
 
+    def targets(self, query: Query) -> tuple[Reference, ...]:
+        """Whom a query is put to: those it names, then those that its selector finds, by kind and name, each once."""
+        named = tuple(query.targets())
+        known = {found.id for each in named if (found := self.find(each))}
+        return (*named, *(Reference(_SELECTOR, (m.kind,), m.namespace, m.name) for m in self._found(query, known)))
+
+    def _found(self, query: Query, known: Set[str]) -> list[Resource]:
+        labels = query.spec.selector
+        fits = (m for m in self.manifests if m.kind in TARGETS and m.namespace == query.namespace and m.id not in known)
+        found = [m for m in fits if labels and labels.matches(m.metadata.labels)]
+        return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
+
     def over(self, other: "Catalog") -> "Catalog":
         """Both catalogs as one; where both hold a resource, this one's stands."""
         return Catalog(manifests=tuple((other._by_id | self._by_id).values()))
@@ -70,7 +93,8 @@ class Catalog(Plain):
             if manifest.id in reached:
                 continue
             reached[manifest.id] = manifest
-            for reference in manifest.references():
+            selected = self.targets(manifest) if isinstance(manifest, Query) else ()
+            for reference in (*manifest.references(), *selected):
                 if found := self.find(reference):
                     waiting.append(found)
                 elif not reference.optional:

@@ -1,30 +1,20 @@
 """Which manifests stand in these files? Reads them all, or says everything that is wrong with them at once."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
-from typing import TypeVar
 
-from pydantic import ValidationError
-
-from resources.base import JsonObject, Path
-from resources.catalog import KINDS, Catalog, Missing, Resource, catalog_of
+from resources.base import Path
+from resources.catalog import Catalog, Missing, Resource, catalog_of
 from resources.documents import Document, manifest_files, read_documents
 from resources.manifest import Manifest
 from resources.parameters import unmet
-from resources.problems import ManifestError, Problem, did_you_mean, dotted, explain
-from resources.rules import Violation, missing_keys, not_carried_out, violations
+from resources.problems import ManifestError, Problem, did_you_mean, dotted
+from resources.reading import manifest_of, parts, refused
+from resources.rules import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
 from resources.secrecy import Secrets, take_out
 from resources.secret import Secret
-
-GROUP = "ark.mckinsey.com/"
-LATER = ("Memory", "MCPServer", "A2AServer", "ExecutionEngine", "Evaluator", "Evaluation")
-
-READ: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
-
-M = TypeVar("M", bound=Manifest)
 
 
 @dataclass
@@ -41,14 +31,19 @@ class Loaded:
         document = self.places[manifest.id]
         return Problem(document.file, document.line(path), manifest.id, dotted(path), text)
 
+    def notices(self) -> list[Problem]:
+        """What a run passes over in what was read, and what ARK spells in another way today."""
+        return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+
     def unresolved(self) -> list[Problem]:
         """References to resources outside of the files that were read."""
         needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
-        return [
+        missing = [
             self._missing(each)
             for each in needs
             if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
         ]
+        return [*missing, *(self.problem(*violation) for violation in asks_nobody(self.catalog))]
 
     def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.
@@ -94,7 +89,7 @@ def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document]
             continue
         if file == given and all(document.data is None for document in found):
             problems.append(Problem(str(file), 0, "", "", "holds no manifest"))
-    return load_documents(map(change, chain.from_iterable(map(_parts, documents))), problems)
+    return load_documents(map(change, chain.from_iterable(map(parts, documents))), problems)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
@@ -106,7 +101,7 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
         except ManifestError:
             unreadable.append(str(file))
             continue
-        for document in chain.from_iterable(map(_parts, documents)):
+        for document in chain.from_iterable(map(parts, documents)):
             try:
                 _add(document, loaded)
             except ManifestError:
@@ -117,7 +112,7 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
     """Makes manifests of documents, and checks that they fit together; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
-    for document in chain.from_iterable(map(_parts, documents)):
+    for document in chain.from_iterable(map(parts, documents)):
         try:
             manifests.extend(_add(document, loaded))
         except ManifestError as error:
@@ -131,69 +126,22 @@ def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = 
 
 def _add(document: Document, loaded: Loaded) -> list[Resource]:
     """Makes a manifest of a document. A Secret, or a key that is spelled out, goes to the Secrets instead."""
-    manifest = _manifest(document, loaded)
+    manifest = manifest_of(document)
+    if manifest is None:
+        kind = document.data.get("kind") if isinstance(document.data, dict) else None
+        what = str(kind or "a document without a kind")
+        loaded.passed_over.append(str(Problem(document.file, document.line(()), "", "", what)))
+        return []
+    if earlier := loaded.places.get(manifest.id):
+        text = f"stands twice: first at {earlier.file}:{earlier.line(())}"
+        raise refused(document, ("metadata", "name"), manifest.id, text)
+    loaded.places[manifest.id] = document
     if isinstance(manifest, Secret):
         loaded.secrets.add(manifest)
         return []
-    return [take_out(manifest, loaded.secrets)] if manifest else []
+    return [take_out(manifest, loaded.secrets)]
 
 
 def _broken_rules(loaded: Loaded) -> Iterator[Violation]:
     yield from violations(loaded.catalog)
     yield from missing_keys(loaded.catalog, loaded.secrets)
-
-
-def _parts(document: Document) -> Iterator[Document]:
-    """The document, or the items of a Kubernetes ``List``; nothing for an empty one."""
-    data = document.data
-    if isinstance(data, dict) and data.get("kind") == "List" and isinstance(items := data.get("items"), list):
-        lines: dict[Path, dict[Path, int]] = {}
-        for path, line in document.lines.items():
-            lines.setdefault(path[:2], {})[path[2:]] = line
-        for index, item in enumerate(items):
-            yield from _parts(Document(document.file, item, lines.get(("items", index), {})))
-    elif data is not None:
-        yield document
-
-
-def _manifest(document: Document, loaded: Loaded) -> Resource | Secret | None:
-    data = document.data
-    if not isinstance(data, dict):
-        raise _refused(document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata")
-    kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
-    wanted = READ.get(kind)
-    ours = version.startswith(GROUP) or (kind in READ and "/" not in version)
-    if wanted is None and ours and kind not in LATER:
-        raise _refused(document, ("kind",), kind, f"'{kind}' is not a kind; {did_you_mean(kind, (*KINDS, *LATER))}")
-    if wanted is None or not ours:
-        what = kind or "a document without a kind"
-        loaded.passed_over.append(str(Problem(document.file, document.line(()), "", "", what)))
-        return None
-    manifest = _validated(document, data, wanted)
-    if earlier := loaded.places.get(manifest.id):
-        text = f"stands twice: first at {earlier.file}:{earlier.line(())}"
-        raise _refused(document, ("metadata", "name"), manifest.id, text)
-    loaded.places[manifest.id] = document
-    return manifest
-
-
-def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
-    resource = _id(model.__name__, data)
-    try:
-        return model.model_validate_json(json.dumps(data), strict=True, extra="forbid", by_name=False, by_alias=True)
-    except ValidationError as error:
-        problems = [
-            Problem(document.file, document.line(path), resource, dotted(path), text)
-            for path, text in explain(error, model)
-        ]
-        raise ManifestError(problems) from None
-
-
-def _id(kind: str, data: JsonObject) -> str:
-    metadata = data.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    return f"{kind}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
-
-
-def _refused(document: Document, path: Path, resource: str, text: str) -> ManifestError:
-    return ManifestError([Problem(document.file, document.line(path), resource, dotted(path), text)])

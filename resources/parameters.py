@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from resources.agent import Agent
 from resources.catalog import Catalog, Resource
 from resources.query import Query
-from resources.rules import Violation
+from resources.rules import Violation, asks_nobody
 from resources.template import TemplateError, check_names, names
 from resources.tool import Tool
 from resources.values import Parameter, sources
@@ -17,6 +17,7 @@ ARGUMENTS = "input."
 def unmet(start: Resource, catalog: Catalog) -> Iterator[Violation]:
     """Names that mean nothing in a run of ``start``; only a run tells whose parameters there are."""
     query = start if isinstance(start, Query) else None
+    yield from asks_nobody(catalog)
     asked = _names(query.spec.parameters) if query else set[str]()
     for manifest in catalog.manifests:
         for path, source in sources(manifest):
@@ -36,7 +37,7 @@ def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | Non
             found = (catalog.find(reference) for _, reference in manifest.tools() if reference)
             yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
     if isinstance(start, Query):
-        found = (catalog.find(reference) for reference in start.targets())
+        found = (catalog.find(reference) for reference in catalog.targets(start))
         yield from ((tool, None) for tool in found if isinstance(tool, Tool))
 
 

@@ -5,12 +5,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, Name, NameOrRef, Path, Plain, Ref, Reference
+from resources.base import NOT_YET, FieldError, Name, NameOrRef, NoEffect, Path, Plain, Ref, Reference
 from resources.duration import Duration
+from resources.labels import LabelSelector
 from resources.manifest import Manifest
-from resources.values import LabelSelector, Parameter, check_parameters
+from resources.values import Parameter, check_parameters
 
 TargetType = Literal["agent", "team", "model", "tool"]
+
+TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
+"""The kinds that a query can be put to, in the order in which a selector finds them."""
+
+NO_ACCOUNTS = NoEffect("rights are those of the worker, and no service accounts exist outside of Kubernetes")
+NO_EVALUATION = NoEffect("no answer is evaluated")
 
 
 class Target(Plain):
@@ -22,29 +29,34 @@ class Target(Plain):
 
 
 class QuerySpec(Plain):
-    """A query's ``spec``: a question, and either ``targets`` or a ``team``."""
+    """A query's ``spec``: a question, and whom it is put to."""
 
     input: str = Field(min_length=1, description="the text of the question")
     targets: tuple[Target, ...] = Field((), description="whom it is put to, all at once, as {type, name}")
+    target: Target | None = Field(None, description="{type, name} of the only one that it is put to")
     team: Ref | None = Field(None, description="{name} of the one team that it is put to")
-    selector: Annotated[LabelSelector | None, NOT_YET] = None
+    selector: LabelSelector | None = Field(None, description="labels of others that it is put to, in its namespace")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in input and in those asked")
     memory: Annotated[NameOrRef | None, NOT_YET] = None
     session_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
-    service_account: Annotated[NameOrRef | None, NOT_YET] = None
+    conversation_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
+    service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     ttl: Annotated[Duration | None, NOT_YET] = None
     cancel: Annotated[bool, NOT_YET] = False
-    evaluators: Annotated[tuple[Ref, ...], NOT_YET] = ()
-    evaluator_selector: Annotated[LabelSelector | None, NOT_YET] = None
+    evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
+    evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
     fail_fast: bool = Field(False, description="true where the first failure cancels the other targets")
 
     @model_validator(mode="after")
     def _has_targets(self) -> Self:
-        if self.team and self.targets:
-            raise FieldError(("team",), "stands beside targets: keep one of them")
-        if not (self.team or self.targets or self.selector):
+        given = [name for name in ("targets", "target", "team") if getattr(self, name)]
+        if len(given) > 1:
+            raise FieldError((given[1],), f"stands beside {given[0]}: keep one of them")
+        if not (given or self.selector):
             raise FieldError(("targets",), "is missing: nobody is asked; write such as [{type: team, name: NAME}]")
+        if self.evaluators and self.evaluator_selector:
+            raise FieldError(("evaluatorSelector",), "stands beside evaluators: keep one of them")
         check_parameters(self.parameters, "input", self.input)
         for index, parameter in enumerate(self.parameters):
             if parameter.value_from and parameter.value_from.query_parameter_ref:
@@ -54,6 +66,8 @@ class QuerySpec(Plain):
 
     def asked(self) -> Iterator[tuple[Path, Target]]:
         """The targets in the order written, each with the place where it is written."""
+        if self.target:
+            yield ("target",), self.target
         if self.team:
             yield ("team",), Target(type="team", name=self.team.name, namespace=self.team.namespace)
         for index, target in enumerate(self.targets):
@@ -74,9 +88,11 @@ class Query(Manifest):
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield from self.targets()
+        if self.spec.memory:
+            yield self._refer(("spec", "memory", "name"), ("Memory",), self.spec.memory)
 
     def targets(self) -> Iterator[Reference]:
-        """Whom this query is put to, in the order written."""
+        """Whom this query names, in the order written; whom its selector finds, a catalog knows."""
         for path, target in self.spec.asked():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)

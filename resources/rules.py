@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from resources.agent import Agent
-from resources.base import NotYet, Path, Reference, walk
+from resources.base import Mark, NoEffect, NotYet, Older, Path, Reference, walk
 from resources.catalog import Catalog
 from resources.config_map import ConfigMap
 from resources.manifest import Manifest
 from resources.problems import dotted
+from resources.query import Query
 from resources.secrecy import Secrets
 from resources.team import Team
+from resources.tool import Tool
 from resources.values import sources
 
 
@@ -24,31 +26,42 @@ class Violation(NamedTuple):
 
 def violations(catalog: Catalog) -> Iterator[Violation]:
     """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
-    teams = [manifest for manifest in catalog.manifests if isinstance(manifest, Team)]
     seen: set[str] = set()
-    for team in teams:
-        yield from _contains_itself(team, catalog, seen)
-        yield from _never_ends(team, catalog)
+    for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
+        yield from _contains_itself(manifest, catalog, seen)
+        if isinstance(manifest, Team):
+            yield from _never_ends(manifest, catalog)
+        if isinstance(manifest, Agent):
+            yield from _misnamed_tools(manifest, catalog)
 
 
-def _contains_itself(start: Team, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
-    """Goes down from ``start``, to each team once in all, and finds the members that lead back to the way there."""
-    way: dict[str, tuple[Team, Iterator[Reference]]] = {}
-    if start.id not in seen:
-        way[start.id] = (start, start.members())
+def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
+    """Goes down from ``start``, to each part once in all, and finds the parts that lead back to the way there."""
+    way: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
+    if start.id not in seen and isinstance(start, Team | Agent | Tool):
+        way[start.id] = (start, start.references())
     while way:
-        team, references = next(reversed(way.values()))
-        seen.add(team.id)
+        owner, references = next(reversed(way.values()))
+        seen.add(owner.id)
         reference = next(references, None)
-        member = catalog.find(reference) if reference else None
+        part = catalog.find(reference) if reference else None
         if reference is None:
-            way.pop(team.id)
-        elif isinstance(member, Team) and member.id in way:
-            circle = [each.name for each, _ in way.values()][[*way].index(member.id) :]
-            text = f"the team contains itself ({' → '.join((*circle, member.name))}): take one of them out"
-            yield Violation(team, reference.path, text)
-        elif isinstance(member, Team) and member.id not in seen:
-            way[member.id] = (member, member.members())
+            way.pop(owner.id)
+        elif part and part.id in way:
+            circle = [each.name for each, _ in way.values()][[*way].index(part.id) :]
+            what = f"the {part.kind.lower()} contains itself ({' → '.join((*circle, part.name))})"
+            yield Violation(owner, reference.path, f"{what}: take one of them out")
+        elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
+            way[part.id] = (part, part.references())
+
+
+def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
+    """Tools of which the agent says another type than their manifests do."""
+    for index, (tool, reference) in enumerate(agent.tools()):
+        found = catalog.find(reference) if reference else None
+        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
+            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+            yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
@@ -63,6 +76,14 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
             "is missing, and no member agent can terminate: the team would never end; "
             f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
         )
+
+
+def asks_nobody(catalog: Catalog) -> Iterator[Violation]:
+    """Queries with a selector that finds nobody, and no targets beside it."""
+    for query in catalog.manifests:
+        if isinstance(query, Query) and not catalog.targets(query):
+            text = f"nobody is asked: no agent, team, model or tool in namespace '{query.namespace}' has these labels"
+            yield Violation(query, ("spec", "selector"), text)
 
 
 def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
@@ -87,15 +108,26 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
 
 def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
     """The fields of a manifest that are valid but that no run carries out yet."""
-    for path, value in _marked(manifest):
-        what = f"'{value}'" if isinstance(value, str) else dotted(path).rpartition(".")[2]
-        yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NotYet):
+            yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
 
 
-def _marked(manifest: Manifest) -> Iterator[tuple[Path, object]]:
+def notices(manifest: Manifest) -> Iterator[Violation]:
+    """The fields of a manifest that no run heeds, and the spellings that ARK has given up."""
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NoEffect):
+            yield Violation(manifest, path, f"is {mark}")
+        if isinstance(mark, Older):
+            yield Violation(manifest, path, f"{what} is an older spelling: write {mark.instead.format(what)}")
+
+
+def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
+    """The marks that count for a manifest as it is written, each with its place, and the value or the field."""
     for path, item in walk(manifest):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)
-            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
+            for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
-                    yield (*path, field.alias or name), value if mark.values else None
+                    place = (*path, field.alias or name)
+                    yield place, mark, f"'{value}'" if mark.values else dotted(place).rpartition(".")[2]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from resources.base import JsonObject, NotYet
-from resources.loader import GROUP, LATER, READ
+from resources.base import API_VERSION, PREALPHA, JsonObject, Mark
+from resources.reading import GROUP, PASSED_OVER, READ
 
 
 def manifest_schema() -> JsonObject:
@@ -23,7 +23,7 @@ def manifest_schema() -> JsonObject:
         "title": "Manifest",
         "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
         "type": ["object", "null"],
-        "properties": {"apiVersion": {"examples": [f"{GROUP}v1alpha1", "v1"]}, "kind": {"examples": [*READ]}},
+        "properties": {"apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]}, "kind": {"examples": [*READ]}},
         "allOf": [*_rules(kinds)],
         **definitions,
     }
@@ -34,7 +34,7 @@ def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
     group = re.escape(GROUP)
     ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
-    known: JsonObject = {"kind": {"enum": [*kinds, "List", *LATER]}}
+    known: JsonObject = {"kind": {"enum": [*kinds, "List", *PASSED_OVER]}}
     for kind, schema in kinds.items():
         yield _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, schema)
     yield _rule("kind", {"kind": {"const": "List"}}, {"properties": items})
@@ -54,10 +54,9 @@ class _Generator(GenerateJsonSchema):
         told["additionalProperties"] = False
         told["description"] = told["description"].replace("``", "`")
         for name, field in schema["cls"].model_fields.items():
-            for mark in (mark for mark in field.metadata if isinstance(mark, NotYet)):
-                later = f"not carried out yet{': ' if mark.values else ''}{', '.join(sorted(mark.values))}"
+            for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 each = told["properties"][field.alias or name]
-                each["description"] = f"{each['description']} ({later})" if "description" in each else later
+                each["description"] = f"{each['description']} ({mark})" if "description" in each else str(mark)
         return told
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonObject:

@@ -4,16 +4,30 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from jsonschema import Draft202012Validator, SchemaError
-from pydantic import AfterValidator, Field, JsonValue, model_validator
-from referencing import Registry, Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
+from pydantic import AfterValidator, Field, model_validator
 
-from resources.base import NOT_YET, FieldError, JsonObject, NameOrRef, NotYet, Path, Plain, Ref, Spelled
+from resources.base import (
+    FieldError,
+    Name,
+    NameOrRef,
+    NotYet,
+    Path,
+    Plain,
+    Ref,
+    Reference,
+    Spelled,
+    Text,
+)
+from resources.json_schema import JsonSchema
 from resources.manifest import Manifest
 from resources.template import names
 from resources.values import Headers, Parameter, check_url
+
+ToolType = Literal["http", "mcp", "agent", "team"]
+
+_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
+_BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
+"""Which field belongs to tools of which type."""
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -38,26 +52,6 @@ def _check_address(text: str) -> str:
     begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
     check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
     return text
-
-
-def _check_schema(schema: JsonObject) -> JsonObject:
-    try:
-        Draft202012Validator.check_schema(schema)
-        own = Registry().resolver_with_root(Resource.from_contents(schema, default_specification=DRAFT202012))
-        for ref in _refs(schema):
-            own.lookup(ref)
-    except SchemaError as error:
-        raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
-    except Unresolvable as error:
-        raise ValueError(f"refers to '{error.ref}', which does not stand in it") from None
-    return schema
-
-
-def _refs(schema: JsonValue) -> Iterator[str]:
-    if isinstance(schema, dict):
-        yield from (ref for key in ("$ref", "$dynamicRef") if isinstance(ref := schema.get(key), str))
-    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from _refs(each)
 
 
 class Annotations(Plain):
@@ -98,33 +92,53 @@ class McpSpec(Plain):
     tool_name: str | None = Field(None, description="the tool's name on that server")
 
 
+class Named(Plain):
+    """The agent or the team behind a tool, in the tool's namespace."""
+
+    name: Name = Field(description="its name")
+
+
 class ToolSpec(Plain):
     """A tool's ``spec``."""
 
-    type: Annotated[Literal["http", "mcp"], NotYet(frozenset({"mcp"}))] = Field(description="'http' or 'mcp'")
+    type: Annotated[ToolType, NotYet(frozenset({"mcp", "agent", "team"}))] = Field(
+        description="'http', 'mcp', 'agent' or 'team'"
+    )
     description: str | None = Field(None, description="what a model is told of the tool")
-    input_schema: Annotated[JsonObject, AfterValidator(_check_schema)] = Field(
+    input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
     )
     parameters: tuple[Parameter, ...] = Field((), description="values for the request's templates")
     annotations: Annotations | None = None
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
-    mcp_server: Annotated[NameOrRef | None, NOT_YET] = None
-    function: Annotated[str | None, NOT_YET] = None
+    mcp_server: NameOrRef | None = Field(None, description="the MCPServer, where there is no mcp")
+    function: Text | None = Field(None, description="the tool's name on mcpServer")
+    agent: Named | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
+    team: Named | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.type == "http" and not self.http:
-            raise FieldError(("http",), "is missing: a tool of type 'http' needs {url}")
-        if self.type == "mcp" and not (self.mcp or (self.mcp_server and self.function)):
-            raise FieldError(("mcp",), "is missing: a tool of type 'mcp' needs {mcpServerRef, toolName}")
+        if self.type == "mcp" and not self.mcp and (self.mcp_server or self.function):
+            if not (self.mcp_server and self.function):
+                raise FieldError(("function" if self.mcp_server else "mcpServer",), "is missing")
+        elif getattr(self, self.type) is None:
+            raise FieldError((self.type,), f"is missing: a tool of type '{self.type}' needs {_NEEDS[self.type]}")
+        for name, kind in _BELONGS.items():
+            if getattr(self, name) is not None and kind != self.type:
+                alias = type(self).model_fields[name].alias or name
+                raise FieldError((alias,), f"has no use for a tool of type '{self.type}': take it out")
         if self.http:
             self._check_request(self.http)
-        if self.mcp and not (self.mcp.mcp_server_ref and self.mcp.tool_name):
-            missing = "toolName" if self.mcp.mcp_server_ref else "mcpServerRef"
-            raise FieldError(("mcp", missing), "is missing")
+        if self.mcp:
+            self._check_mcp(self.mcp)
         return self
+
+    def _check_mcp(self, mcp: McpSpec) -> None:
+        if not (mcp.mcp_server_ref and mcp.tool_name):
+            raise FieldError(("mcp", "toolName" if mcp.mcp_server_ref else "mcpServerRef"), "is missing")
+        if self.mcp_server or self.function:
+            raise FieldError(("mcpServer" if self.mcp_server else "function",), "stands beside mcp: keep one of them")
 
     def _check_request(self, http: HttpSpec) -> None:
         if http.body is not None and http.method in ("GET", "HEAD"):
@@ -138,7 +152,7 @@ class ToolSpec(Plain):
 
 
 class Tool(Manifest):
-    """An HTTP request, or a tool of an MCP server."""
+    """An HTTP request, a tool of an MCP server, or an agent or a team that is asked as a tool."""
 
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
@@ -147,6 +161,17 @@ class Tool(Manifest):
     def parameters(self) -> tuple[Parameter, ...]:
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
+
+    def references(self) -> Iterator[Reference]:
+        yield from super().references()
+        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
+            path: Path = ("spec", "mcp", "mcpServerRef", "name")
+            yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
+        elif self.spec.mcp_server:
+            yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
+            if behind:
+                yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The texts of the request in which names can stand, each with its place."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from resources.base import NOT_YET, FieldError, Name, Path, Plain, Text, walk
 from resources.template import TemplateError, check_names
@@ -82,7 +82,7 @@ def check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("is not an address: it must begin with http:// or https:// and name a host")
     if parts.username or parts.password:
-        raise ValueError("holds a user or a password: a key belongs under apiKey, from a Secret")
+        raise ValueError("holds a user or a password: a key belongs in a Secret")
 
 
 def _as_value(value: object) -> object:
@@ -91,6 +91,16 @@ def _as_value(value: object) -> object:
 
 TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value, json_schema_input_type=Text | ValueSource)]
 """A value source that may also be written as the bare text."""
+
+
+def _check_address(source: ValueSource) -> ValueSource:
+    if source.value:
+        check_url(source.value)
+    return source
+
+
+Address = Annotated[TextOrValue, AfterValidator(_check_address)]
+"""The address of a service; what stands literally must be one."""
 
 
 class Parameter(ValueSource):
@@ -140,21 +150,6 @@ Headers = Annotated[
     BeforeValidator(_as_headers, json_schema_input_type=tuple[Header, ...] | dict[Text, TextOrValue]),
 ]
 """Headers as ARK's list of ``{name, value}``, or as seed 003's mapping."""
-
-
-class Requirement(Plain):
-    """One expression of a label selector."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(Plain):
-    """A Kubernetes label selector."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[Requirement, ...] = ()
 
 
 class Function(Plain):

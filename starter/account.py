@@ -70,10 +70,9 @@ class Account:
 
     def _speaker(self, happening: Happening) -> _Speaker | None:
         """Whose turn a call belongs to; several speak at once in a parallel team."""
-        request = happening.call.request if isinstance(happening, CallBegan | CallEnded) else None
-        if happening.run != self.run and happening.run.run_id != self.run.run_id:
+        if not isinstance(happening, CallBegan | CallEnded) or happening.run.run_id != self.run.run_id:
             return None
-        match request:
+        match happening.call.request:
             case AskRequest(turn=turn):
                 return self.speakers.get(turn)
             case UseRequest(reply=str(reply)):

@@ -11,11 +11,9 @@ from resources.catalog import Resource
 from resources.documents import Document
 from resources.loader import Loaded, load_files
 from resources.manifest import Metadata
-from resources.query import Query, QuerySpec, Target, TargetType
+from resources.query import TARGETS, Query, QuerySpec, Target, TargetType
 from resources.values import Parameter
 from starter.chart import outermost
-
-TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
 
 
 class UsageError(Exception):
@@ -23,11 +21,13 @@ class UsageError(Exception):
 
 
 def load(paths: Sequence[Path], console: Console, parameters: Sequence[Parameter] = ()) -> Loaded:
-    """Reads manifests, the queries with ``parameters`` added, and says what was passed over; raises ManifestError."""
+    """Reads manifests, the queries with ``parameters`` added, and says what is passed over; raises ManifestError."""
     loaded = load_files(paths, partial(_with_parameters, parameters))
     if loaded.passed_over:
         passed = ", ".join(loaded.passed_over)
         console.print(f"note: passed over, as no run needs it: {passed}", style="dim", soft_wrap=True, markup=False)
+    for notice in loaded.notices():
+        console.print(f"warning: {notice}", style="dim", soft_wrap=True, markup=False)
     return loaded
 
 

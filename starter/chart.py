@@ -44,7 +44,7 @@ def chart(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default
     places: dict[str, int] = {}
     arrows: list[Arrow] = []
     for index, query in enumerate(queries):
-        for reference in query.targets():
+        for reference in catalog.targets(query):
             if (place := places.setdefault(str(reference), len(boxes))) == len(boxes):
                 boxes.append(replace(draft.referred(reference, namespace), column=1))
             arrows.append(Arrow(index, place))
@@ -82,7 +82,7 @@ class _Draft:
                 ends = ["can end the team"] if depth and resource.can_terminate else []
                 return Box("agent", _lines(title, *self._equipment(resource), *ends))
             case Model():
-                parts = ("model", resource.spec.type, resource.spec.model.value)
+                parts = ("model", resource.spec.server, resource.spec.model.value)
                 return Box("model", _lines(title, " · ".join(part for part in parts if part)))
             case _:
                 return Box("tool", _lines(title, resource.kind.lower()))

@@ -36,6 +36,11 @@ def query(**spec: object) -> Json:
     return manifest("Query", "q", {"input": "Why?", **spec})
 
 
+def prealpha(kind: str, name: str, spec: Json) -> Json:
+    """A manifest of a kind that ARK still has in its version before the first."""
+    return {**manifest(kind, name, spec), "apiVersion": "ark.mckinsey.com/v1prealpha1"}
+
+
 def model(**config: object) -> Json:
     """A Model of the name ``m`` on OpenAI's protocol."""
     return manifest("Model", "m", {"type": "openai", "model": {"value": "gpt"}, "config": {"openai": config}})

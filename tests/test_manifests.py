@@ -17,7 +17,7 @@ from resources.query import Query
 from resources.team import Team
 from tests.manifests import Writer, model, query
 from tests.processes import ROOT
-from tests.stage import KEY, Json, agent, team
+from tests.stage import KEY, Json, agent, manifest, team
 
 OTHER_CONFIG = model()
 OTHER_CONFIG["spec"]["config"]["bedrock"] = {"secretAccessKey": {"value": KEY}}
@@ -286,8 +286,10 @@ def test_a_secret_outside_of_the_files_is_missed_like_anything_else(write: Write
 
 def test_a_resource_of_a_type_that_is_not_run_yet_is_refused_when_it_is_run(write: Writer) -> None:
     mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
-    tool = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Tool", "metadata": {"name": "search"}, "spec": mcp}
-    loaded = write.load(query(targets=[{"type": "agent", "name": "a"}]), agent("a", tools=[{"name": "search"}]), tool)
+    tool = manifest("Tool", "search", mcp)
+    server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
+    asked = query(targets=[{"type": "agent", "name": "a"}])
+    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, server)
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start

@@ -19,7 +19,7 @@ from resources.documents import Document, read_documents
 from resources.loader import load_documents
 from resources.problems import ManifestError
 from resources.schema import manifest_schema
-from tests.manifests import Writer, model, query
+from tests.manifests import Writer, model, prealpha, query
 from tests.processes import ROOT, baton, environment
 from tests.stage import Json, agent, manifest, team
 
@@ -48,15 +48,24 @@ RICH: list[Json] = [
     model(baseUrl="http://host", apiKey={"valueFrom": REF}, headers={"a": "b"}, properties={"temperature": "1"}),
     model(headers=[{"name": "a", "value": {"value": "b"}}], baseUrl={"value": "http://host"}),
     manifest("Model", "m", BEDROCK),
+    manifest("Model", "m", {"type": "completions", "provider": "gemini", "model": "m", "config": {"gemini": {}}}),
+    query(target={"type": "agent", "name": "a"}, conversationId="c", evaluatorSelector={"matchLabels": {"a": "b"}}),
     manifest("Tool", "t", {"type": "http", "http": HTTP, "inputSchema": CITY, "annotations": {"title": "T"}}),
     manifest("Tool", "t", {"type": "mcp", "mcp": {"mcpServerRef": {"name": "s"}, "toolName": "f"}, "description": "d"}),
     manifest("Tool", "t", {"type": "mcp", "mcpServer": "s", "function": "f"}),
+    manifest("Tool", "t", {"type": "agent", "agent": {"name": "a"}}),
+    manifest("Memory", "m", {"address": "http://host", "headers": {"a": "b"}}),
+    manifest(
+        "MCPServer", "s", {"address": {"valueFrom": REF}, "transport": "sse", "timeout": "5m", "description": "d"}
+    ),
+    prealpha("A2AServer", "s", {"address": {"value": "http://host"}, "pollInterval": "1m"}),
+    prealpha("ExecutionEngine", "e", {"type": "langchain", "address": {"value": "http://host"}}),
     CONFIG_MAP,
     SECRET,
     {"apiVersion": "v1", "kind": "List", "items": [agent("a"), None, {"kind": "List", "items": [SECRET]}]},
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": []},
     {"apiVersion": "other.group/v1", "kind": "Agent", "anything": True},
-    {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Memory", "spec": {}},
+    {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "spec": {}},
     {"no": "kind"},
 ]
 
@@ -158,6 +167,11 @@ WRONG: list[Json] = [
     manifest("Tool", "t", {"type": "http", "http": {"url": "https://host", "timeout": "0s"}}),
     manifest("Tool", "t", {"type": "http", "http": {"url": "https://host", "timeout": "9" * 400}}),
     manifest("Tool", "t", {"type": "http", "http": {"url": "https://host", "method": "FETCH"}}),
+    manifest("Memory", "m", {}),
+    manifest("MCPServer", "s", {"address": "http://host", "transport": "stdio"}),
+    manifest("A2AServer", "s", {"address": "http://host"}),
+    prealpha("ExecutionEngine", "e", {"address": "http://host"}),
+    query(selector={"matchExpressions": [{"key": "k", "operator": "Contains", "values": ["v"]}]}),
     {**CONFIG_MAP, "data": {"k": 5}},
     {**CONFIG_MAP, "apiVersion": "v2"},
     {**SECRET, "stringData": {"k": 5}},

@@ -36,15 +36,15 @@ class Endpoint:
 
 def endpoint_of(model: Model, values: Values) -> Endpoint:
     """The endpoint of a Model; raises KeyMissing, InvalidManifest, or what ``Values.text`` raises."""
-    config = getattr(model.spec.config, model.spec.type)
+    config, server = model.spec.connection, model.spec.server
     if not isinstance(config, OpenAIConfig):
-        raise InvalidManifest(f"{model.id}: models of type '{model.spec.type}' can't be asked yet")
-    home = HOMES.get(model.spec.type)
+        raise InvalidManifest(f"{model.id}: models of type '{server}' can't be asked yet")
+    home = HOMES.get(server)
     base_url = values.text(config.base_url, model) or home
     key = values.text(config.api_key, model)
     if base_url is None or (not key and base_url == home):
         missing = "baseUrl" if base_url is None else "apiKey"
-        raise KeyMissing(f"{model.id} has no config.{model.spec.type}.{missing}")
+        raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.text(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
     headers = [(header.name, values.text(header.value, model) or "") for header in config.headers]
     properties = [(name, _json(values.text(each, model) or "")) for name, each in sorted(config.properties.items())]

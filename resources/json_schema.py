@@ -1,0 +1,36 @@
+"""Is this a JSON Schema? What tools take, and what agents answer with."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from jsonschema import Draft202012Validator, SchemaError
+from pydantic import AfterValidator, JsonValue
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from resources.base import JsonObject
+
+
+def _check_schema(schema: JsonObject) -> JsonObject:
+    try:
+        Draft202012Validator.check_schema(schema)
+        own = Registry().resolver_with_root(Resource.from_contents(schema, default_specification=DRAFT202012))
+        for ref in _refs(schema):
+            own.lookup(ref)
+    except SchemaError as error:
+        raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
+    except Unresolvable as error:
+        raise ValueError(f"refers to '{error.ref}', which does not stand in it") from None
+    return schema
+
+
+def _refs(schema: JsonValue) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from (ref for key in ("$ref", "$dynamicRef") if isinstance(ref := schema.get(key), str))
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _refs(each)
+
+
+JsonSchema = Annotated[JsonObject, AfterValidator(_check_schema)]
+"""A JSON Schema, draft 2020-12, that refers to nothing outside of it."""

@@ -1,0 +1,28 @@
+"""``kind: MCPServer``: a server of tools that speaks the Model Context Protocol (seed 003, MCP Tools)."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from resources.base import Plain
+from resources.duration import Duration
+from resources.manifest import Manifest
+from resources.values import Address, Headers
+
+
+class MCPServerSpec(Plain):
+    """A server's ``spec``."""
+
+    address: Address = Field(description="the server's address, as {value: ADDRESS}")
+    transport: Literal["http", "sse"] = Field("http", description="'http' for streamable HTTP, or 'sse'")
+    headers: Headers = Field((), description="headers of each request")
+    timeout: Duration = Field("30s", description="how long an answer may take, such as '30s'")
+    poll_interval: Duration | None = Field(None, description="how often its tools are listed anew")
+    description: str | None = Field(None, description="a word for people")
+
+
+class MCPServer(Manifest):
+    """A server whose tools agents can use."""
+
+    kind: Literal["MCPServer"] = "MCPServer"
+    spec: MCPServerSpec = Field(description="where the server is, and how it is spoken to")

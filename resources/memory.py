@@ -1,0 +1,23 @@
+"""``kind: Memory``: where conversations are kept between queries (seed 003, Memory)."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from resources.base import Plain
+from resources.manifest import Manifest
+from resources.values import Address, Headers
+
+
+class MemorySpec(Plain):
+    """A memory's ``spec``."""
+
+    address: Address = Field(description="the address of its service, as {value: ADDRESS}")
+    headers: Headers = Field((), description="headers of each request")
+
+
+class Memory(Manifest):
+    """A service that keeps conversations."""
+
+    kind: Literal["Memory"] = "Memory"
+    spec: MemorySpec = Field(description="where the memory is")
