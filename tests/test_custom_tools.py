@@ -12,6 +12,7 @@ import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
+from activities.tool.http import LARGEST
 from resources.agent import Agent
 from resources.catalog import Catalog
 from resources.loader import load_files
@@ -95,6 +96,14 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_sta
     assert TOKEN.encode() not in b"".join(file.read_bytes() for file in stage.folder.glob("journal.db*"))
     async for run in stage.handles():
         assert TOKEN not in (await run.fetch_history()).to_json()
+
+
+async def test_a_secret_at_the_edge_of_an_answer_that_is_cut_is_not_kept_in_part(
+    stage: Stage, site: ToolServer
+) -> None:
+    site.answers(Answer("x" * (LARGEST - 12) + TOKEN + "y" * 99))
+    said = await used(stage, tool(site.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
+    assert said[1].startswith("x" * (LARGEST - 12) + "… [cut here")
 
 
 async def test_an_error_that_repeats_a_secret_is_told_without_it(stage: Stage, site: ToolServer) -> None:

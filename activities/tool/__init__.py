@@ -32,7 +32,8 @@ class Tools:
     """The tools that a worker can use. BATON_ALLOW_PRIVATE_HOSTS lets calls choose hosts in the worker's network."""
 
     def __init__(self, vault: Vault) -> None:
-        self._http = Http(private=vault.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes"))
+        private = vault.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+        self._http = Http(private=private, clean=vault.redact_growing)
 
     def of(self, agent: Agent, values: Values, once: Once = _at_will) -> list[Tool]:
         """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000).

@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import urljoin
@@ -31,9 +32,13 @@ _BINARY = re.compile(r"(image|audio|video|font)/|application/(octet-stream|pdf|z
 
 
 class Http:
-    """Sends requests. ``private`` allows hosts in the worker's own network wherever they come from."""
+    """Sends requests. ``private`` allows hosts in the worker's own network wherever they come from.
 
-    def __init__(self, *, private: bool = False) -> None:
+    ``clean`` takes secrets out of an answer that is cut, and the beginning of one at its end.
+    """
+
+    def __init__(self, *, private: bool = False, clean: Callable[[str], str] = str) -> None:
+        self._clean = clean
         nobody = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # one call's cookies are no other's
         self._client = httpx.AsyncClient(timeout=None, follow_redirects=False, cookies=nobody)
         self._private = private
@@ -70,7 +75,7 @@ class Http:
                 raise httpx.ReadError(f"it led to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
-                    return await _result(response, httpx.URL(request.url).host)
+                    return await _result(response, httpx.URL(request.url).host, self._clean)
                 request = _redirected(request, response, own)
             finally:
                 await response.aclose()
@@ -119,8 +124,8 @@ def _redirected(request: HttpRequest, response: httpx.Response, own: tuple[str, 
     return replace(request, method=method, url=url, headers=headers, body=body, trusted=request.trusted and here)
 
 
-async def _result(response: httpx.Response, host: str) -> str:
-    text, status = await _text(response), f"HTTP {response.status_code} {response.reason_phrase}".strip()
+async def _result(response: httpx.Response, host: str, clean: Callable[[str], str]) -> str:
+    text, status = await _text(response, clean), f"HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code >= 400:
         retryable, wait = worth_another(response.status_code), wait_for(response.headers)
         words = " ".join(text.split())[:SEEN]
@@ -130,7 +135,7 @@ async def _result(response: httpx.Response, host: str) -> str:
     return text or f"({status}, without a text)"
 
 
-async def _text(response: httpx.Response) -> str:
+async def _text(response: httpx.Response, clean: Callable[[str], str]) -> str:
     kind = response.headers.get("content-type", "")
     data = b""
     async for chunk in response.aiter_bytes(65_536):
@@ -141,7 +146,7 @@ async def _text(response: httpx.Response) -> str:
         return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data)}]"
     encoding = response.charset_encoding if _known(response.charset_encoding) else None
     text = data[:LARGEST].decode(encoding or "utf-8", errors="replace")
-    return text if len(data) <= LARGEST else f"{text}… [cut here: the answer has {_size(response, data)}]"
+    return text if len(data) <= LARGEST else f"{clean(text)}… [cut here: the answer has {_size(response, data)}]"
 
 
 def _size(response: httpx.Response, data: bytes) -> str:
