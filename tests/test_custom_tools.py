@@ -98,9 +98,7 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_sta
         assert TOKEN not in (await run.fetch_history()).to_json()
 
 
-async def test_a_secret_at_the_edge_of_an_answer_that_is_cut_is_not_kept_in_part(
-    stage: Stage, site: ToolServer
-) -> None:
+async def test_a_secret_at_the_edge_of_a_cut_answer_is_not_kept_in_part(stage: Stage, site: ToolServer) -> None:
     site.answers(Answer("x" * (LARGEST - 12) + TOKEN + "y" * 99))
     said = await used(stage, tool(site.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
     assert said[1].startswith("x" * (LARGEST - 12) + "… [cut here")
