@@ -36,12 +36,12 @@ class _Speaker:
 
 @dataclass
 class Account:
-    """What has been seen of a run. ``turns`` counts its members' turns that have begun."""
+    """What has been seen of a run. ``begun`` are the numbers of its members' turns; several may go on at once."""
 
     run: Run
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
-    turns: int = 0
+    begun: set[int] = field(default_factory=set)
     speakers: dict[int, _Speaker] = field(default_factory=dict)
     asked_in: dict[str, int] = field(default_factory=dict)
     ended_by: str | None = None
@@ -78,10 +78,10 @@ class Account:
                 return self.speakers.get(self.asked_in.get(reply, 0))
         return None
 
-    def turn_begins(self) -> Named:
-        """A member's turn in the team begins; turns are counted from 0."""
-        self.turns += 1
-        return "TeamTurn", {"type": "Start", **self._about, "turn": self.turns - 1, "maxTurns": self.max_turns}
+    def turn_begins(self, number: int) -> Named:
+        """A member's turn in the team begins; events count turns from 0."""
+        self.begun.add(number)
+        return "TeamTurn", {"type": "Start", **self._about, "turn": number - 1, "maxTurns": self.max_turns}
 
     @property
     def _about(self) -> JsonObject:
@@ -93,12 +93,12 @@ class Account:
     def _call_began(self, call: Call) -> Iterator[Named]:
         if call.effect == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
-        if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn > self.turns:
-            self.turns = call.request.turn - 1
-            yield self.turn_begins()
-            _, namespace, agent = call.request.speaker.split("/")
+        request = call.request
+        if isinstance(request, AskRequest) and self.run.kind == "team" and request.turn not in self.begun:
+            yield self.turn_begins(request.turn)
+            _, namespace, agent = request.speaker.split("/")
             names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
-            speaker = self.speakers[self.turns] = _Speaker({**names, "turn": self.turns - 1})
+            speaker = self.speakers[request.turn] = _Speaker({**names, "turn": request.turn - 1})
             yield "AgentExecutionStarted", speaker.about
         if call.effect in CALLS:
             arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
@@ -150,7 +150,7 @@ class Account:
             failure = ended.failure if len(self.speakers) == 1 else speaker.failure
             yield self._fall_silent(speaker, "Failed" if failure else "Canceled", failure)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
-            turn = self.turns if ended.turns is None else ended.turns
+            turn = len(self.begun) if ended.turns is None else ended.turns
             yield "TeamTurn", {"type": "MaxTurns", **self._about, "turn": turn, "maxTurns": self.max_turns}
         if self.run.kind == "team" and ended.stop_reason == "terminated":
             reason = ended.note if self.ended_by is None else self.last_words

@@ -55,7 +55,7 @@ class Recorder:
             account = self._accounts[run.run_id] = Account(run)
             parent = self._accounts.get(run.parent.run_id) if run.parent else None
             if parent and parent.run.kind == "team":
-                yield self._event(happening, parent.run, *parent.turn_begins())
+                yield self._event(happening, parent.run, *parent.turn_begins(run.turn))
         above: Run | None = run
         while above and above.run_id in self._accounts:
             self._accounts[above.run_id].spend(happening)
