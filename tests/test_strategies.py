@@ -145,6 +145,19 @@ async def test_a_selectors_answer_is_matched_or_asked_for_once_more(
     assert len(stage.model.asked) == calls + 1
 
 
+async def test_a_useless_answer_counts_though_the_second_question_is_refused(stage: Stage) -> None:
+    stage.answer = chooses(Reply(text="nobody"), Reply(status=400, text="no"))
+    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+    assert (names(turn), turn.failure, turn.usage.model_calls) == (["a"], None, 2)
+
+
+async def test_a_selector_whose_first_question_is_refused_fails_the_team(stage: Stage) -> None:
+    stage.answer = chooses(Reply(status=400, text="no"))
+    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+    assert turn.failure
+    assert (names(turn), turn.failure.type) == ([], "ModelRejected")
+
+
 async def test_a_selector_that_names_who_spoke_last_gets_the_first_other(stage: Stage) -> None:
     stage.answer = chooses("a", "a")
     turn = await ended(stage, [*ABC, led("a", "b", turns=3)])
