@@ -1,4 +1,4 @@
-"""What can a team be? Teams of all strategies within each other, with members of every temper, as Hypothesis draws them."""
+"""What can a team be? Teams of all strategies in each other, with members of every temper, as Hypothesis draws them."""
 
 import re
 from collections import Counter

@@ -197,6 +197,15 @@ async def test_a_selector_may_end_the_team_with_final_words(stage: Stage) -> Non
     assert first["messages"][0]["content"].endswith("END WHEN DONE")
 
 
+async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(stage: Stage) -> None:
+    stage.answer = chooses("b", select("a").model_copy(update={"delay": 0.5}))
+    handle = await stage.start_team([*ABC, led("a", "b", "c", turns=3)])
+    await stage.asked(3)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    turn = await stage.turn(handle)
+    assert (names(turn), turn.stop_reason, turn.usage.model_calls) == (["b"], "terminated", 3)
+
+
 async def test_an_agent_may_choose_in_place_of_a_model(stage: Stage) -> None:
     stage.answer = chooses("b")
     manifests = [
