@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from conversation.message import TokenUsage
-from conversation.turn import Turn
+from conversation.status import Status
 from starter.scripted_model import usage_of
 from tests.random_teams import AGGREGATOR, TOKEN, Cast, Node, is_choice
 from tests.stage import Json, texts
@@ -20,7 +20,7 @@ class Played:
 
     team: Node
     cast: Cast
-    turn: Turn
+    status: Status
     rows: list[Json]
     events: list[Json]
     answered: list[bool]
@@ -44,7 +44,7 @@ class Played:
 
 def check(played: Played) -> None:
     """All that holds for every run."""
-    assert texts(played.turn.messages) == [row["content"] for row in played.rows[1:]], "what is shown is what is kept"
+    assert texts(played.status.messages) == [row["content"] for row in played.rows[1:]], "what is shown is what is kept"
     check_turns(played)
     check_order(played)
     check_tools(played.rows)
@@ -58,8 +58,8 @@ def check_turns(played: Played) -> None:
     begun = Counter(e["run"] for e in played.events if e["event"] == "TeamTurn" and e["type"] == "Start")
     for end in (event for event in played.events if is_end(event) and event["event"].startswith("TeamExecution")):
         node, reason = nodes[end["team"]], end["stopReason"]
-        assert end["turns"] <= node.bound, end
-        assert begun[end["run"]] == end["turns"] or not played.calm, end
+        assert end.get("turns", 0) <= node.bound, end
+        assert begun[end["run"]] == end.get("turns") or not played.calm, end
         unwanted = reason == "max_turns" and node.spec.get("onMaxTurns") != "complete"
         assert ("error" in end) == (reason == "failed" or unwanted), end
 
@@ -105,14 +105,17 @@ def check_tools(rows: list[Json]) -> None:
 
 def check_usage(played: Played) -> None:
     """What the run counts is what the model's server has counted, and what the events tell."""
-    own, counted = played.turn.usage, played.counted(choices=True)
+    own, counted = played.status.token_usage, played.counted(choices=True)
     kept = {int(token(row["content"])[1:-1]) for row in played.rows if row["role"] == "assistant"}
     least = sum(usage.total_tokens for number, usage in counted if number in kept)
     all_ = sum((usage for _, usage in counted), TokenUsage())
     assert least <= own.total_tokens <= all_.total_tokens
     assert own == all_ or not played.calm
     (end,) = [e for e in played.events if is_end(e) and e.get("team") == "team" and e["event"].startswith("TeamEx")]
-    assert own == TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
+    told = TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
+    if own != told:  # an answer that comes in the very moment of the end stands in the history alone
+        assert not played.calm
+        assert own.total_tokens < told.total_tokens
 
 
 def check_pairs(events: list[Json]) -> None:

@@ -1,13 +1,17 @@
 """Random teams: whatever the nesting, a run ends within its bounds, and nothing is lost, doubled or counted wrongly."""
 
 import asyncio
+import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from temporalio.client import WorkflowFailureError
 
+from conversation.status import Status
 from starter.events import Event, Recorder
 from starter.follow import follow
 from starter.happenings import Happening
@@ -42,24 +46,25 @@ async def play(stage: Stage, team: Node, habits: list[str], wish: Wish | None = 
     stage.model.asked.clear()
     async with asyncio.timeout(30):
         handle = await stage.start_team(team.manifests())
-        ending = asyncio.create_task(stage.turn(handle))
+        ending = asyncio.create_task(handle.result())
         if wish:
             asked = asyncio.create_task(stage.asked(wish[0]))
             await asyncio.wait([ending, asked], return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await (handle.signal(wish[1], wish[2]) if wish[2] else handle.cancel())
             asked.cancel()
-        turn = await ending
+        with contextlib.suppress(WorkflowFailureError):
+            await ending
+        status = Status.model_validate_json(json.dumps(await handle.query("status")))  # a cancel has no other details
         recorder, told = Recorder(), list[Event]()
 
         def tell(happening: Happening) -> None:
             told.extend(recorder.record(happening))
 
         await follow(stage.client, handle, tell)
-    answered = [asked.answered for asked in stage.model.asked]
-    return Played(
-        team, cast, turn, stage.transcript(turn.head.id), [each.value for each in told], answered, wish is not None
-    )
+    assert status.head
+    rows, values = stage.transcript(status.head.id), [each.value for each in told]
+    return Played(team, cast, status, rows, values, [each.answered for each in stage.model.asked], wish is not None)
 
 
 @EXAMPLES
