@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,8 +29,9 @@ WISHES = st.tuples(
     st.sampled_from((None, {"reason": "enough"}, {"reason": "enough", "now": True})),
 )
 EXAMPLES = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
+pytestmark = pytest.mark.timeout(400)  # a counterexample takes a while to be made small
 Until = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -44,7 +46,7 @@ async def play(stage: Stage, team: Node, habits: list[str], wish: Wish | None = 
     cast = Cast(team, habits, slow=wish and wish[0])
     stage.answer = cast.answer
     stage.model.asked.clear()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         handle = await stage.start_team(team.manifests())
         ending = asyncio.create_task(handle.result())
         if wish:
