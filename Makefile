@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean schema record-histories
+.PHONY: demo test lint types lock clean schema record-histories bench-selector
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -41,3 +41,7 @@ schema: $(READY)
 # Records the histories that the tests replay anew. A change that asks for it breaks teams that run while it is rolled out.
 record-histories: $(READY)
 	$(BIN)/python -m tests.record
+
+# Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
+bench-selector: $(READY)
+	$(BIN)/python benchmarks/selector.py

@@ -16,7 +16,7 @@ from activities.plans import chooser_models
 from activities.prompt import within
 from activities.secrets import Vault
 from activities.values import Values
-from conversation.errors import UnknownResource
+from conversation.errors import BatonError, UnknownResource
 from conversation.message import Message, TokenUsage
 from conversation.requests import Selected, SelectRequest
 from resources.agent import Agent
@@ -58,7 +58,10 @@ class Select:
 
     @activity.defn(name="select")
     async def select(self, request: SelectRequest) -> Selected:
-        """Asks the selector, once more if its answer names nobody, and then takes the first candidate."""
+        """Asks the selector, once more if its answer names nobody, and then takes the first candidate.
+
+        A second question that is refused counts as an answer that names nobody.
+        """
 
         async def selected(pulse: Pulse) -> Selected:
             return await self._select(request, pulse)
@@ -70,7 +73,12 @@ class Select:
         asked = await self._asked(table)
         usage = TokenUsage()
         for place in ("choice", "second-choice"):
-            answer = (await self._answer(table, asked, f"{call_id()}/{place}", pulse)).message
+            try:
+                answer = (await self._answer(table, asked, f"{call_id()}/{place}", pulse)).message
+            except BatonError as error:
+                if not usage.model_calls or not error.non_retryable:
+                    raise
+                break  # the first answer was paid for: failing would lose count of it
             usage += (answer.usage or TokenUsage()) + TokenUsage(model_calls=1)
             if choice := choice_of(answer, table.names, may_end=table.selector.enable_terminate_tool):
                 said = Message(role="assistant", content=choice.words, name=table.team.name) if choice.words else None

@@ -36,12 +36,11 @@ class _Speaker:
 
 @dataclass
 class Account:
-    """What has been seen of a run. ``turns`` counts its members' turns that have begun."""
+    """What has been seen of a run. ``begun`` are the numbers of its members' turns; several may go on at once."""
 
     run: Run
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
-    turns: int = 0
     begun: set[int] = field(default_factory=set)
     selected: bool = False
     speakers: dict[int, _Speaker] = field(default_factory=dict)
@@ -80,13 +79,12 @@ class Account:
         return None
 
     def turn_begins(self, member: str, number: int) -> Iterator[Named]:
-        """A member's turn in the team begins; turns are counted from 0. Where nobody had to choose, it says so."""
+        """A member's turn begins; events count turns from 0. Where nobody had to choose the member, it says so."""
         if self.run.type == "selector" and not self.selected:
             yield "ParticipantSelected", {**self._about, "member": member, "reason": "only_candidate"}
         self.selected = False
-        self.turns, number = max(self.turns, number), number - 1
         self.begun.add(number)
-        yield "TeamTurn", {"type": "Start", **self._about, "turn": number, "maxTurns": self.max_turns}
+        yield "TeamTurn", {"type": "Start", **self._about, "turn": number - 1, "maxTurns": self.max_turns}
 
     @property
     def _about(self) -> JsonObject:
@@ -98,12 +96,12 @@ class Account:
     def _call_began(self, call: Call) -> Iterator[Named]:
         if call.effect == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
-        if isinstance(call.request, AskRequest) and self.run.kind == "team" and call.request.turn - 1 not in self.begun:
-            number = call.request.turn
-            _, namespace, agent = call.request.speaker.split("/")
-            yield from self.turn_begins(agent, number)
+        request = call.request
+        if isinstance(request, AskRequest) and self.run.kind == "team" and request.turn not in self.begun:
+            _, namespace, agent = request.speaker.split("/")
+            yield from self.turn_begins(agent, request.turn)
             names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
-            speaker = self.speakers[number] = _Speaker({**names, "turn": number - 1})
+            speaker = self.speakers[request.turn] = _Speaker({**names, "turn": request.turn - 1})
             yield "AgentExecutionStarted", speaker.about
         if call.effect in CALLS:
             arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
@@ -157,7 +155,7 @@ class Account:
             failure = ended.failure if len(silent) == 1 and not speaker.failure else speaker.failure
             yield self._fall_silent(speaker, "Failed" if failure else "Canceled", failure)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
-            turn = self.turns if ended.turns is None else ended.turns
+            turn = len(self.begun) if ended.turns is None else ended.turns
             yield "TeamTurn", {"type": "MaxTurns", **self._about, "turn": turn, "maxTurns": self.max_turns}
         if self.run.kind == "team" and ended.stop_reason == "terminated":
             reason = ended.note if self.ended_by is None else self.last_words

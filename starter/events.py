@@ -1,7 +1,6 @@
 """Which events does a run have, and how are they written? Those of ARK, made of what histories tell (seed 003)."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,7 +55,7 @@ class Recorder:
             account = self._accounts[run.run_id] = Account(run)
             parent = self._accounts.get(run.parent.run_id) if run.parent else None
             if parent and parent.run.kind == "team":
-                for name, data in parent.turn_begins(run.name, _turn_of(run)):
+                for name, data in parent.turn_begins(run.name, run.turn):
                     yield self._event(happening, parent.run, name, data)
         above: Run | None = run
         while above and above.run_id in self._accounts:
@@ -67,12 +66,6 @@ class Recorder:
 
     def _event(self, happening: Happening, run: Run, name: str, data: JsonObject) -> Event:
         return Event(happening.at, name, run.id, {key: value for key, value in data.items() if value is not None})
-
-
-def _turn_of(run: Run) -> int:
-    """Which turn of its team a member that is a team takes: it stands in its id."""
-    found = re.search(r"/turn-(\d+)/[^/]*$", run.id)
-    return int(found[1]) if found else 1
 
 
 def _short(value: JsonValue) -> str:

@@ -1,5 +1,6 @@
 """What can happen in a run? Runs and calls that begin and end, as their histories tell it."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +25,12 @@ class Run:
     name: str = ""
     namespace: str = "default"
     parent: "Run | None" = None
+
+    @property
+    def turn(self) -> int:
+        """Which turn of its team it takes, as its id tells; 0 where it takes none."""
+        place = re.search(r"/turn-(\d+)/[^/]*$", self.id)
+        return int(place[1]) if place else 0
 
     @property
     def root(self) -> "Run":

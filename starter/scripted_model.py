@@ -129,7 +129,7 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
         yield chunk({"tool_calls": [call]})
     yield chunk({}, _finish(reply))
     if (request.get("stream_options") or {}).get("include_usage"):
-        yield _event({**base, "choices": [], "usage": _usage(request, reply)})
+        yield _event({**base, "choices": [], "usage": usage_of(request, reply)})
     asked.answered = True
     yield "data: [DONE]\n\n"
 
@@ -143,7 +143,7 @@ def _completion(request: Request, reply: Reply) -> Request:
         "created": int(time.time()),
         "model": _label(request),
         "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
-        "usage": _usage(request, reply),
+        "usage": usage_of(request, reply),
     }
 
 
@@ -162,7 +162,7 @@ def _calls(reply: Reply) -> list[Request]:
     ]
 
 
-def _usage(request: Request, reply: Reply) -> dict[str, int]:
+def usage_of(request: Request, reply: Reply) -> dict[str, int]:
     """Tokens as a rule of thumb has them: four characters each."""
     prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
     completion = (len(reply.text) + sum(len(json.dumps(call)) for call in _calls(reply))) // 4 + 1

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -149,7 +149,7 @@ class Stage:
         try:
             result = await handle.result()
         except WorkflowFailureError as failure:
-            assert isinstance(failure.cause, ApplicationError)
+            assert isinstance(failure.cause, ApplicationError | CancelledError)
             result = failure.cause.details[0]
         return kind.model_validate_json(json.dumps(result))
 

@@ -270,3 +270,16 @@ async def test_the_events_of_a_run_that_goes_on_end_where_it_stands(stage: Stage
     await handle.terminate()
     told = short(await events(stage.client, handle))
     assert told[-2:] == ["AgentExecutionFailed team", "TeamExecutionFailed team"]
+
+
+async def test_every_turn_of_a_parallel_team_is_told_though_a_team_among_its_members_begins_later(stage: Stage) -> None:
+    stage.script(line("a", "a"), line("b", "b"), line("c", "c"))
+    inner = team("inner", "b", strategy="sequential")
+    outer = team("outer", "inner", "a", strategy="parallel", aggregator="c")
+    handle = await stage.start_team([agent("a"), agent("b"), agent("c"), inner, outer], "outer")
+    await handle.result()
+    told = [each.value for each in await events(stage.client, handle)]
+    began = [each for each in named(told, "TeamTurn") if each["team"] == "outer"]
+    assert sorted(each["turn"] for each in began) == [0, 1, 2]
+    ended = [each for each in named(told, "AgentExecutionCompleted") if each["team"] == "outer"]
+    assert [(each["agent"], each["turn"]) for each in ended] == [("a", 1), ("c", 2)]

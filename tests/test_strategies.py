@@ -145,6 +145,19 @@ async def test_a_selectors_answer_is_matched_or_asked_for_once_more(
     assert len(stage.model.asked) == calls + 1
 
 
+async def test_a_useless_answer_counts_though_the_second_question_is_refused(stage: Stage) -> None:
+    stage.answer = chooses(Reply(text="nobody"), Reply(status=400, text="no"))
+    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+    assert (names(turn), turn.failure, turn.usage.model_calls) == (["a"], None, 2)
+
+
+async def test_a_selector_whose_first_question_is_refused_fails_the_team(stage: Stage) -> None:
+    stage.answer = chooses(Reply(status=400, text="no"))
+    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+    assert turn.failure
+    assert (names(turn), turn.failure.type) == ([], "ModelRejected")
+
+
 async def test_a_selector_that_names_who_spoke_last_gets_the_first_other(stage: Stage) -> None:
     stage.answer = chooses("a", "a")
     turn = await ended(stage, [*ABC, led("a", "b", turns=3)])
@@ -218,6 +231,15 @@ async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(stage: 
     turn = await ended(stage, manifests)
     assert (turn.stop_reason, turn.turns) == ("terminated", 1)
     assert len(stage.model.asked) == 1
+
+
+async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(stage: Stage) -> None:
+    stage.answer = chooses("b", select("a").model_copy(update={"delay": 0.5}))
+    handle = await stage.start_team([*ABC, led("a", "b", "c", turns=3)])
+    await stage.asked(3)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    turn = await stage.turn(handle)
+    assert (names(turn), turn.stop_reason, turn.usage.model_calls) == (["b"], "terminated", 3)
 
 
 async def test_an_agent_may_choose_in_place_of_a_model(stage: Stage) -> None:

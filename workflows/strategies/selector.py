@@ -24,6 +24,6 @@ class Selector(Team):
                 team.max_turns_reached()
                 break
             seat = await choose(team)
-            if seat is None:
+            if seat is None or not team.goes_on():
                 break
             await team.hear(seat)

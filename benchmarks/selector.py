@@ -1,0 +1,164 @@
+"""What does a bad selector cost a team? Completion, wrong picks and extra calls, with AutoGen's selector beside it.
+
+python benchmarks/selector.py [--teams 40] [--turns 8] [--seed 2026]
+
+Both are asked in the same words of the same scripted server, each with its documented defaults. AutoGen takes part
+where it is installed:  pip install -e '.[peers]'
+"""
+
+import argparse
+import asyncio
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import platform
+import tempfile
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from faulty_selector import FAULTS, MEMBERS, Discussion
+from rich.console import Console
+from rich.table import Table
+
+import worker
+from conversation.wire import TASK_TIMEOUT
+from resources.loader import Loaded
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Home
+from starter.scripted_model import ScriptedModel
+
+RESULTS = Path(__file__).parent / "results" / "selector.json"
+QUESTION = "How do we write a good report?"
+Play = Callable[[int, str], Awaitable[bool]]
+"""Runs one team for so many turns, with a selector of that fault; whether it has ended as it should."""
+
+
+@contextlib.asynccontextmanager
+async def baton(url: str) -> AsyncIterator[Play]:
+    """Baton, on a server and a worker of its own."""
+    environment = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted"}
+    with tempfile.TemporaryDirectory() as folder, Home(Path(folder)).lock("dev") as lock:
+        assert lock
+        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)))
+        client, queue = await server.start(), uuid.uuid4().hex
+
+        async def play(turns: int, fault: str) -> bool:
+            given = {"team": "team", "input": QUESTION, "resources": manifests(turns, may_end=fault == "never ends")}
+            options: dict[str, Any] = {"task_queue": queue, "task_timeout": TASK_TIMEOUT}
+            turn = await client.execute_workflow("selector", given, id=uuid.uuid4().hex, **options)
+            return bool(turn["stopReason"] == "max_turns" and turn["turns"] == turns)
+
+        try:
+            async with worker.running(client, Loaded(), {**environment, "BATON_HOME": folder}, queue):
+                yield play
+        finally:
+            await server.stop()
+
+
+def manifests(turns: int, *, may_end: bool) -> list[dict[str, Any]]:
+    """The team. Its bound is a normal end; its selector may end it where it is to be seen that it doesn't."""
+    selector = {"selector": {"enableTerminateTool": True}} if may_end else {}
+    bound = {"maxTurns": turns, "onMaxTurns": "complete"}
+    team = {"strategy": "selector", "members": [{"name": name} for name in MEMBERS], **bound, **selector}
+    specs = {("Team", "team"): team, **{("Agent", name): {"prompt": f"You are {name}."} for name in MEMBERS}}
+    api = {"apiVersion": "ark.mckinsey.com/v1alpha1"}
+    return [{**api, "kind": kind, "metadata": {"name": name}, "spec": spec} for (kind, name), spec in specs.items()]
+
+
+@contextlib.asynccontextmanager
+async def autogen(url: str) -> AsyncIterator[Play]:
+    """AutoGen's SelectorGroupChat, in this process; its selector has no way of its own to end a team."""
+    agents, teams = (importlib.import_module(f"autogen_agentchat.{name}") for name in ("agents", "teams"))
+    models = importlib.import_module("autogen_ext.models.openai")
+    model = models.OpenAIChatCompletionClient(model="gpt-4.1-mini", base_url=url, api_key="scripted")
+
+    async def play(turns: int, fault: str) -> bool:
+        members = [agents.AssistantAgent(name, model, system_message=f"You are {name}.") for name in MEMBERS]
+        result = await teams.SelectorGroupChat(members, model, max_turns=turns).run(task=QUESTION)
+        return len(result.messages) == turns + 1
+
+    yield play
+    await model.close()
+
+
+SYSTEMS = {"baton": baton, "autogen-agentchat": autogen}
+
+
+async def measure(teams: int, turns: int, seed: int) -> list[dict[str, Any]]:
+    """One row for each fault and system."""
+    found: list[dict[str, Any]] = []
+    discussion = Discussion("", "none")
+    model = ScriptedModel(lambda request: discussion.answer(request))
+    with model.serving() as url:
+        for system, stage in SYSTEMS.items():
+            if not importlib.util.find_spec(system.replace("-", "_")) and stage is autogen:
+                continue
+            async with stage(url) as play:
+                for fault in FAULTS:
+                    ended = list[tuple[Discussion, bool]]()
+                    for number in range(teams):
+                        discussion = Discussion(f"{seed} {number}", fault)
+                        ended.append((discussion, await _ends(play, turns, fault)))
+                    found.append({"fault": fault, "system": system, **summary(ended)})
+    return sorted(found, key=lambda row: [*FAULTS].index(row["fault"]))
+
+
+async def _ends(play: Play, turns: int, fault: str) -> bool:
+    try:
+        async with asyncio.timeout(60):
+            return await play(turns, fault)
+    except Exception as error:  # whatever it is, the team has not ended as it should
+        logging.warning("%s: %s", fault, error)
+        return False
+
+
+def summary(ended: list[tuple[Discussion, bool]]) -> dict[str, Any]:
+    """What was counted at the model's server, over all teams."""
+    turns = sum(len(each.spoken) for each, _ in ended)
+    return {
+        "teams": len(ended),
+        "completed": sum(well for _, well in ended),
+        "turns": turns,
+        "wrong_picks": sum(each.wrong for each, _ in ended),
+        "twice_in_a_row": sum(each.repeated for each, _ in ended),
+        "extra_calls_per_turn": round(sum(each.asked for each, _ in ended) / max(turns, 1) - 1, 3),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What was measured, and on what."""
+    names = ("baton", "temporalio", "openai", "autogen-agentchat", "autogen-ext")
+    found = {"python": platform.python_version()}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def main() -> None:
+    """Measures, prints and keeps."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for name, default in (("--teams", 40), ("--turns", 8), ("--seed", 2026)):
+        parser.add_argument(name, type=int, default=default)
+    given = vars(parser.parse_args())
+    for noisy in ("autogen_core", "autogen_agentchat", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Resolved model mismatch")  # the script's models say that they are scripted
+    rows = asyncio.run(measure(**given))
+    table = Table(*(name.replace("_", " ") for name in rows[0]))
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    result = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions(), **given, "rows": rows}
+    Console(stderr=True, width=140).print(table)
+    print(json.dumps(result, indent=1))
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
