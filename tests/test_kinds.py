@@ -1,19 +1,11 @@
 """Every kind of ARK's: what is wrong with one is told with its file, its resource and its field; ARK's own are read."""
 
-import os
-from pathlib import Path
-
 import pytest
 
-from resources.loader import load_files
 from tests.manifests import Writer, model, prealpha, query
-from tests.processes import baton, environment
 from tests.stage import Json, agent, manifest, team
 
 THERE = {"value": "http://host"}
-GIVEN = os.environ.get("BATON_ARK_MANIFESTS", "")
-NOBODY = pytest.param(Path("nowhere"), marks=pytest.mark.skip(reason="BATON_ARK_MANIFESTS names no folder"))
-INVALID = sorted(Path(GIVEN, "invalid").glob("*.yaml")) if GIVEN else []
 
 
 def tool(kind: str, **spec: object) -> Json:
@@ -36,7 +28,6 @@ def azure(**config: object) -> Json:
     return manifest("Model", "m", {"type": "azure", "model": "gpt", "config": {"azure": config}})
 
 
-# ruff: noqa: E501
 def spec(kind: str, **given: object) -> Json:
     return manifest(kind, kind.lower(), given)
 
@@ -198,26 +189,3 @@ WRONG: list[tuple[Json, str]] = [
 def test_what_is_wrong_is_told_with_its_file_its_resource_and_its_field(write: Writer, wrong: Json, says: str) -> None:
     said = write.refusal(wrong)
     assert any(each.startswith("m.yaml:") and says in each for each in said), said
-
-
-@pytest.mark.parametrize("file", INVALID or [NOBODY], ids=lambda file: file.stem)
-def test_what_ark_refuses_is_refused(file: Path) -> None:
-    """BATON_ARK_MANIFESTS names a folder with ``invalid/`` in it, as ARK's tests of admission have, and ``samples/``."""
-    done = baton("validate", "-f", file, env=environment())
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"{file}:" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-OUTSIDE: list[Json] = [
-    agent("financial-analyst"),
-    model() | {"metadata": {"name": "gemini"}},
-    manifest("Memory", "postgres-memory", {"address": THERE}),
-    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"suffix": "Bye."}},
-]
-
-
-@pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
-def test_what_ark_shows_its_users_is_valid_as_one_folder(write: Writer) -> None:
-    """BATON_ARK_MANIFESTS names a folder with ARK's ``samples/`` in it; OUTSIDE is what they need besides."""
-    assert load_files([Path(GIVEN, "samples"), write.file(*OUTSIDE)]).unresolved() == []
