@@ -1,8 +1,9 @@
 """How does ``baton run`` run? Manifests in, queries started and followed, results out."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,14 +59,22 @@ async def run_queries(
         raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await connect(place.address)
     started = await start_all(client, place, loaded, queries, paths, run_id)
-    for handle in started:
-        console.print(f"started {handle.id}{_link(place, client, handle)}", style="dim", soft_wrap=True)
-    if not await has_worker(client):
-        console.print("note: no worker runs; start one with: python worker.py", soft_wrap=True)
-    if detach:
-        running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
-        return [await described(handle, running) for handle in started]
-    await _follow_all(client, started, console)
+    with _coming_back(started, console):
+        for handle in started:
+            console.print(f"started {handle.id}{_link(place, client, handle)}", style="dim", soft_wrap=True)
+        if not await has_worker(client):
+            console.print("note: no worker runs; start one with: python worker.py", soft_wrap=True)
+        if detach:
+            running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
+            return [await described(handle, running) for handle in started]
+        return await _to_the_end(client, started, console)
+
+
+async def _to_the_end(client: Client, started: list[Handle], console: Console) -> list[JsonObject]:
+    """Tells what happens in runs until they are over, and how they ended; the queries with their status."""
+    watch = Watch(client, console, len(started))
+    async with watch.shown():
+        await asyncio.gather(*(follow(client, handle, watch.tell) for handle in started))
     results = []
     for handle in started:
         status = await final_status(handle)
@@ -74,12 +83,11 @@ async def run_queries(
     return results
 
 
-async def _follow_all(client: Client, started: list[Handle], console: Console) -> None:
-    """Tells what happens in runs until they are over; says how to come back where that ends before."""
-    watch = Watch(client, console, len(started))
+@contextlib.contextmanager
+def _coming_back(started: list[Handle], console: Console) -> Iterator[None]:
+    """Says how to come back to runs, where whoever follows them goes or loses Temporal."""
     try:
-        async with watch.shown():
-            await asyncio.gather(*(follow(client, handle, watch.tell) for handle in started))
+        yield
     except (asyncio.CancelledError, RPCError) as end:
         back = " or ".join(f"baton watch {handle.id}" for handle in started)
         lost = "lost: the run goes on as soon as Temporal and a worker are back"
