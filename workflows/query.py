@@ -15,6 +15,7 @@ from workflows import effects
 from workflows.details import show_status
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
+from workflows.stopping import finish
 
 
 @workflow.defn(name="query")
@@ -52,17 +53,7 @@ class Query(Run):
         tasks = [
             asyncio.create_task(self._ask(index, target, thread)) for index, target in enumerate(self.plan.targets)
         ]
-        given_up = False
-        while waiting := [task for task in tasks if not task.done()]:
-            try:
-                await workflow.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                give_up = self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
-            except asyncio.CancelledError:
-                give_up = True
-            if give_up and not given_up:
-                given_up = True
-                for task in waiting:
-                    task.cancel()
+        await finish(tasks, lambda: self.plan.fail_fast and any(turn.failure for turn in self.answers.values()))
         for task in tasks:
             task.result()
 

@@ -1,7 +1,7 @@
 """When does a run have to stop? What was asked of it from outside, kept as a flag because a cancel can get lost."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -55,6 +55,21 @@ async def uninterrupted(task: "asyncio.Task[T]") -> T:
         except asyncio.CancelledError:
             continue
     return task.result()
+
+
+async def finish(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
+    """Waits until all tasks are done; those still running are cancelled if it ``gives_up``, or is cancelled itself."""
+    given_up = False
+    while waiting := [task for task in tasks if not task.done()]:
+        try:
+            await workflow.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            give_up = gives_up()
+        except asyncio.CancelledError:
+            give_up = True
+        if give_up and not given_up:
+            given_up = True
+            for task in waiting:
+                task.cancel()
 
 
 async def settle(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-from temporalio import workflow
-
 from conversation.errors import Failure
 from conversation.message import Span
 from conversation.plan import MemberPlan
 from conversation.turn import Turn
 from workflows.discussion import Discussion
+from workflows.stopping import finish
 
 
 async def hear_all(team: Discussion) -> str:
@@ -33,31 +32,19 @@ async def hear_all(team: Discussion) -> str:
 async def _turns(team: Discussion) -> Sequence[Turn | None]:
     """The turns of all members, at most ``maxConcurrency`` at a time; None for one that was not begun."""
     free = asyncio.Semaphore(team.plan.max_concurrency or len(team.members))
-    over = False
+    taken: dict[int, Turn] = {}
 
-    async def turn(number: int, member: MemberPlan) -> Turn | None:
-        nonlocal over
+    async def turn(seat: int, member: MemberPlan) -> None:
         async with free:
-            if over or not team.goes_on():
-                return None
-            taken = await team.take(member, number)
-            over = over or taken.ended
-            return taken
+            if team.goes_on() and not any(each.ended for each in taken.values()):
+                taken[seat] = await team.take(member, seat + 1)
 
-    tasks = [asyncio.create_task(turn(number, member)) for number, member in enumerate(team.members, start=1)]
-    turns: list[Turn | None] = [None] * len(tasks)
-    given_up = False
-    while waiting := [task for task in tasks if not task.done()]:
-        try:
-            await workflow.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            done = [task.result() for task in tasks if task.done() and not task.cancelled()]
-            give_up = team.plan.on_member_error == "fail" and any(turn and turn.failure for turn in done)
-        except asyncio.CancelledError:
-            give_up = True
-        if give_up and not given_up:
-            given_up = True
-            for task in waiting:
-                task.cancel()
-    for seat, task in enumerate(tasks):
-        turns[seat] = None if task.cancelled() else task.result()
-    return turns
+    def gives_up() -> bool:
+        return team.plan.on_member_error == "fail" and any(each.failure for each in taken.values())
+
+    tasks = [asyncio.create_task(turn(seat, member)) for seat, member in enumerate(team.members)]
+    await finish(tasks, gives_up)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+    return [taken.get(seat) for seat in range(len(team.members))]
