@@ -154,14 +154,11 @@ async def test_a_fallback_is_asked_when_a_models_retries_are_spent(stage: Stage)
     assert [asked.request["model"] for asked in stage.model.asked] == ["main", "spare"]
 
 
-async def test_what_a_model_calls_for_after_it_has_ended_its_turn_is_not_carried_out(stage: Stage) -> None:
+async def test_the_final_words_are_the_answer_whatever_else_was_called_for(stage: Stage) -> None:
     calls = [*call("terminate", response="So be it.")["calls"], *call("calculator", expression="1+1")["calls"]]
     stage.script(line("one", {"text": "Well.", "calls": calls}))
     manifests = [agent("one", "terminate", "calculator"), team("team", "one", maxTurns=3)]
     turn = await stage.turn(await stage.start_team(manifests))
     assert (turn.stop_reason, turn.message) == ("terminated", "So be it.")
-    assert [message.content for message in turn.messages][1:] == [
-        "So be it.",
-        "Not carried out: the turn ended first.",
-    ]
-    assert turn.usage.tool_calls == 1
+    assert [message.content for message in turn.messages] == ["Well.", "So be it.", "2"]
+    assert turn.usage.tool_calls == 2

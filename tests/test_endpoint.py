@@ -91,8 +91,6 @@ def endpoint(manifest: Json) -> Any:
 def test_each_type_has_its_home_where_the_manifest_names_none() -> None:
     assert endpoint(asked_by("openai", apiKey="k")).base_url == "https://api.openai.com/v1"
     assert endpoint(asked_by("gemini", apiKey="k")).base_url.startswith("https://generativelanguage.googleapis.com/")
-    with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.azure\.baseUrl"):
-        endpoint(asked_by("azure", apiKey="k"))
     with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.gemini\.apiKey"):
         endpoint(asked_by("gemini"))
 

@@ -92,8 +92,6 @@ class AgentTurn:
                     self._keep(call, outcome, outcome)
             if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
                 raise errors[0]
-            if ends:
-                break
         return ends
 
     async def _use(self, reply: Asked, index: int, call: ToolCall) -> Used | Message:
