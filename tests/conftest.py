@@ -1,6 +1,7 @@
 """What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and real databases."""
 
 import atexit
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.stage import KEY, Stage
 from tests.tool_server import ToolServer
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 
 
 @pytest.fixture
