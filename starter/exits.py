@@ -13,6 +13,7 @@ from starter.asking import UsageError
 from starter.embedded import ServerError
 from starter.local import UnreachableError
 from starter.narrate import tell_problems
+from starter.running import LostError
 from starter.runs import NoSuchRunError
 
 DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -61,8 +62,8 @@ def _meaning(error: Exception) -> tuple[int, str]:
             return REFUSED, f"Temporal refused it: {error.message}"
         case RPCError(status=RPCStatusCode.NOT_FOUND | RPCStatusCode.FAILED_PRECONDITION):
             return REFUSED, error.message
-        case RPCError():
-            return UNREACHABLE, f"Temporal did not answer: {error.message}; {START}"
+        case RPCError(message=text) | LostError(args=(text,)):
+            return UNREACHABLE, f"Temporal did not answer: {text}; {START}"
         case ConnectionFailed():
             return UNREACHABLE, f"{error}; {START}"
         case SettingsError():

@@ -26,6 +26,10 @@ from starter.narrate import tell_end
 from starter.runs import Handle, described, final_status, has_worker, start_query
 
 
+class LostError(Exception):
+    """Temporal was lost while runs were followed."""
+
+
 async def start_all(
     client: Client,
     place: Place,
@@ -93,6 +97,8 @@ def _coming_back(started: list[Handle], console: Console) -> Iterator[None]:
         lost = "lost: the run goes on as soon as Temporal and a worker are back"
         what = lost if isinstance(end, RPCError) else "detached: the run goes on"
         console.print(f"{what}. Come back with: {back}", soft_wrap=True)
+        if isinstance(end, RPCError):  # whatever it says: a server that ends may say anything
+            raise LostError(end.message) from None
         raise
 
 

@@ -140,7 +140,7 @@ class Discussion:
         try:
             return await effect
         except Failed as failed:
-            self.so_far = self.so_far.model_copy(update={"failure": failed.failure})
+            self.fail(failed.failure)
         except (Interrupted, asyncio.CancelledError):
             workflow.logger.info("stopped between two turns")
         return None
