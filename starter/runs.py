@@ -13,10 +13,10 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from conversation.errors import RunClosed
+from conversation.inputs import QueryInput
 from conversation.message import cut
 from conversation.requests import EndRequest
 from conversation.status import Status
-from conversation.turn import QueryInput
 from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog

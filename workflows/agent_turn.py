@@ -1,28 +1,58 @@
 """What does one agent do in its turn? Asks its model, uses the tools it calls for, asks again (seed 004)."""
 
 import asyncio
+from collections.abc import Sequence
 
+from conversation.carried import AgentState
 from conversation.errors import Failure, MaxIterationsReached
 from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
 from conversation.plan import AgentPlan, ToolPlan
 from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
 from conversation.turn import StopReason, Thread, Turn
 from workflows import effects
+from workflows.carrying import Rest, is_long
 from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
+
+AT_ONCE = 100
+"""Tool calls that are carried out at once, and the most that wait to be joined to the conversation."""
 
 
 class AgentTurn:
     """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
 
-    def __init__(self, agent: AgentPlan, thread: Thread, stop: Stop, number: int = 1, of: int | None = None) -> None:
-        self.agent, self.thread, self.stop, self.number, self.of = agent, thread, stop, number, of
-        self.head = thread.head
+    def __init__(
+        self,
+        agent: AgentPlan,
+        thread: Thread,
+        stop: Stop,
+        number: int = 1,
+        of: int | None = None,
+        *,
+        rests: bool = False,
+        state: AgentState | None = None,
+    ) -> None:
+        state = state or AgentState(kind="agent", head=thread.head, asked=0)
+        self.agent, self.thread, self.stop, self.number, self.of, self.rests = agent, thread, stop, number, of, rests
+        self.head, self.asked, self.reply, self.ends = state.head, state.asked, state.reply, state.ends
+        self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
         self.pending: list[Item] = []
-        self.unanswered: list[ToolCall] = []
-        self.messages: list[Message] = []
-        self.usage = TokenUsage()
-        self.answer: str | None = None
+        self.unanswered = [*state.reply.message.tool_calls][state.done :] if state.reply else []
+
+    @property
+    def state(self) -> AgentState:
+        """What another run must know to carry the turn on; to be asked for when nothing is pending."""
+        return AgentState(
+            kind="agent",
+            head=self.head,
+            asked=self.asked,
+            reply=self.reply,
+            done=len(self.reply.message.tool_calls) - len(self.unanswered) if self.reply else 0,
+            ends=self.ends,
+            messages=latest(self.messages),
+            usage=self.usage,
+            answer=self.answer,
+        )
 
     @property
     def so_far(self) -> Turn:
@@ -42,13 +72,16 @@ class AgentTurn:
 
     async def _converse(self) -> bool:
         """Whether the agent has ended its team."""
-        for _ in range(self.agent.max_iterations):
+        while self.unanswered or self.asked < self.agent.max_iterations:
             self.stop.check()
-            reply = await self._ask()
+            reply = self.reply or await self._ask()
             if not reply.message.tool_calls:
                 return False
-            if await self._use_tools(reply):
+            await self._use_tools(reply)
+            if self.ends:
                 return True
+            self.reply = None
+            await self._rest()
         asked = f"agent {self.agent.name} has asked its model {self.agent.max_iterations} times in one turn"
         raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
 
@@ -56,7 +89,8 @@ class AgentTurn:
         reply = await effects.first_answer(
             self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
         )
-        self.head, self.pending = reply.head, []
+        self.head, self.pending, self.reply = reply.head, [], reply
+        self.asked += 1
         self.unanswered = list(reply.message.tool_calls)
         self.messages.append(reply.message)
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
@@ -74,25 +108,42 @@ class AgentTurn:
             window=self.agent.window,
         )
 
-    async def _use_tools(self, reply: Asked) -> bool:
-        """Carries out the calls of a reply, one after the other or all at once; whether one of them ends the turn."""
-        calls = [*enumerate(reply.message.tool_calls)]
-        batches = [calls] if self.agent.parallel_tool_calls else [[call] for call in calls]
-        ends = False
-        for batch in batches:
+    async def _use_tools(self, reply: Asked) -> None:
+        """Carries out the calls of a reply that are not done yet, one after the other or many at once."""
+        at_once = AT_ONCE if self.agent.parallel_tool_calls else 1
+        while self.unanswered:
             self.stop.check()
-            after = self.head
-            outcomes = await settle(self._use(reply, index, call) for index, call in batch)
-            for (_, call), outcome in zip(batch, outcomes, strict=True):
-                if isinstance(outcome, Used):
-                    if outcome.ends:
-                        ends, self.answer = True, self.answer or outcome.message.content or None
-                    self._keep(call, outcome.message, Span(after=after, to=outcome.head))
-                elif isinstance(outcome, Message):
-                    self._keep(call, outcome, outcome)
-            if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
-                raise errors[0]
-        return ends
+            first = len(reply.message.tool_calls) - len(self.unanswered)
+            await self._use_batch(reply, [*enumerate(self.unanswered[:at_once], first)])
+            if len(self.pending) >= AT_ONCE:
+                await self._join()
+            if self.unanswered:
+                await self._rest()
+
+    async def _use_batch(self, reply: Asked, batch: Sequence[tuple[int, ToolCall]]) -> None:
+        after = self.head
+        outcomes = await settle(self._use(reply, index, call) for index, call in batch)
+        for (_, call), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Used):
+                if outcome.ends:
+                    self.ends, self.answer = True, self.answer or outcome.message.content or None
+                self._keep(call, outcome.message, Span(after=after, to=outcome.head))
+            elif isinstance(outcome, Message):
+                self._keep(call, outcome, outcome)
+        if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
+            raise errors[0]
+
+    async def _rest(self) -> None:
+        """Lets a long run go on in a new one from here, if it is this turn's alone."""
+        if self.rests and is_long():
+            await self._join()
+            raise Rest
+
+    async def _join(self) -> None:
+        """Joins what is pending to the conversation, however the run is to end."""
+        if self.pending:
+            items, self.pending = tuple(self.pending), []
+            self.head = await uninterrupted(asyncio.create_task(effects.append(self.head, items)))
 
     async def _use(self, reply: Asked, index: int, call: ToolCall) -> Used | Message:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
@@ -123,12 +174,10 @@ class AgentTurn:
         for call in [*self.unanswered]:
             refusal = _answer(call, "Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)
-        if self.pending:
-            try:
-                tail = asyncio.create_task(effects.append(self.head, tuple(self.pending)))
-                self.head = await uninterrupted(tail)
-            except Failed as failed:
-                reason, failure = "failed", failure or failed.failure
+        try:
+            await self._join()
+        except Failed as failed:
+            reason, failure = "failed", failure or failed.failure
         where = {"member": self.agent.name, "turn": self.number}
         failure = failure.model_copy(update=where) if failure else None
         return self.so_far.model_copy(update={"ended": ended, "stop_reason": reason, "failure": failure})

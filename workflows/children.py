@@ -9,9 +9,10 @@ from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from conversation.errors import RunClosed
+from conversation.inputs import TurnInput
 from conversation.message import Head
 from conversation.requests import EndRequest
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.stopping import Stop
 

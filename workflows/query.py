@@ -7,10 +7,11 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.errors import Failure, QueryTimeout
+from conversation.inputs import QueryInput, TurnInput
 from conversation.plan import QueryPlan, TargetPlan
 from conversation.requests import PinRequest
 from conversation.status import Status, query_status
-from conversation.turn import QueryInput, Thread, Turn, TurnInput
+from conversation.turn import Thread, Turn
 from workflows import effects
 from workflows.details import show_status
 from workflows.effects import Failed, Interrupted
