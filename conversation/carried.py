@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from conversation.errors import Failure
 from conversation.message import Head, Message, TokenUsage
 from conversation.requests import Asked, Evaluated, Pinned
 from conversation.turn import StopReason, Turn
@@ -52,6 +53,15 @@ class TeamState(Plain):
     kept: JsonObject = {}
     heard: int | None = None
     midst: AgentState | None = None
+
+
+class TogetherState(Plain):
+    """What a team keeps whose members speak at once, all after ``before``, when not all of them have spoken yet."""
+
+    before: Head
+    answer: str = ""
+    failed: int = 0
+    failure: Failure | None = None
 
 
 class QueryState(Plain):

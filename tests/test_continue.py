@@ -49,3 +49,57 @@ async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(r
     assert [row["name"] for row in said[1:]] == [*members] * 40
     assert texts(turn.messages) == numbers(120)
     await check(relay, handle, 12)
+
+
+async def test_an_agents_long_turn_goes_on_between_its_tool_calls(relay: Stage) -> None:
+    """Once alone, and once as a member, whose team hears it to its end and then the next one."""
+    many = {"calls": [{"name": "noop", "arguments": {"message": f"m{n}"}} for n in range(20)]}
+    relay.script(line("one", *[many] * 3, "Done."), line("two", "I agree."))
+    manifests = [agent("one", "noop"), agent("two"), team("team", "one", "two", strategy="sequential")]
+    for handle in (
+        await relay.start("agent", {"agent": "one", "input": "Why?", "resources": manifests}),
+        await relay.start_team(manifests),
+    ):
+        turn = await relay.turn(handle)
+        assert turn.stop_reason == "completed"
+        assert turn.usage.tool_calls == 60
+        said = [row["content"] for row in relay.transcript(turn.head.id) if row["role"] == "tool"]
+        assert said == [f"m{n}" for n in range(20)] * 3
+        await check(relay, handle, 4)
+        relay.script(line("one", *[many] * 3, "Done."), line("two", "I agree."))
+    assert turn.message == "I agree."
+
+
+async def test_tool_calls_made_at_once_are_all_answered_however_many(relay: Stage) -> None:
+    calls = [{"name": "noop" if n % 2 else "unknown", "arguments": {"message": f"m{n}"}} for n in range(250)]
+    relay.script(line("one", {"calls": calls}, "Done."))
+    manifests = [agent("one", "noop", parallelToolCalls=True)]
+    handle = await relay.start("agent", {"agent": "one", "input": "Why?", "resources": manifests})
+    turn = await relay.turn(handle)
+    assert (turn.stop_reason, turn.message, turn.usage.tool_calls) == ("completed", "Done.", 250)
+    said = [row["content"] for row in relay.transcript(turn.head.id) if row["role"] == "tool"]
+    assert [text for text in said if text.startswith("m")] == [f"m{n}" for n in range(1, 250, 2)]
+    assert sum(text.startswith("Error: there is no tool 'unknown'") for text in said) == 125
+    assert len(await chain(relay, handle)) == 4
+
+
+async def test_members_of_a_parallel_team_speak_on_the_same_history_in_whatever_run(relay: Stage) -> None:
+    relay.answer = lambda request: Reply(text=str(len(request["messages"])))
+    names = [f"a{n}" for n in range(40)]
+    given = team("team", *names, strategy="parallel", maxConcurrency=5, aggregator="sum")
+    handle = await relay.start_team([*map(agent, names), agent("sum"), given])
+    turn = await relay.turn(handle)
+    said = relay.transcript(turn.head.id)
+    assert [row.get("name") for row in said[1:]] == [*names, "sum"]
+    assert [row["content"] for row in said[1:]] == ["2"] * 40 + ["42"]
+    assert (turn.turns, turn.message, turn.stop_reason) == (41, "42", "completed")
+    await check(relay, handle, 4)
+
+
+async def test_a_query_with_many_targets_starts_each_of_them_once(relay: Stage) -> None:
+    relay.answer = lambda request: Reply(text="I " + request["messages"][0]["content"])
+    names = [f"a{n}" for n in range(30)]
+    handle = await relay.start_query([*map(agent, names)], *(f"agent/{name}" for name in names), timeout="1h")
+    status = await relay.status(handle)
+    assert [each.message for each in status.responses] == [f"I You are {name}." for name in names]
+    assert (status.phase, status.token_usage.model_calls, len(relay.model.asked)) == ("Completed", 30, 30)

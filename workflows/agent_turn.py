@@ -15,7 +15,7 @@ from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
 AT_ONCE = 100
-"""Tool calls that are carried out at once, and the most that wait to be joined to the conversation."""
+"""Tool calls of one reply that are carried out at once."""
 
 
 class AgentTurn:
@@ -115,7 +115,7 @@ class AgentTurn:
             self.stop.check()
             first = len(reply.message.tool_calls) - len(self.unanswered)
             await self._use_batch(reply, [*enumerate(self.unanswered[:at_once], first)])
-            if len(self.pending) >= AT_ONCE:
+            if len(effects.portions(tuple(self.pending))) > 1:
                 await self._join()
             if self.unanswered:
                 await self._rest()

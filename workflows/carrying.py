@@ -8,6 +8,15 @@ SIZE = 2_000_000
 EVENTS = 5_000
 """Events after which it does, signals among them: Temporal takes no more than 10,000 signals in one run."""
 
+AT_ONCE = 500
+"""Activities of a run that are under way at once: Temporal takes 2,000, and 4 MB of requests from one task."""
+
+WIDTH = 200
+"""Members or targets that speak at once: what they say must fit into the run in which they have begun."""
+
+PORTION = 6_000
+"""Bytes that join a conversation in one request, if each of them is smaller: AT_ONCE such requests fit in one task."""
+
 
 class Rest(Exception):
     """The run goes on from here in a new one: whoever has a state is asked for it."""

@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from conversation.carried import AgentState, TeamState
 from conversation.inputs import TurnInput
-from conversation.message import Message, Span
+from conversation.message import Head, Message, Span
 from conversation.plan import AgentPlan, MemberPlan, TeamPlan
 from conversation.requests import Evaluated, EvaluateRequest
 from conversation.turn import Thread, Turn
@@ -97,9 +97,9 @@ class Discussion(Outcome):
         if self.goes_on() and is_long():
             raise Rest
 
-    async def take(self, member: MemberPlan, number: int) -> Turn:
-        """The turn of a member, which has heard the conversation as far as it has come."""
-        thread = self.thread
+    async def take(self, member: MemberPlan, number: int, head: Head | None = None) -> Turn:
+        """The turn of a member, which has heard the conversation up to a head, or as far as it has come."""
+        thread = self._thread.model_copy(update={"head": head}) if head else self.thread
         if isinstance(member, AgentPlan):
             return await AgentTurn(member, thread, self.stop, number, self.turns).take()
         given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)

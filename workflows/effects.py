@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.errors import BatonError, CallTimeout, Failure
-from conversation.message import Head
+from conversation.message import Head, Message
 from conversation.requests import (
     AppendRequest,
     Asked,
@@ -26,6 +26,7 @@ from conversation.requests import (
     UseRequest,
 )
 from resources.base import Plain
+from workflows.carrying import PORTION
 
 Reply = TypeVar("Reply", bound=Plain)
 
@@ -131,14 +132,34 @@ async def evaluate(request: EvaluateRequest) -> Evaluated:
 
 
 async def append(head: Head, items: tuple[Item, ...]) -> Head:
-    """Puts what joins the conversation on top of a head."""
-    return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
+    """Puts what joins the conversation on top of a head, in as many requests as that takes."""
+    for portion in portions(items) or [()]:
+        request = AppendRequest(head=head, items=portion)
+        head = await _effect("append", request, Head, JOURNAL, f"{len(portion)} more")
+    return head
+
+
+def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
+    """The items in their order, in groups that a request can hold beside many others."""
+    groups: list[tuple[Item, ...]] = []
+    room = 0
+    for item in items:
+        heavy = 300 + (item.weight if isinstance(item, Message) else 0)
+        if heavy > room:
+            groups.append(())
+            room = PORTION
+        groups[-1] += (item,)
+        room -= heavy
+    return groups
 
 
 async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
     try:
-        result: Reply = await workflow.execute_activity(name, request, result_type=reply, summary=summary, **options)
-        return result
+        async with workflow.instance().free:
+            result: Reply = await workflow.execute_activity(
+                name, request, result_type=reply, summary=summary, **options
+            )
+            return result
     except ActivityError as error:
         raise _meaning(error, name) from None
 

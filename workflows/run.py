@@ -1,5 +1,6 @@
 """What holds for every run, whatever its type? The signals, the query ``status``, and how it closes."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ from conversation.requests import EndRequest, Pinned, read_end_request
 from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
+from workflows.carrying import AT_ONCE
 from workflows.children import Children
 from workflows.effects import Failed
 from workflows.stopping import Stop
@@ -30,6 +32,7 @@ class Run:
     def __init__(self) -> None:
         self.stop = Stop()
         self.children = Children(self.stop)
+        self.free = asyncio.Semaphore(AT_ONCE)
         self.since = workflow.info().start_time
         self.end: datetime | None = None
         self._pinned: Pinned | None = None
