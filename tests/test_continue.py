@@ -3,7 +3,7 @@
 from temporalio.client import WorkflowHistory
 
 from starter.script import Reply, Request
-from tests.stage import Handle, Stage, agent, team, texts
+from tests.stage import Handle, Stage, agent, call, line, replay, team, texts
 
 BOUND = 150
 """Events that a run may have where it is to go on in a new one after fifty: one step more, with all that it takes."""
@@ -40,15 +40,15 @@ def numbers(upto: int) -> list[str]:
 async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(relay: Stage) -> None:
     relay.answer = counted
     members = "one", "two", "three"
-    handle = await relay.start_team([*map(agent, members), team("team", *members, maxTurns=40)])
+    handle = await relay.start_team([*map(agent, members), team("team", *members, maxTurns=20)])
     turn = await relay.turn(handle)
-    assert (turn.stop_reason, turn.turns) == ("max_turns", 120)
-    assert turn.usage.model_calls == len(relay.model.asked) == 120
+    assert (turn.stop_reason, turn.turns) == ("max_turns", 60)
+    assert turn.usage.model_calls == len(relay.model.asked) == 60
     said = relay.transcript(turn.head.id)
-    assert [row["content"] for row in said] == ["Why?", *numbers(120)]
-    assert [row["name"] for row in said[1:]] == [*members] * 40
-    assert texts(turn.messages) == numbers(120)
-    await check(relay, handle, 12)
+    assert [row["content"] for row in said] == ["Why?", *numbers(60)]
+    assert [row["name"] for row in said[1:]] == [*members] * 20
+    assert texts(turn.messages) == numbers(60)
+    await check(relay, handle, 6)
 
 
 async def test_an_agents_long_turn_goes_on_between_its_tool_calls(relay: Stage) -> None:
