@@ -21,6 +21,7 @@ from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
+from starter.chain import chain
 
 Handle = WorkflowHandle[object, object]
 
@@ -67,7 +68,9 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
         async for run in client.list_workflows(f"WorkflowType = 'query' {wanted}", limit=SEARCHED):
             memo = await run.memo()
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
-                return client.get_workflow_handle(run.id, run_id=run.run_id)
+                newest = await client.get_workflow_handle(run.id).describe()
+                same = newest.raw_info.first_run_id == run.raw_info.first_run_id  # it may go on in another run
+                return client.get_workflow_handle(run.id, run_id=None if same else run.run_id)
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
 
 
@@ -112,14 +115,12 @@ async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
     await handle.signal("terminate_team", EndRequest(reason=reason, now=now))
 
 
-async def described(handle: Handle, status: Status) -> JsonObject:
+async def described(client: Client, handle: Handle, status: Status) -> JsonObject:
     """What a run was started with, as a manifest with its status filled in."""
-    async for event in handle.fetch_history_events(page_size=1):
-        started = event.workflow_execution_started_event_attributes
-        values = await DATA_CONVERTER.decode(started.input.payloads, [dict[str, JsonValue]])
-        manifest = _asked_for(values[0], started.workflow_type.name)
-        return {**manifest, "status": _plain(status)}
-    raise NoSuchRunError(f"the run '{handle.id}' has no history")
+    run_id = handle.run_id or (await handle.describe()).run_id
+    (_, started), *_ = await chain(client, handle.id, run_id)
+    values = await DATA_CONVERTER.decode(started.input.payloads, [dict[str, JsonValue]])
+    return {**_asked_for(values[0], started.workflow_type.name), "status": _plain(status)}
 
 
 def _asked_for(given: JsonObject, workflow: str) -> JsonObject:

@@ -14,9 +14,6 @@ from workflows.carrying import Rest, is_long
 from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
-AT_ONCE = 100
-"""Tool calls of one reply that are carried out at once."""
-
 
 class AgentTurn:
     """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
@@ -109,8 +106,8 @@ class AgentTurn:
         )
 
     async def _use_tools(self, reply: Asked) -> None:
-        """Carries out the calls of a reply that are not done yet, one after the other or many at once."""
-        at_once = AT_ONCE if self.agent.parallel_tool_calls else 1
+        """Carries out the calls of a reply that are not done yet, one after the other or all at once."""
+        at_once = len(self.unanswered) if self.agent.parallel_tool_calls else 1
         while self.unanswered:
             self.stop.check()
             first = len(reply.message.tool_calls) - len(self.unanswered)
