@@ -1,7 +1,7 @@
 """In which runs does a run go on? Temporal makes a new one of each that has become long; all have one id."""
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 Started = WorkflowExecutionStartedEventAttributes
@@ -23,6 +23,11 @@ async def chain(client: Client, name: str, run_id: str) -> list[tuple[str, Start
         found.append((run_id, started))
         run_id = started.continued_execution_run_id
     return found[::-1]
+
+
+async def first_run(handle: WorkflowHandle[object, object]) -> str:
+    """The run id of the first run of those that go on in one another."""
+    return (await handle.describe()).raw_description.workflow_execution_info.first_run_id
 
 
 async def _started(client: Client, name: str, run_id: str) -> Started:

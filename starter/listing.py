@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
+from starter.chain import first_run
 from starter.harmless import harmless
 from starter.narrate import time_of
 
@@ -82,10 +83,9 @@ async def _listed(client: Client, run: WorkflowExecution) -> Listed:
 
 async def _begun(client: Client, run: WorkflowExecution) -> datetime:
     """When the run began that goes on in this one; its own start where that is forgotten."""
-    first = run.raw_info.first_run_id
     with contextlib.suppress(RPCError):
-        if first not in ("", run.run_id):
-            return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
+        first = await first_run(client.get_workflow_handle(run.id, run_id=run.run_id))
+        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
     return run.start_time
 
 

@@ -21,7 +21,7 @@ from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
-from starter.chain import chain
+from starter.chain import chain, first_run
 
 Handle = WorkflowHandle[object, object]
 
@@ -68,9 +68,9 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
         async for run in client.list_workflows(f"WorkflowType = 'query' {wanted}", limit=SEARCHED):
             memo = await run.memo()
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
-                newest = await client.get_workflow_handle(run.id).describe()
-                same = newest.raw_info.first_run_id == run.raw_info.first_run_id  # it may go on in another run
-                return client.get_workflow_handle(run.id, run_id=None if same else run.run_id)
+                found = client.get_workflow_handle(run.id, run_id=run.run_id)
+                newest = client.get_workflow_handle(run.id)  # in which it may have gone on
+                return newest if await first_run(newest) == await first_run(found) else found
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
 
 

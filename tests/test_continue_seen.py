@@ -1,10 +1,13 @@
 """Whoever watches, steers or asks a run that goes on in new ones sees one run, from its first word to its last."""
 
 import asyncio
+import contextlib
+import json
 from typing import Any
 
 import pytest
 
+from conversation.requests import Asked
 from conversation.status import Status
 from starter.follow import follow
 from starter.happenings import CallEnded, Happening, RunBegan, RunEnded
@@ -23,7 +26,7 @@ PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(relay: Stage) -> None:
     """Sixteen endless teams are told to end at sixteen moments around that one, amid signals that mean nothing."""
     relay.answer = lambda _: Reply(text="…")
-    endless = [agent("one"), agent("two"), team("team", "one", "two")]
+    endless = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=999)]
 
     async def disturbed(number: int) -> tuple[str, str | None, int]:
         handle = await relay.start_team(endless)
@@ -36,10 +39,12 @@ async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(relay:
             await handle.cancel()
         else:
             await handle.signal("terminate_team", f"enough {number}")
-        turn = await relay.turn(handle)
-        said = relay.transcript(turn.head.id)
-        assert len(said) == len({row["id"] for row in said})
-        return turn.stop_reason, turn.note, len(await chain(relay, handle))
+        with contextlib.suppress(WorkflowFailureError):
+            await handle.result()
+        status = Status.model_validate_json(json.dumps(await handle.query("status")))
+        assert status.head
+        assert len(relay.transcript(status.head.id)) == 1 + (status.turns or 0)
+        return str(status.stop_reason), status.note, len(await chain(relay, handle))
 
     ended = await asyncio.gather(*map(disturbed, range(16)))
     assert [reason for reason, *_ in ended] == ["terminated", "canceled"] * 8
@@ -57,8 +62,7 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(relay:
     later: list[Happening] = []
     await follow(relay.client, handle, later.append, wait=False)
     for told in (live, later):
-        said = [each.reply.message.content for each in told if isinstance(each, CallEnded) and said_in(each)]
-        assert said == numbers(34)
+        assert said_in(told) == numbers(34)
         assert sum(isinstance(each, RunBegan) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
         assert {each.failure.type if each.failure else None for each in told if isinstance(each, RunEnded)} == {
             None,
@@ -67,12 +71,13 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(relay:
     assert len({each.run.run_id for each in later}) > 6
     names = [each.name for each in await events(relay.client, handle)]
     assert names.count("TeamExecutionStarted") == names.count("TeamExecutionCompleted") + 1 == 3
-    assert (names.count("TeamTurn"), names.count("LLMCallCompleted"), names.count("ContextLoaded")) == (37, 34, 1)
+    assert (names.count("TeamTurn"), names.count("LLMCallCompleted"), names.count("ContextLoaded")) == (39, 34, 1)
     assert status.token_usage.model_calls == 34
 
 
-def said_in(ended: CallEnded) -> bool:
-    return ended.call.effect == "ask_model"
+def said_in(told: list[Happening]) -> list[str]:
+    replies = [each.reply for each in told if isinstance(each, CallEnded)]
+    return [reply.message.content for reply in replies if isinstance(reply, Asked)]
 
 
 async def test_a_status_counts_from_the_first_run_and_what_ran_is_found_and_listed_once(relay: Stage) -> None:
@@ -96,12 +101,13 @@ async def test_a_status_counts_from_the_first_run_and_what_ran_is_found_and_list
 
 async def test_a_timeout_and_a_condition_on_time_count_from_the_first_run(relay: Stage) -> None:
     relay.answer = lambda _: Reply(text="…", delay=0.1)
-    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 2.5")]
+    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 2.5", maxTurns=999)]
     asked = await relay.start_team(endless)
     names = [f"a{n}" for n in range(12)]
     slow = [agent(name) for name in names]
-    limited = await relay.start_query([*slow, team("team", *names)], "team/team", timeout="2s")
+    limited = await relay.start_query([*slow, team("team", *names, maxTurns=9)], "team/team", timeout="2s")
     turn, status = await relay.turn(asked), await relay.status(limited)
+    assert not turn.failure, turn.failure
     assert (turn.stop_reason, len(await chain(relay, asked)) > 1) == ("condition", True)
     assert 0.1 * turn.turns + 2 > 2.5 and turn.turns < 26
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
@@ -110,8 +116,9 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_run(relay:
 async def test_progress_is_watched_across_runs(relay: Stage) -> None:
     said = iter([*map(str, range(7)), *["After you!"] * 50])
     relay.answer = lambda _: Reply(text=next(said))
-    handle = await relay.start_team([agent("one"), team("team", "one", noProgress={"window": 4})])
+    handle = await relay.start_team([agent("one"), team("team", "one", noProgress={"window": 4}, maxTurns=99)])
     turn = await relay.turn(handle)
+    assert not turn.failure, turn.failure
     assert (turn.stop_reason, turn.turns) == ("no_progress", 12)
     assert len(await chain(relay, handle)) == 2
 
@@ -131,5 +138,4 @@ async def test_a_team_that_is_reset_goes_on_from_there_in_whatever_run_that_is(r
     assert (again.stop_reason, again.head != first.head) == ("max_turns", True)
     told: list[Happening] = []
     await follow(relay.client, other, told.append, wait=False)
-    said = [each.reply.message.content for each in told if isinstance(each, CallEnded) and said_in(each)]
-    assert said == numbers(30), "watchers are told of the runs that led here alone"
+    assert said_in(told) == numbers(30), "watchers are told of the runs that led here alone"
