@@ -8,6 +8,7 @@ from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.journal import Row
 from activities.model import Models
+from activities.output import plain, schema_of, told, wrong
 from activities.plans import models_of
 from activities.prompt import conversation
 from activities.secrets import Vault
@@ -34,22 +35,28 @@ class AskModel:
             return await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
 
         row = await self._calls.once(answered, self._vault.redact_growing)
-        return Asked(message=row.message.cut(), head=row.head)
+        schema = schema_of(await self._speaker(request))
+        return Asked(message=row.message.cut(), head=row.head, wrong=wrong(row.message, schema))
+
+    async def _speaker(self, request: AskRequest) -> Agent | Model:
+        speaker = (await self._journal.catalog(request.thread.catalog)).by_id(request.speaker)
+        if not isinstance(speaker, Agent | Model):
+            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+        return speaker
 
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
         thread = request.thread
         catalog = await self._journal.catalog(thread.catalog)
-        speaker = catalog.by_id(request.speaker)
-        if not isinstance(speaker, Agent | Model):
-            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+        speaker = await self._speaker(request)
+        schema = schema_of(speaker)
         values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         rows = await self._journal.read(head)
         agent = speaker if isinstance(speaker, Agent) else None
         prompt, tools = (values.prompt(agent), self._tools.of(agent, values)) if agent else (None, [])
-        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun, request.window))
+        asked = conversation(told(prompt, schema), rows, thread.question, request.begun, request.window)
         model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
-        answer = await self._models.ask(endpoint, [*messages], tools, pulse.hear)
+        answer = await self._models.ask(endpoint, [*map(values.whole, asked)], tools, pulse.hear, schema=schema)
         clean = self._vault.redact_message(answer).model_copy(update={"name": speaker.name})
-        return await self._journal.answer(head, clean, row_id)
+        return await self._journal.answer(head, plain(clean, schema), row_id)
