@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 
 from pydantic import JsonValue
 
@@ -21,12 +22,15 @@ def schema_of(speaker: Agent | Model) -> JsonObject | None:
     return speaker.spec.output_schema if isinstance(speaker, Agent) else None
 
 
-def told(prompt: str | None, schema: JsonObject | None) -> str | None:
-    """A system prompt with the schema in words: servers differ in what else they tell their models of one."""
+def told(messages: Iterable[Message], schema: JsonObject | None) -> list[Message]:
+    """The messages with the schema in the system prompt: servers differ in what else they tell their models of one."""
     if schema is None:
-        return prompt
+        return [*messages]
     words = f"Give your final answer as JSON alone, which fits this JSON Schema:\n{json.dumps(schema)}"
-    return f"{prompt}\n\n{words}" if prompt else words
+    first, *others = messages
+    if first.role != "system":
+        return [Message(role="system", content=words), first, *others]
+    return [first.model_copy(update={"content": f"{first.content}\n\n{words}"}), *others]
 
 
 def plain(answer: Message, schema: JsonObject | None) -> Message:
