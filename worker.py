@@ -32,11 +32,15 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.brief import Brief
+from activities.conclude import Conclude
 from activities.evaluate import Evaluate
+from activities.functions import Function, Functions
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.model import Models
+from activities.perform import Perform
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
@@ -65,13 +69,15 @@ class Settings:
     home: Path
     journal: str
     journal_chosen: bool
+    functions: tuple[str, ...]
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """Reads BATON_HOME and BATON_JOURNAL_URL."""
+        """Reads BATON_HOME, BATON_JOURNAL_URL and BATON_FUNCTIONS, modules with functions that manifests name."""
         home = Path(environment.get("BATON_HOME") or HOME)
         chosen = environment.get("BATON_JOURNAL_URL")
-        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen))
+        modules = tuple(name.strip() for name in environment.get("BATON_FUNCTIONS", "").split(",") if name.strip())
+        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen), modules)
 
     def check(self, address: str) -> None:
         """Raises JournalUnavailable where other machines would need a journal that only this one has."""
@@ -89,6 +95,7 @@ async def running(
     environment: Mapping[str, str],
     task_queue: str = TASK_QUEUE,
     cached_runs: int = 1_000,
+    functions: Sequence[Function] = (),
 ) -> AsyncIterator[Vault]:
     """Runs a worker as long as the block does; ``own`` are its manifests and Secrets.
 
@@ -100,16 +107,20 @@ async def running(
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
+    known = Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal)
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [
             pin.pin,
-            AskModel(journal, models, tools, vault, calls).ask_model,
+            AskModel(journal, models, tools, known, vault, calls).ask_model,
             UseTool(journal, tools, vault, calls).use_tool,
             Append(journal).append,
             Select(journal, models, vault, calls).select,
-            Evaluate(journal).evaluate,
+            Evaluate(journal, known).evaluate,
+            Brief(journal, vault).brief,
+            Conclude(journal, vault).conclude,
+            Perform(journal, known, vault, calls).perform,
         ]
         async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault

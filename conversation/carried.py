@@ -23,12 +23,15 @@ class Wish(Plain):
 class AgentState(Plain):
     """An agent in the midst of its turn: how often it has asked, and how many calls of its last reply are ``done``.
 
+    ``refused`` counts its answers in a wrong form.
+
     ``reply`` is there where some of its calls are not. All that was said stands in the conversation up to ``head``.
     """
 
     kind: Literal["agent"]
     head: Head
     asked: int
+    refused: int = 0
     reply: Asked | None = None
     done: int = 0
     ends: bool = False
@@ -53,6 +56,16 @@ class TeamState(Plain):
     kept: JsonObject = {}
     heard: int | None = None
     midst: AgentState | None = None
+
+
+class PanelState(Plain):
+    """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done."""
+
+    begun: Head
+    round: int = 0
+    waiting: tuple[int, ...] = ()
+    criticized: int = 0
+    done: bool = False
 
 
 class TogetherState(Plain):
@@ -81,4 +94,5 @@ class Carried(Plain):
     pinned: Pinned
     since: datetime
     wish: Wish | None = None
+    session: JsonObject = {}
     state: State

@@ -13,13 +13,14 @@ from resources.query import TargetType
 class QueryInput(Plain):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings.
 
-    What goes on in a new run has ``carried`` instead of both.
+    ``session`` are the values that a session begins with. What goes on in a new run has ``carried`` instead of all.
     """
 
     name: str | None = None
     namespace: str = "default"
     spec: JsonObject | None = None
     resources: tuple[JsonObject, ...] = ()
+    session: JsonObject = {}
     carried: Carried | None = None
 
     @model_validator(mode="after")
@@ -37,8 +38,8 @@ class TurnInput(Plain):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
     From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
-    brings. From a parent: the name and the ``thread`` it is to take its turn in. What goes on in a new run has
-    ``carried`` instead of its input.
+    brings, and a ``session``'s values. From a parent: the name and the ``thread`` it is to take its turn in. What goes
+    on in a new run has ``carried`` instead of its input.
     """
 
     team: str | None = None
@@ -49,6 +50,7 @@ class TurnInput(Plain):
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
+    session: JsonObject = {}
     carried: Carried | None = None
 
     @model_validator(mode="after")

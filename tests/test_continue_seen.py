@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from conversation.requests import Asked
 from conversation.status import Status

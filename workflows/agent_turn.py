@@ -3,20 +3,24 @@
 import asyncio
 from collections.abc import Sequence
 
+from conversation.briefs import Brief
 from conversation.carried import AgentState
-from conversation.errors import Failure, MaxIterationsReached
+from conversation.errors import Failure, MaxIterationsReached, OutputRejected
 from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
 from conversation.plan import AgentPlan, ToolPlan
 from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
 from conversation.turn import StopReason, Thread, Turn
 from workflows import effects
-from workflows.carrying import Rest, is_long
+from workflows.carrying import Rest, is_long, portions
 from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
+REPAIRS = 2
+"""How often an agent is asked again for an answer that has the wrong form."""
+
 
 class AgentTurn:
-    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
+    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion, or on a panel's ``brief``."""
 
     def __init__(
         self,
@@ -25,14 +29,16 @@ class AgentTurn:
         stop: Stop,
         number: int = 1,
         of: int | None = None,
+        brief: Brief | None = None,
         *,
         rests: bool = False,
         state: AgentState | None = None,
     ) -> None:
         state = state or AgentState(kind="agent", head=thread.head, asked=0)
-        self.agent, self.thread, self.stop, self.number, self.of, self.rests = agent, thread, stop, number, of, rests
+        self.agent, self.thread, self.stop, self.number, self.of, self.brief = agent, thread, stop, number, of, brief
         self.head, self.asked, self.reply, self.ends = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
+        self.rests, self.refused = rests, state.refused
         self.pending: list[Item] = []
         self.unanswered = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
@@ -43,6 +49,7 @@ class AgentTurn:
             kind="agent",
             head=self.head,
             asked=self.asked,
+            refused=self.refused,
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.unanswered) if self.reply else 0,
             ends=self.ends,
@@ -60,27 +67,38 @@ class AgentTurn:
     async def take(self) -> Turn:
         """Takes the turn to its end, whatever that is; everything said is on the conversation afterwards."""
         try:
-            ended = await self._converse()
+            await self._converse()
         except (Interrupted, asyncio.CancelledError):
             return await self._end(self.stop.reason or "canceled")
         except Failed as failed:
             return await self._end("failed", failed.failure)
-        return await self._end("completed", ended=ended)
+        return await self._end("completed")
 
-    async def _converse(self) -> bool:
-        """Whether the agent has ended its team."""
+    async def _converse(self) -> None:
+        """Asks and uses tools until nothing is called for, or the agent has ended its team."""
         while self.unanswered or self.asked < self.agent.max_iterations:
             self.stop.check()
             reply = self.reply or await self._ask()
-            if not reply.message.tool_calls:
-                return False
+            if reply.wrong:
+                self._refuse(reply.wrong)
+            elif not reply.message.tool_calls:
+                return
             await self._use_tools(reply)
             if self.ends:
-                return True
+                return
             self.reply = None
             await self._rest()
         asked = f"agent {self.agent.name} has asked its model {self.agent.max_iterations} times in one turn"
-        raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
+        raise Failed.by(MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it"))
+
+    def _refuse(self, wrong: str) -> None:
+        """Asks the agent to mend its answer; raises Failed when it was asked often enough."""
+        self.refused += 1
+        if self.refused > REPAIRS:
+            raise Failed.by(OutputRejected(f"{self.agent.name} was asked {self.refused} times; its answer {wrong}"))
+        again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
+        self.messages.append(again)
+        self.pending.append(again)
 
     async def _ask(self) -> Asked:
         reply = await effects.first_answer(
@@ -94,7 +112,7 @@ class AgentTurn:
         return reply
 
     def _request(self, fallback: int) -> AskRequest:
-        return AskRequest(
+        request = AskRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
             begun=self.thread.head.depth,
@@ -104,6 +122,7 @@ class AgentTurn:
             turns=self.of,
             window=self.agent.window,
         )
+        return request.model_copy(update={"brief": self.brief}) if self.brief else request
 
     async def _use_tools(self, reply: Asked) -> None:
         """Carries out the calls of a reply that are not done yet, one after the other or all at once."""
@@ -112,7 +131,7 @@ class AgentTurn:
             self.stop.check()
             first = len(reply.message.tool_calls) - len(self.unanswered)
             await self._use_batch(reply, [*enumerate(self.unanswered[:at_once], first)])
-            if len(effects.portions(tuple(self.pending))) > 1:
+            if len(portions(tuple(self.pending))) > 1:
                 await self._join()
             if self.unanswered:
                 await self._rest()
@@ -144,12 +163,8 @@ class AgentTurn:
 
     async def _use(self, reply: Asked, index: int, call: ToolCall) -> Used | Message:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
-        request = UseRequest(
-            thread=self.thread.model_copy(update={"head": self.head}),
-            speaker=self.agent.speaker,
-            reply=reply.head.id,
-            call=index,
-        )
+        thread = self.thread.model_copy(update={"head": self.head})
+        request = UseRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         self.usage += TokenUsage(tool_calls=1)
         try:
             return await effects.use_tool(request, cut(call.name, 64), tool.timeout)
@@ -167,7 +182,7 @@ class AgentTurn:
         else:
             self.pending.append(item)
 
-    async def _end(self, reason: StopReason, failure: Failure | None = None, *, ended: bool = False) -> Turn:
+    async def _end(self, reason: StopReason, failure: Failure | None = None) -> Turn:
         for call in [*self.unanswered]:
             refusal = _answer(call, "Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)
@@ -175,8 +190,9 @@ class AgentTurn:
             await self._join()
         except Failed as failed:
             reason, failure = "failed", failure or failed.failure
-        where = {"member": self.agent.name, "turn": self.number}
-        failure = failure.model_copy(update=where) if failure else None
+        if failure:
+            failure = failure.model_copy(update={"member": self.agent.name, "turn": self.number})
+        ended = self.ends and reason == "completed"
         return self.so_far.model_copy(update={"ended": ended, "stop_reason": reason, "failure": failure})
 
 

@@ -2,6 +2,9 @@
 
 from temporalio import workflow
 
+from conversation.message import Message
+from conversation.requests import Item
+
 SIZE = 2_000_000
 """Bytes of history, without the run's input, after which it goes on in a new run."""
 
@@ -27,3 +30,17 @@ def is_long() -> bool:
     info = workflow.info()
     long = info.get_current_history_size() > SIZE or info.get_current_history_length() > EVENTS
     return (long or info.is_continue_as_new_suggested()) and workflow.all_handlers_finished()
+
+
+def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
+    """The items in their order, in groups that a request can hold beside many others."""
+    groups: list[tuple[Item, ...]] = []
+    room = 0
+    for item in items:
+        heavy = 300 + (item.weight if isinstance(item, Message) else 0)
+        if heavy > room:
+            groups.append(())
+            room = PORTION
+        groups[-1] += (item,)
+        room -= heavy
+    return groups

@@ -15,14 +15,15 @@ from conversation.requests import EndRequest
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.carrying import WIDTH, Rest, is_long
+from workflows.session import Session
 from workflows.stopping import Stop
 
 
 class Children:
     """The child runs of a run. A graceful end is passed on to them; an end now cancels them."""
 
-    def __init__(self, stop: Stop) -> None:
-        self.stop = stop
+    def __init__(self, stop: Stop, session: Session) -> None:
+        self.stop, self.session = stop, session
         self.begun = 0
         self._free = asyncio.Semaphore(WIDTH)
         self._running: list[ChildWorkflowHandle[object, Turn]] = []
@@ -34,6 +35,8 @@ class Children:
         ``rests``, Rest is raised instead of beginning one more in a run that has become long.
         """
         nothing = Turn(head=head, turns=0, stop_reason="canceled")
+        if self.session.values:
+            given = given.model_copy(update={"session": self.session.values})
         try:
             async with self._free:
                 if rests and self.begun and is_long():
@@ -58,7 +61,7 @@ class Children:
         self._running.append(child)
         try:
             if self.stop.reason == "terminated":
-                await self._tell(child)
+                await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
             return await child
         finally:
             self._running.remove(child)
@@ -82,13 +85,17 @@ class Children:
                     await workflow.get_external_workflow_handle(child_id).cancel()
                 await workflow.sleep(1)
 
-    async def tell(self) -> None:
-        """Passes on to the running children that they are to end."""
+    async def pass_on(self, signal: str, value: object) -> None:
+        """Sends a signal to the running children."""
         for child in [*self._running]:
-            await self._tell(child)
+            await self._send(child, signal, value)
 
-    async def _tell(self, child: ChildWorkflowHandle[object, Turn]) -> None:
+    async def end(self) -> None:
+        """Passes on to the running children that they are to end."""
+        await self.pass_on("terminate_team", EndRequest(reason=self.stop.note or ""))
+
+    async def _send(self, child: ChildWorkflowHandle[object, Turn], signal: str, value: object) -> None:
         try:
-            await child.signal("terminate_team", EndRequest(reason=self.stop.note or ""))
+            await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)

@@ -9,9 +9,9 @@ from temporalio import workflow
 
 from conversation.carried import AgentState, TeamState
 from conversation.inputs import TurnInput
-from conversation.message import Head, Message, Span
-from conversation.plan import AgentPlan, MemberPlan, TeamPlan
-from conversation.requests import Evaluated, EvaluateRequest
+from conversation.message import Head, Message
+from conversation.plan import AgentPlan, MemberPlan, TeamMember, TeamPlan
+from conversation.requests import Bookmark, Evaluated, EvaluateRequest, Item
 from conversation.turn import Thread, Turn
 from workflows import effects
 from workflows.agent_turn import AgentTurn
@@ -45,8 +45,9 @@ class Discussion(Outcome):
         state = state or TeamState(kind="team", so_far=Turn(head=thread.head, turns=0))
         super().__init__(plan, stop, state.so_far, state.turns)
         self.members, self.seat, self.verdict = plan.members, state.seat, state.verdict
-        self.kept = dict(state.kept)
-        self._thread, self._children, self._since, self._state = thread, children, since, state
+        self.kept, self.children, self.since = dict(state.kept), children, since
+        self.warned = set[str]()
+        self._thread, self._state = thread, state
         self._speaking: tuple[int, AgentTurn] | None = None
         self._progress = Progress(plan.no_progress, state.said, state.repeated)
 
@@ -94,6 +95,10 @@ class Discussion(Outcome):
             self.join(member, await self.take(member, self.turn + 1))
         self.seat = seat
         await self._judge(seat, member.name)
+        self.rest()
+
+    def rest(self) -> None:
+        """Between two turns: if the run has become long, the discussion goes on in a new one."""
         if self.goes_on() and is_long():
             raise Rest
 
@@ -102,8 +107,19 @@ class Discussion(Outcome):
         thread = self._thread.model_copy(update={"head": head}) if head else self.thread
         if isinstance(member, AgentPlan):
             return await AgentTurn(member, thread, self.stop, number, self.turns).take()
+        assert isinstance(member, TeamMember), "the loader lets functions speak in panels alone"
         given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
-        return await self._children.take(member.strategy, given, f"turn-{number}", thread.head)
+        turn = await self.children.take(member.strategy, given, f"turn-{number}", thread.head)
+        return turn if member.joins == "conversation" else await self._result_of(turn, member, thread.head)
+
+    async def _result_of(self, turn: Turn, member: TeamMember, before: Head) -> Turn:
+        """The turn of a panel, of which nothing but the result joins the conversation, or not even that."""
+        head = before
+        if member.joins == "result" and turn.message and not turn.failure:
+            said = Message(role="assistant", content=turn.message, name=member.name)
+            task = asyncio.create_task(effects.append(before, (said,)))
+            head = await uninterrupted(task)
+        return turn.model_copy(update={"head": head})
 
     def led_to(self) -> int | None:
         """Where the edge leads that goes on from who spoke last, at first to the first; None where the graph ends."""
@@ -122,17 +138,24 @@ class Discussion(Outcome):
             self._no_progress()
         leads = any(edge.conditional for edge in self.plan.edges if edge.from_ == seat)
         if self.goes_on() and (self.plan.conditional or leads):
-            request = EvaluateRequest(
-                thread=self.thread,
-                team=self.plan.id,
-                seat=seat,
-                turn=self.turn,
-                tokens=self.so_far.usage.total_tokens,
-                elapsed=(workflow.now() - self._since).total_seconds(),
-            )
-            self.verdict = await self.attempt(effects.evaluate(request)) or Evaluated()
-            if self.verdict.ends:
-                self.so_far = self.so_far.model_copy(update={"stop_reason": "condition"})
+            await self.judge(self.evaluation(seat))
+
+    def evaluation(self, seat: int | None = None) -> EvaluateRequest:
+        """What a team's conditions are judged on, after a turn of the member at ``seat``."""
+        return EvaluateRequest(
+            thread=self.thread,
+            team=self.plan.id,
+            seat=seat,
+            turn=self.turn,
+            tokens=self.so_far.usage.total_tokens,
+            elapsed=(workflow.now() - self.since).total_seconds(),
+        )
+
+    async def judge(self, request: EvaluateRequest) -> None:
+        """Has the conditions judged, and ends the discussion where ``terminateWhen`` holds."""
+        self.verdict = await self.attempt(effects.evaluate(request)) or Evaluated()
+        if self.verdict.ends:
+            self.so_far = self.so_far.model_copy(update={"stop_reason": "condition"})
 
     def _no_progress(self) -> None:
         rule = self.plan.no_progress
@@ -152,9 +175,9 @@ class Discussion(Outcome):
             workflow.logger.info("stopped between two turns")
         return None
 
-    async def append(self, items: Sequence[Message | Span]) -> None:
+    async def append(self, items: Sequence[Item], bookmark: Bookmark | None = None) -> None:
         """Joins what was said apart to the conversation, however the run is to end."""
-        task = asyncio.create_task(effects.append(self.so_far.head, tuple(items)))
+        task = asyncio.create_task(effects.append(self.so_far.head, tuple(items), bookmark))
         try:
             head = await uninterrupted(task)
             self.so_far = self.so_far.model_copy(update={"head": head})

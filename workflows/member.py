@@ -69,6 +69,7 @@ class Member(Run):
         try:
             if given.carried is None:
                 self.begin(await effects.pin(_pin_request(given)))
+                self.session.put(given.session)
             return await self.speak(self.pinned, given.carried.state if given.carried else None)
         except (Interrupted, asyncio.CancelledError):
             return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})

@@ -1,7 +1,7 @@
 """What has come of a discussion so far? Its messages, costs and failures, and how it ends."""
 
 from conversation.errors import Failure, MaxTurnsReached
-from conversation.message import Message, TokenUsage, cut, latest
+from conversation.message import Head, Message, TokenUsage, cut, latest
 from conversation.plan import MemberPlan, TeamPlan
 from conversation.turn import StopReason, Turn
 from workflows.details import show
@@ -51,6 +51,10 @@ class Outcome:
     def say(self, message: Message) -> None:
         """Adds words that stand in the conversation already, but were no turn."""
         self.so_far = self.so_far.model_copy(update={"messages": latest((*self.so_far.messages, message))})
+
+    def move_to(self, head: Head) -> None:
+        """Goes on at a head that another effect has led to."""
+        self.so_far = self.so_far.model_copy(update={"head": head})
 
     def end(self) -> None:
         """Ends the team as a member would."""

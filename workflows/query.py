@@ -39,6 +39,7 @@ class Query(Run):
             if request.carried:
                 self.resume(request.carried)
             else:
+                self.session.put(request.session)
                 self.begin(await self.stop.guard(effects.pin(_pin_request(request))))
             left = max(timedelta(), self.until - workflow.now()) if self.until else None
             await self.stop.guard(self._ask_all(self.pinned.thread), left)
