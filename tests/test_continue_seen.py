@@ -44,7 +44,7 @@ async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(relay:
             await handle.result()
         status = Status.model_validate_json(json.dumps(await handle.query("status")))
         assert status.head
-        assert len(relay.transcript(status.head.id)) == 1 + (status.turns or 0)
+        assert len(relay.transcript(status.head.id)) - (status.turns or 0) in (0, 1)  # the last turn may be cut off
         return str(status.stop_reason), status.note, len(await chain(relay, handle))
 
     ended = await asyncio.gather(*map(disturbed, range(16)))

@@ -95,7 +95,8 @@ class AgentTurn:
         """Asks the agent to mend its answer; raises Failed when it was asked often enough."""
         self.refused += 1
         if self.refused > REPAIRS:
-            raise Failed.by(OutputRejected(f"{self.agent.name} was asked {self.refused} times; its answer {wrong}"))
+            asked = f"agent {self.agent.name} was asked {self.refused} times"
+            raise Failed.by(OutputRejected(f"{asked}; its answer {wrong}"))
         again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
         self.messages.append(again)
         self.pending.append(again)
@@ -171,7 +172,7 @@ class AgentTurn:
         except Failed as failed:
             if tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise
-            return _answer(call, f"Error: {failed.failure.message}")
+            return call.answer(f"Error: {failed.failure.message}")
 
     def _keep(self, call: ToolCall, message: Message, item: Item) -> None:
         """Joins a tool's answer to the conversation: at once if nothing came between, else with the next effect."""
@@ -184,7 +185,7 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> Turn:
         for call in [*self.unanswered]:
-            refusal = _answer(call, "Not carried out: the turn ended first.")
+            refusal = call.answer("Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)
         try:
             await self._join()
@@ -194,7 +195,3 @@ class AgentTurn:
             failure = failure.model_copy(update={"member": self.agent.name, "turn": self.number})
         ended = self.ends and reason == "completed"
         return self.so_far.model_copy(update={"ended": ended, "stop_reason": reason, "failure": failure})
-
-
-def _answer(call: ToolCall, text: str) -> Message:
-    return Message(role="tool", content=text, name=call.name, tool_call_id=call.id)

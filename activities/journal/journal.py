@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cachetools import LRUCache
@@ -13,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
 from activities.journal.database import connect, insert_new, prepare, reach, set_bookmark
-from conversation.errors import JournalLost, JournalUnavailable
+from activities.journal.row import Row, loaded, lost, size, stored
+from conversation.errors import JournalUnavailable
 from conversation.message import Head, Message, Quote, Span
 from conversation.requests import Bookmark, Item
 from resources.catalog import Catalog
@@ -21,25 +21,13 @@ from resources.catalog import Catalog
 CACHED = 64_000_000
 """Characters of rows that a worker keeps in memory."""
 
+PAGE = 100
+"""Rows that are read at once, from the last one back."""
+
 PATIENCE = 1.0
 """Seconds between two attempts to reach the journal."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A message where it stands."""
-
-    id: str
-    parent: str
-    depth: int
-    message: Message
-
-    @property
-    def head(self) -> Head:
-        """The place right after this row."""
-        return Head(id=self.id, depth=self.depth)
 
 
 class Journal:
@@ -47,7 +35,7 @@ class Journal:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=_size)
+        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
 
     @classmethod
@@ -76,7 +64,7 @@ class Journal:
         if sha not in self._catalogs:
             found = await self._run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
             if not found:
-                raise _lost(f"the catalog {sha}")
+                raise lost(f"the catalog {sha}")
             self._catalogs[sha] = Catalog.model_validate_json(found[0][0])
         return self._catalogs[sha]
 
@@ -90,7 +78,7 @@ class Journal:
             if isinstance(item, Message):
                 messages.append(item)
             elif isinstance(item, Quote):
-                messages.append(item.of((await self._found(item.row)).message))
+                messages.append(item.of((await self.row(item.row)).message))
             elif item.after == head and not messages:
                 head = item.to
             else:
@@ -107,14 +95,14 @@ class Journal:
     async def answer(self, head: Head, message: Message, row_id: str) -> Row:
         """Puts an answer on top of a head, unless the same call has been answered already; the answer that stands."""
         await self._write([Row(row_id, head.id, head.depth + 1, message)])
-        return await self._found(row_id)
+        return await self.row(row_id)
 
     async def find(self, row_id: str) -> Row | None:
         """The row of that id, if it has been written."""
         if row := self._rows.get(row_id):
             return row
         found = await self._run(select(schema.messages).where(schema.messages.c.id == row_id))
-        return self._keep(_loaded(found[0])) if found else None
+        return self._keep(loaded(found[0])) if found else None
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
         """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
@@ -126,47 +114,58 @@ class Journal:
         found = await self._run(select(marks).where(marks.c.session == session, marks.c.key == key))
         if not found:
             return ()
-        rows = await self.read(Head(id=found[0].head, depth=found[0].depth))
-        return rows[found[0].begun :]
+        first = found[0].begun + 1
+        rows = await self.read(Head(id=found[0].head, depth=found[0].depth), lambda row: row.depth == first)
+        return rows if rows and rows[0].depth == first else ()
 
-    async def read(self, head: Head) -> list[Row]:
-        """The conversation up to a head, its first row first; raises JournalLost if a part of it is missing."""
+    async def read(self, head: Head, enough: Callable[[Row], bool] | None = None) -> list[Row]:
+        """The conversation up to a head, its first row first, or only its end, from the last row that is ``enough``.
+
+        Raises JournalLost if a part of it is missing.
+        """
         rows: list[Row] = []
-        wanted = head.id
-        while wanted and (row := self._rows.get(wanted)):
+        page: dict[str, Row] = {}
+        wanted, depth = head.id, head.depth
+        while wanted:
+            row = self._rows.get(wanted) or page.get(wanted)
+            if row is None:
+                page = {each.id: each for each in await self._chain(wanted, depth - PAGE)}
+                row = page.get(wanted)
+            if row is None or row.depth != depth:
+                raise lost(f"the conversation up to {head.id}")
             rows.append(row)
-            wanted = row.parent
-        if wanted:
-            rows.extend(await self._chain(wanted))
-        if len(rows) != head.depth:
-            raise _lost(f"the conversation up to {head.id}")
+            if enough and enough(row):
+                break
+            wanted, depth = row.parent, row.depth - 1
         return rows[::-1]
 
-    async def _found(self, row_id: str) -> Row:
+    async def row(self, row_id: str) -> Row:
+        """The row of that id; raises JournalLost if there is none."""
         if row := await self.find(row_id):
             return row
-        raise _lost(f"the row {row_id}")
+        raise lost(f"the row {row_id}")
 
     async def _between(self, span: Span) -> list[Row]:
-        rows = await self.read(span.to)
-        return rows[span.after.depth :]
+        if span.to == span.after:
+            return []
+        return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
 
     async def _write(self, rows: list[Row]) -> None:
         if not rows:
             return
         below = rows[0].parent
         if below and await self.find(below) is None:
-            raise _lost(f"the row {below}")
-        await self._run(insert_new(self._engine, schema.messages, [*map(_stored, rows)]))
+            raise lost(f"the row {below}")
+        await self._run(insert_new(self._engine, schema.messages, [*map(stored, rows)]))
 
-    async def _chain(self, last: str) -> list[Row]:
-        """The rows from ``last`` back to the first."""
+    async def _chain(self, last: str, after: int) -> list[Row]:
+        """The rows from ``last`` back to the first after a depth."""
         messages = schema.messages
         chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
         before = messages.alias()
-        chain = chain.union_all(select(before).join(chain, before.c.id == chain.c.parent))
-        found = await self._run(select(chain).order_by(chain.c.depth.desc()))
-        return [self._keep(_loaded(row)) for row in found]
+        more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
+        found = await self._run(select(chain.union_all(more)))
+        return [self._keep(loaded(row)) for row in found]
 
     async def _run(self, statement: Executable) -> Sequence[Found[Any]]:
         """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
@@ -180,26 +179,6 @@ class Journal:
                 await asyncio.sleep(PATIENCE)
 
     def _keep(self, row: Row) -> Row:
-        if _size(row) <= CACHED:
+        if size(row) <= CACHED:
             self._rows[row.id] = row
         return row
-
-
-def _size(row: Row) -> int:
-    calls = sum(len(call.arguments) for call in row.message.tool_calls)
-    return 500 + len(row.message.content) + calls
-
-
-def _stored(row: Row) -> dict[str, object]:
-    message = row.message.model_dump_json(exclude_unset=True)
-    return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
-
-
-def _loaded(found: Found[Any]) -> Row:
-    return Row(found.id, found.parent, found.depth, Message.model_validate_json(found.message))
-
-
-def _lost(what: str) -> JournalLost:
-    return JournalLost(
-        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
-    )
