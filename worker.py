@@ -38,7 +38,7 @@ from activities.evaluate import Evaluate
 from activities.functions import Function, Functions
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
-from activities.journal import Journal
+from activities.journal import Blobs, Journal
 from activities.model import Models
 from activities.perform import Perform
 from activities.pin import Pin
@@ -49,7 +49,7 @@ from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect, storing
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -109,6 +109,7 @@ async def running(
     models, tools, calls = Models(vault), Tools(vault), InFlight()
     known = Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal)
+    client = storing(client, Blobs(lambda: contextlib.nullcontext(journal)))
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [

@@ -1,5 +1,6 @@
 """What do a client and a worker agree on? The task queue, the form of values, and how Temporal is reached."""
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from conversation.errors import InvalidInput
@@ -36,6 +37,21 @@ class _Payloads(PydanticPayloadConverter):
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
+
+
+LONG = 1_000_000
+"""Bytes from which on a value is kept elsewhere, and a history holds a reference: half of what Temporal takes.
+
+All that a run says to clients is shorter, but for the status of a query with thousands of targets: any client reads it.
+"""
+
+
+def storing(client: Client, driver: StorageDriver) -> Client:
+    """The same client, which keeps long values with a driver, and finds those there that others have kept."""
+    storage = ExternalStorage([driver], payload_size_threshold=LONG)
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
+    return Client(**config)
 
 
 class SettingsError(Exception):

@@ -24,7 +24,7 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
     """
     newest = handle.run_id or (await handle.describe()).run_id
     first, *later = [run_id for run_id, _ in await chain(client, handle.id, newest)]
-    trail = _Trail(client, Reader(Run(handle.id, first)), later)
+    trail = _Trail(client, Reader(Run(handle.id, first), client.data_converter), later)
     for happening in await trail.past():
         tell(happening)
     if wait:
@@ -93,7 +93,7 @@ class _Trail:
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
                 child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
-                self.children[inner.run_id] = _Trail(self.client, Reader(child))
+                self.children[inner.run_id] = _Trail(self.client, Reader(child, self.client.data_converter))
             case "workflow_execution_continued_as_new", ended:
                 self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
                 self.last = 0

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure as TemporalFailure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
 
 from conversation.carried import Carried
 from conversation.errors import BatonError, Failure, RunClosed
@@ -31,9 +32,9 @@ def told(event: HistoryEvent) -> tuple[str, Any]:
     return name.removesuffix("_event_attributes"), getattr(event, name, None)
 
 
-async def decoded(payloads: Payloads, kind: type[T]) -> T:
+async def decoded(payloads: Payloads, kind: type[T], converter: DataConverter = DATA_CONVERTER) -> T:
     """The only value of some payloads; raises InvalidInput where it is none of that kind."""
-    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
+    values = await converter.decode(payloads.payloads, [kind])
     value: T = values[0]
     return value
 
@@ -41,8 +42,8 @@ async def decoded(payloads: Payloads, kind: type[T]) -> T:
 class Reader:
     """Reads the history of one run, and of those in which it goes on, event by event from the first."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, converter: DataConverter = DATA_CONVERTER) -> None:
+        self.run, self._converter = run, converter
         self._begun = False
         self._calls: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
@@ -71,14 +72,14 @@ class Reader:
             case "activity_task_cancel_requested", ended:  # nobody waits for it any longer
                 return await self._ended_call(at, ended)
             case name, closed if name in _CLOSED:
-                return await _ended(self.run, at, _CLOSED[name], closed)
+                return await _ended(self.run, at, _CLOSED[name], closed, self._converter)
         return None
 
     async def _began(self, at: datetime, started: Any) -> RunBegan:
         given: Any = None
         if len(started.input.payloads) == 1:
             try:
-                given = await decoded(started.input, object)
+                given = await decoded(started.input, object, self._converter)
             except BatonError:
                 given = None  # the run itself refuses what nobody can read
         given = given if isinstance(given, dict) else {}
@@ -94,7 +95,8 @@ class Reader:
     async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
         kind = _REQUESTS.get(effect)
-        call = Call(scheduled.activity_id, effect, at, await decoded(scheduled.input, kind) if kind else None)
+        request = await decoded(scheduled.input, kind, self._converter) if kind else None
+        call = Call(scheduled.activity_id, effect, at, request)
         match call.request:
             case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
                 return replace(call, what=self._speakers[speaker].models[fallback])
@@ -114,7 +116,7 @@ class Reader:
             return None
         reply, failure = None, None
         if hasattr(ended, "result") and call.effect in _REPLIES:
-            reply = await decoded(ended.result, _REPLIES[call.effect])
+            reply = await decoded(ended.result, _REPLIES[call.effect], self._converter)
             self._keep(reply)
         elif hasattr(ended, "failure"):
             failure = await _failure(ended.failure)
@@ -139,8 +141,8 @@ _CLOSED = {
 }
 
 
-async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
-    result = await _result(run, closed)
+async def _ended(run: Run, at: datetime, end: str, closed: Any, converter: DataConverter) -> RunEnded:
+    result = await _result(run, closed, converter)
     match result:
         case Turn():
             phase = phase_of(result.stop_reason, result.failure)
@@ -153,7 +155,7 @@ async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
     return RunEnded(run, at, "Failed", "failed", failure=await _failure(closed.failure) if end == "failed" else failure)
 
 
-async def _result(run: Run, closed: Any) -> Turn | Status | None:
+async def _result(run: Run, closed: Any, converter: DataConverter) -> Turn | Status | None:
     """What a run has returned, or failed with; None where it was closed from outside."""
     failure = getattr(closed, "failure", TemporalFailure())
     for payloads in (
@@ -162,7 +164,7 @@ async def _result(run: Run, closed: Any) -> Turn | Status | None:
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
-            return await decoded(payloads, Status if run.kind == "query" else Turn)
+            return await decoded(payloads, Status if run.kind == "query" else Turn, converter)
     return None
 
 

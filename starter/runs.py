@@ -17,7 +17,7 @@ from conversation.inputs import QueryInput
 from conversation.message import cut
 from conversation.requests import EndRequest
 from conversation.status import Status
-from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
+from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
@@ -119,7 +119,7 @@ async def described(client: Client, handle: Handle, status: Status) -> JsonObjec
     """What a run was started with, as a manifest with its status filled in."""
     run_id = handle.run_id or (await handle.describe()).run_id
     (_, started), *_ = await chain(client, handle.id, run_id)
-    values = await DATA_CONVERTER.decode(started.input.payloads, [dict[str, JsonValue]])
+    values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
     return {**_asked_for(values[0], started.workflow_type.name), "status": _plain(status)}
 
 

@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import worker
 from activities.functions import Function
+from activities.journal import Blobs, Journal
 from conversation.status import Status
 from conversation.turn import Turn
-from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT
+from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT, storing
 from resources.loader import Loaded
 from starter.script import Line, Reply, Request, Script
 from starter.scripted_model import ScriptedModel
@@ -91,7 +93,8 @@ class Stage:
             running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
             async with running:
                 yield stage
-                await replay([await handle.fetch_history() async for handle in stage.handles()])
+                kept = storing(client, Blobs(lambda: Journal.at(stage.journal_at)))
+                await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -106,6 +109,11 @@ class Stage:
         """What the worker is started with."""
         model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
         return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
+
+    @property
+    def journal_at(self) -> str:
+        """The journal's address."""
+        return self.journal_url or f"sqlite:///{self.journal}"
 
     @property
     def journal(self) -> Path:
@@ -182,12 +190,12 @@ class Stage:
         return chain[::-1]
 
 
-async def replay(histories: Iterable[Any]) -> None:
+async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
     """Replays histories; raises where today's code would decide otherwise."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*worker.PASSED_THROUGH)
     replayer = Replayer(
         workflows=[*WORKFLOWS],
-        data_converter=DATA_CONVERTER,
+        data_converter=converter,
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=worker.FINAL,
     )

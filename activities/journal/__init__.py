@@ -1,5 +1,6 @@
 """What has been said, for good? Rows that are written once, each hanging on the row before it."""
 
+from activities.journal.blobs import Blobs
 from activities.journal.journal import Journal
 
-__all__ = ["Journal"]
+__all__ = ["Blobs", "Journal"]

@@ -1,19 +1,15 @@
 """How is a conversation kept and read? Append, graft and read by heads; nothing that stands is ever changed."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from cachetools import LRUCache
-from sqlalchemy import Executable, select
-from sqlalchemy import Row as Found
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, insert_new, prepare, reach, set_bookmark
+from activities.journal.database import insert_new, set_bookmark
 from activities.journal.row import Row, loaded, lost, size, stored
-from conversation.errors import JournalUnavailable
+from activities.journal.store import Database
 from conversation.message import Head, Message, Quote, Span
 from conversation.requests import Bookmark, Item
 from resources.catalog import Catalog
@@ -24,45 +20,25 @@ CACHED = 64_000_000
 PAGE = 100
 """Rows that are read at once, from the last one back."""
 
-PATIENCE = 1.0
-"""Seconds between two attempts to reach the journal."""
 
-_log = logging.getLogger(__name__)
-
-
-class Journal:
+class Journal(Database):
     """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
-
-    @classmethod
-    async def open(cls, url: str) -> "Journal":
-        """Opens the journal at ``url``; raises JournalUnavailable if that is not possible."""
-        journal = cls(connect(url))
-        try:
-            await prepare(journal._engine)
-        except JournalUnavailable:
-            await journal.close()
-            raise
-        return journal
-
-    async def close(self) -> None:
-        """Gives the database's connections back."""
-        await self._engine.dispose()
 
     async def pin(self, catalog: Catalog) -> str:
         """Keeps a catalog under its SHA-256 and returns that."""
         row = {"sha": catalog.sha, "catalog": catalog.canonical}
-        await self._run(insert_new(self._engine, schema.catalogs, [row]))
+        await self.run(insert_new(self.engine, schema.catalogs, [row]))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
         if sha not in self._catalogs:
-            found = await self._run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
+            found = await self.run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
             if not found:
                 raise lost(f"the catalog {sha}")
             self._catalogs[sha] = Catalog.model_validate_json(found[0][0])
@@ -101,17 +77,17 @@ class Journal:
         """The row of that id, if it has been written."""
         if row := self._rows.get(row_id):
             return row
-        found = await self._run(select(schema.messages).where(schema.messages.c.id == row_id))
+        found = await self.run(select(schema.messages).where(schema.messages.c.id == row_id))
         return self._keep(loaded(found[0])) if found else None
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
         """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
-        await self._run(set_bookmark(self._engine, mark, head, anew=anew))
+        await self.run(set_bookmark(self.engine, mark, head, anew=anew))
 
     async def bookmarked(self, session: str, key: str) -> Sequence[Row]:
         """The rows of the transcript that is kept under a session's key, none if there is no such thing."""
         marks = schema.bookmarks
-        found = await self._run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        found = await self.run(select(marks).where(marks.c.session == session, marks.c.key == key))
         if not found:
             return ()
         first = found[0].begun + 1
@@ -156,7 +132,7 @@ class Journal:
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise lost(f"the row {below}")
-        await self._run(insert_new(self._engine, schema.messages, [*map(stored, rows)]))
+        await self.run(insert_new(self.engine, schema.messages, [*map(stored, rows)]))
 
     async def _chain(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
@@ -164,19 +140,8 @@ class Journal:
         chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
         before = messages.alias()
         more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
-        found = await self._run(select(chain.union_all(more)))
+        found = await self.run(select(chain.union_all(more)))
         return [self._keep(loaded(row)) for row in found]
-
-    async def _run(self, statement: Executable) -> Sequence[Found[Any]]:
-        """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
-        while True:
-            try:
-                async with reach(self._engine) as connection:
-                    result = await connection.execute(statement)
-                    return result.all() if result.returns_rows else ()
-            except JournalUnavailable as error:
-                _log.warning("waiting for the journal: %s", error.message)
-                await asyncio.sleep(PATIENCE)
 
     def _keep(self, row: Row) -> Row:
         if size(row) <= CACHED:
