@@ -44,15 +44,16 @@ from activities.select import Select
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
+from conversation.encryption import Keys
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect
+from conversation.settings import SettingsError
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, connect
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
 
 PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
 """Modules that a workflow shares with its worker; all others are checked for what isn't deterministic."""
-
 
 FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
@@ -100,7 +101,7 @@ async def running(
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
-    journal = await Journal.open(settings.journal)
+    journal = await Journal.open(settings.journal, Keys.of(environment))
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [
@@ -162,8 +163,9 @@ async def main(paths: list[Path]) -> int:
     try:
         own = load_files(paths)
         client = await connect()
-        asked = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(asked, retry=True)
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace), retry=True
+        )
     except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -178,7 +180,7 @@ async def main(paths: list[Path]) -> int:
             log_to_stderr(vault)
             logging.getLogger("baton").info("working on the task queue %s of %s", TASK_QUEUE, client.namespace)
             await stopped.wait()
-    except (JournalUnavailable, OSError) as error:
+    except (JournalUnavailable, SettingsError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

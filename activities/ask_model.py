@@ -6,7 +6,7 @@ from activities.call import call_id
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.model import Models
 from activities.plans import models_of
 from activities.prompt import conversation

@@ -11,7 +11,7 @@ from activities.call import call_id
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.secrets import Vault
 from activities.tool import Once, Tool, Tools
 from activities.values import Values
