@@ -3,7 +3,8 @@
     python worker.py [MANIFESTS ...]
 
 MANIFESTS are files and folders whose resources runs may name without bringing them, and whose Secrets they may use.
-It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL.
+It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL,
+and the keys of BATON_ENCRYPTION_KEYS.
 """
 
 import argparse
@@ -122,11 +123,7 @@ async def running(
 
 
 def _worker(
-    client: Client,
-    task_queue: str,
-    cached_runs: int,
-    activities: Sequence[Callable[..., Any]],
-    vault: Vault,
+    client: Client, task_queue: str, cached_runs: int, activities: Sequence[Callable[..., Any]], vault: Vault
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)

@@ -86,9 +86,8 @@ class Reader:
     async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
         kind = _REQUESTS.get(effect)
-        call = Call(
-            scheduled.activity_id, effect, at, await decoded(self._converter, scheduled.input, kind) if kind else None
-        )
+        request = await decoded(self._converter, scheduled.input, kind) if kind else None
+        call = Call(scheduled.activity_id, effect, at, request)
         match call.request:
             case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
                 return replace(call, what=self._speakers[speaker].models[fallback])
@@ -111,7 +110,7 @@ class Reader:
             reply = await decoded(self._converter, ended.result, _REPLIES[call.effect])
             self._keep(reply)
         elif hasattr(ended, "failure"):
-            failure = await _failure(self._converter, ended.failure)
+            failure = await failure_of(self._converter, ended.failure)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
 
     def _keep(self, reply: Reply) -> None:
@@ -145,7 +144,7 @@ async def _ended(converter: DataConverter, run: Run, at: datetime, end: str, clo
         return RunEnded(run, at, "Canceled", "canceled")
     failure = RunClosed(f"the run was closed in Temporal: {end}").as_failure()
     if end == "failed":
-        failure = await _failure(converter, closed.failure)
+        failure = await failure_of(converter, closed.failure)
     return RunEnded(run, at, "Failed", "failed", failure=failure)
 
 
@@ -162,7 +161,7 @@ async def _result(converter: DataConverter, run: Run, closed: Any) -> Turn | Sta
     return None
 
 
-async def _failure(converter: DataConverter, failure: TemporalFailure) -> Failure:
+async def failure_of(converter: DataConverter, failure: TemporalFailure) -> Failure:
     """What went wrong, as the run itself takes it."""
     error = await converter.decode_failure(failure)
     match error:
