@@ -7,12 +7,13 @@ import json
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -71,20 +72,22 @@ class Stage:
     task_queue: str
     own: Loaded
     journal_url: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def set(
-        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = ""
+        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = "", **settings: str
     ) -> AsyncIterator["Stage"]:
-        """Sets the stage; at the end every run that was started is replayed."""
+        """Sets the stage; at the end every run that was started is replayed. ``settings`` are of the environment."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, settings)
             async with worker.running(client, stage.own, stage.environment, stage.task_queue):
                 yield stage
-                await replay([await handle.fetch_history() async for handle in stage.handles()])
+                histories = [await handle.fetch_history() async for handle in stage.handles()]
+                await replay(histories, client.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -98,7 +101,7 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
         model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
+        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model, **self.settings}
 
     @property
     def journal(self) -> Path:
@@ -175,12 +178,12 @@ class Stage:
         return chain[::-1]
 
 
-async def replay(histories: Iterable[Any]) -> None:
+async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
     """Replays histories; raises where today's code would decide otherwise."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*worker.PASSED_THROUGH)
     replayer = Replayer(
         workflows=[*WORKFLOWS],
-        data_converter=DATA_CONVERTER,
+        data_converter=converter,
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=worker.FINAL,
     )
