@@ -7,7 +7,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,22 +72,22 @@ class Stage:
     task_queue: str
     own: Loaded
     journal_url: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
+    keys: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def set(
-        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = "", **settings: str
+        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = "", keys: str = ""
     ) -> AsyncIterator["Stage"]:
-        """Sets the stage; at the end every run that was started is replayed. ``settings`` are of the environment."""
+        """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, settings)
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
             async with worker.running(client, stage.own, stage.environment, stage.task_queue):
                 yield stage
-                histories = [await handle.fetch_history() async for handle in stage.handles()]
-                await replay(histories, client.data_converter)
+                ended = [await handle.fetch_history() async for handle in stage.handles()]
+                await replay(ended, client.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -100,8 +100,8 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
-        model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model, **self.settings}
+        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **given}
 
     @property
     def journal(self) -> Path:

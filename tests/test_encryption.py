@@ -2,28 +2,43 @@
 
 import asyncio
 import io
+import json
+import signal
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
+from google.protobuf import json_format
 from rich.console import Console
-from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
+import worker
+from activities.journal import Journal
 from conversation.encryption import KEYS, KEYS_FILE, Codec, Key, Keys, UnknownKeyError, WrongKeyError
+from conversation.errors import JournalLost
+from conversation.message import Head, Message
 from conversation.settings import SettingsError
 from conversation.wire import connect
+from resources.documents import Document
+from resources.loader import Loaded, load_documents
 from starter.board import look
+from starter.codec_server import codec_app
 from starter.embedded import EmbeddedServer
 from starter.follow import follow
 from starter.live import Watch
 from starter.script import Reply, Request
-from tests.stage import Handle, Stage, agent, manifest, team
+from starter.serving import serving
+from tests.machine import Machine
+from tests.postgres import execute
+from tests.stage import Handle, Stage, agent, line, manifest, team
 
 OLD, NEW = Key.fresh("old"), Key.fresh("new")
 MARK = "zqzq-"
@@ -41,7 +56,7 @@ def holding(*keys: Key) -> dict[str, str]:
 async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
     """A stage whose worker and client have a key."""
     client = await connect(server.address, holding(OLD))
-    async with Stage.set(client, tmp_path, **holding(OLD)) as stage:
+    async with Stage.set(client, tmp_path, keys=str(OLD)) as stage:
         yield stage
 
 
@@ -193,3 +208,156 @@ async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
     assert (await stage.status(handle)).note == f"{MARK}reason"
     found += await traces(client, handle)
     assert MARK.encode() not in found
+
+
+async def test_a_client_without_a_key_starts_runs_and_is_told_which_key_it_lacks(
+    secret_stage: Stage, client: Client, server: EmbeddedServer
+) -> None:
+    stage = secret_stage
+    stage.script(line("one", "hello"))
+    bare = await connect(server.address, {})
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handle = await bare.start_workflow("agent", given, id=f"bare-{uuid.uuid4()}", task_queue=stage.task_queue)
+    with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS is not set"):
+        await handle.result()
+    theirs = stage.client.get_workflow_handle(handle.id)
+    assert (await stage.turn(theirs)).message == "hello"
+
+
+async def test_a_run_waits_as_long_as_its_worker_lacks_the_key(
+    stage: Stage, client: Client, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", "hello"))
+    queue, keyed = uuid.uuid4().hex, await connect(server.address, holding(NEW))
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handle = await keyed.start_workflow(
+        "agent", given, id=f"waits-{queue}", task_queue=queue, task_timeout=timedelta(seconds=2)
+    )
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    async with worker.running(await connect(server.address, {}), Loaded(), stage.environment, queue):
+        while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
+            await asyncio.sleep(0.1)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    async with worker.running(keyed, Loaded(), {**stage.environment, **holding(NEW)}, queue):
+        assert (await stage.turn(handle)).message == "hello"
+
+
+async def opened(url: str, *keys: Key) -> Journal:
+    return await Journal.open(url, Keys(*keys))
+
+
+def says(*texts: str) -> list[Message]:
+    return [Message(role="assistant", content=text) for text in texts]
+
+
+CATALOG = load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"), {})]).catalog
+
+
+async def test_a_journal_is_read_across_the_first_key_and_a_rotation(journal_url: str) -> None:
+    head, shas = Head(), set()
+    for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
+        journal = await opened(journal_url, *keys)
+        head = await journal.append(head, says(f"{MARK}{number}"), f"call-{number}")
+        shas.add(await journal.pin(CATALOG))
+        await journal.close()
+    fresh = await opened(journal_url, NEW, OLD)
+    assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]
+    assert [await fresh.catalog(sha) for sha in shas] == [CATALOG]
+    assert await fresh.key_ids() == ["new", "old"]
+    await fresh.close()
+    rows = await execute(journal_url, "select message from baton_messages where depth > 1")
+    names = await execute(journal_url, "select sha, catalog from baton_catalogs where catalog like 'sealed:%'")
+    assert {str(row[0]).partition(":")[0] for row in rows} == {"sealed"}
+    assert len(names) == 2
+    assert MARK not in repr([*rows, *names]) and CATALOG.sha not in repr(names)
+
+
+async def test_a_worker_that_lacks_a_key_of_its_journal_is_refused(journal_url: str) -> None:
+    await (await opened(journal_url, OLD)).close()
+    for keys, said in (
+        ((), "by the key 'old', and BATON_ENCRYPTION_KEYS is not set"),
+        ((NEW,), "by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"),
+        ((Key.fresh("old"),), "another key of that id"),
+    ):
+        with pytest.raises(SettingsError, match=f"the journal can't be read: .*{said}"):
+            await opened(journal_url, *keys)
+    journal = await opened(journal_url, OLD)
+    assert await journal.key_ids() == ["old"]
+    await journal.close()
+
+
+async def test_a_message_that_was_changed_or_moved_in_the_journal_is_not_read(journal_url: str) -> None:
+    journal = await opened(journal_url, OLD)
+    head = await journal.append(Head(), says("yes", "no"), "call")
+    await journal.close()
+    other = "(select message from baton_messages where id = 'call/1')"
+    await execute(journal_url, f"update baton_messages set message = {other} where id = 'call/0'")
+    journal = await opened(journal_url, OLD)
+    with pytest.raises(JournalLost, match="row call/0 at 1"):
+        await journal.read(head)
+    await journal.close()
+
+
+async def asked(url: str, path: str, body: object, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"{url}/{path}", json=body, headers=headers)
+
+
+async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_elses_pages() -> None:
+    ui, elsewhere = "http://localhost:8233", "http://evil.example"
+    [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
+    both = json_format.MessageToDict(Payloads(payloads=[sealed, PLAIN]))
+    plain = json_format.MessageToDict(Payloads(payloads=[PLAIN, PLAIN]))
+    with serving(codec_app(Codec(Keys(NEW, OLD)), [ui])) as url:
+        shown = await asked(url, "decode", both, origin=ui)
+        assert (shown.status_code, shown.json()) == (200, plain)
+        assert shown.headers["access-control-allow-origin"] == ui
+        assert (await asked(url, "decode", both)).json() == plain  # the temporal command
+        again = await asked(url, "decode", (await asked(url, "encode", plain, origin=ui)).json())
+        assert again.json() == plain
+        assert (await asked(url, "decode", both, origin=elsewhere)).status_code == 403
+        assert (await asked(url, "decode", {"payloads": 1})).status_code == 400
+        wish = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-namespace"}
+        async with httpx.AsyncClient() as client:
+            allowed = [await client.options(f"{url}/decode", headers={"origin": o, **wish}) for o in (ui, elsewhere)]
+        assert [each.status_code for each in allowed] == [200, 400]
+    with serving(codec_app(Codec(Keys(NEW)), [ui])) as url:
+        refused = await asked(url, "decode", both, origin=ui)
+    assert refused.status_code == 400
+    assert "by the key 'old'" in refused.json()["message"]
+
+
+def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machine: Machine) -> None:
+    machine.script(line("one", f"{MARK}answer"))
+    machine.env |= holding(OLD)
+    spec = {"input": f"{MARK}question", "targets": [{"type": "agent", "name": "one"}]}
+    done = machine.type("run", "-f", machine.write(agent("one"), manifest("Query", "talk", spec)))
+    assert done.stdout == f"{MARK}answer\n", done.stderr
+    shown = [machine.type(command, "talk") for command in ("transcript", "events")]
+    assert all(f"{MARK}answer" in each.stdout for each in shown)
+    refused = [machine.type(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
+    said = "error: this is encrypted by the key 'old', and BATON_ENCRYPTION_KEYS is not set\n"
+    assert [(each.returncode, each.stdout, each.stderr) for each in refused] == [(1, "", said)] * 2
+    listed = [machine.type("list", "-o", "json", **{KEYS: keys}).stdout for keys in (str(OLD), "")]
+    assert [json.loads(each)[0].get("name") for each in listed] == ["talk", None]
+    dev = machine.dev()
+    endpoint = httpx.get(f"{dev.ui}/api/v1/settings").json()["Codec"]["Endpoint"]
+    assert httpx.post(f"{endpoint}/decode", json={"payloads": []}, headers={"origin": dev.ui}).json() == {}
+    kept = [file for file in machine.home.folder.rglob("*") if file.is_file()]
+    assert {"temporal.db", "journal.db", "dev.log"} <= {file.name for file in kept}
+    assert not [
+        file.name for file in kept if MARK.encode() in file.read_bytes() or SECRET.encode() in file.read_bytes()
+    ]
+
+
+def test_a_key_is_printed_and_the_codec_server_wants_one(machine: Machine) -> None:
+    key = machine.type("encryption-key").stdout
+    assert Keys.of({KEYS: key}).ids[0].startswith("20")
+    refused = machine.type("codec-server", "--port", "0")
+    assert (refused.returncode, "BATON_ENCRYPTION_KEYS is not set" in refused.stderr) == (1, True)
+    machine.env |= {KEYS: key}
+    with machine.begin("codec-server", "--port", "0") as server:
+        assert server.stderr
+        assert "the codec endpoint is http://127.0.0.1:" in server.stderr.readline()
+        server.send_signal(signal.SIGINT)
+    assert server.returncode == 130
