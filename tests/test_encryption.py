@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import signal
+import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -38,6 +39,7 @@ from starter.script import Reply, Request
 from starter.serving import serving
 from tests.machine import Machine
 from tests.postgres import execute
+from tests.processes import BATON
 from tests.stage import Handle, Stage, agent, line, manifest, team
 
 OLD, NEW = Key.fresh("old"), Key.fresh("new")
@@ -338,11 +340,14 @@ def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machi
     refused = [machine.type(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
     said = "error: this is encrypted by the key 'old', and BATON_ENCRYPTION_KEYS is not set\n"
     assert [(each.returncode, each.stdout, each.stderr) for each in refused] == [(1, "", said)] * 2
-    listed = [machine.type("list", "-o", "json", **{KEYS: keys}).stdout for keys in (str(OLD), "")]
-    assert [json.loads(each)[0].get("name") for each in listed] == ["talk", None]
+    [[named], [bare]] = [json.loads(machine.type("list", "-o", "json", **{KEYS: key}).stdout) for key in (str(OLD), "")]
+    assert (named["name"], "name" in bare) == ("talk", False)
     dev = machine.dev()
     endpoint = httpx.get(f"{dev.ui}/api/v1/settings").json()["Codec"]["Endpoint"]
     assert httpx.post(f"{endpoint}/decode", json={"payloads": []}, headers={"origin": dev.ui}).json() == {}
+    result = ("workflow", "result", "--workflow-id", bare["id"], "--address", dev.address, "--codec-endpoint", endpoint)
+    told = subprocess.run([BATON.parent / "temporal", *result], env=machine.env, capture_output=True, text=True)
+    assert f"{MARK}answer" in told.stdout, told.stderr
     kept = [file for file in machine.home.folder.rglob("*") if file.is_file()]
     assert {"temporal.db", "journal.db", "dev.log"} <= {file.name for file in kept}
     assert not [
