@@ -33,11 +33,15 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.brief import Brief
+from activities.conclude import Conclude
 from activities.evaluate import Evaluate
+from activities.functions import Function, Functions
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.model import Models
+from activities.perform import Perform
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
@@ -56,6 +60,7 @@ from workflows.registry import WORKFLOWS
 PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
 """Modules that a workflow shares with its worker; all others are checked for what isn't deterministic."""
 
+
 FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
 
@@ -67,13 +72,15 @@ class Settings:
     home: Path
     journal: str
     journal_chosen: bool
+    functions: tuple[str, ...]
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """Reads BATON_HOME and BATON_JOURNAL_URL."""
+        """Reads BATON_HOME, BATON_JOURNAL_URL and BATON_FUNCTIONS, modules with functions that manifests name."""
         home = Path(environment.get("BATON_HOME") or HOME)
         chosen = environment.get("BATON_JOURNAL_URL")
-        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen))
+        modules = tuple(name.strip() for name in environment.get("BATON_FUNCTIONS", "").split(",") if name.strip())
+        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen), modules)
 
     def check(self, address: str) -> None:
         """Raises JournalUnavailable where other machines would need a journal that only this one has."""
@@ -91,6 +98,7 @@ async def running(
     environment: Mapping[str, str],
     task_queue: str = TASK_QUEUE,
     cached_runs: int = 1_000,
+    functions: Sequence[Function] = (),
 ) -> AsyncIterator[Vault]:
     """Runs a worker as long as the block does; ``own`` are its manifests and Secrets.
 
@@ -102,16 +110,20 @@ async def running(
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
+    known = Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal, Keys.of(environment))
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [
             pin.pin,
-            AskModel(journal, models, tools, vault, calls).ask_model,
+            AskModel(journal, models, tools, known, vault, calls).ask_model,
             UseTool(journal, tools, vault, calls).use_tool,
             Append(journal).append,
             Select(journal, models, vault, calls).select,
-            Evaluate(journal).evaluate,
+            Evaluate(journal, known).evaluate,
+            Brief(journal, vault).brief,
+            Conclude(journal, vault).conclude,
+            Perform(journal, known, vault, calls).perform,
         ]
         async with _worker(client, task_queue, cached_runs, activities, vault):
             yield vault
@@ -123,7 +135,11 @@ async def running(
 
 
 def _worker(
-    client: Client, task_queue: str, cached_runs: int, activities: Sequence[Callable[..., Any]], vault: Vault
+    client: Client,
+    task_queue: str,
+    cached_runs: int,
+    activities: Sequence[Callable[..., Any]],
+    vault: Vault,
 ) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
@@ -160,9 +176,8 @@ async def main(paths: list[Path]) -> int:
     try:
         own = load_files(paths)
         client = await connect()
-        await client.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=client.namespace), retry=True
-        )
+        asked = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(asked, retry=True)
     except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1

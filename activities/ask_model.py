@@ -3,11 +3,14 @@
 from temporalio import activity
 
 from activities.call import call_id
+from activities.functions import Functions
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.row import Row
 from activities.model import Models
+from activities.panel.briefings import Room
+from activities.panel.cast import speaker_of
 from activities.plans import models_of
 from activities.prompt import conversation
 from activities.secrets import Vault
@@ -22,8 +25,11 @@ from resources.model import Model
 class AskModel:
     """The activity ``ask_model``."""
 
-    def __init__(self, journal: Journal, models: Models, tools: Tools, vault: Vault, calls: InFlight) -> None:
-        self._journal, self._models, self._tools, self._vault, self._calls = journal, models, tools, vault, calls
+    def __init__(
+        self, journal: Journal, models: Models, tools: Tools, functions: Functions, vault: Vault, calls: InFlight
+    ) -> None:
+        self._journal, self._models, self._tools = journal, models, tools
+        self._functions, self._vault, self._calls = functions, vault, calls
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskRequest) -> Asked:
@@ -39,17 +45,23 @@ class AskModel:
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
         thread = request.thread
         catalog = await self._journal.catalog(thread.catalog)
-        speaker = catalog.by_id(request.speaker)
+        speaker = speaker_of(catalog, request.speaker)
         if not isinstance(speaker, Agent | Model):
-            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+            raise UnknownResource(f"{request.speaker} can't be asked")
         values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         rows = await self._journal.read(head)
         agent = speaker if isinstance(speaker, Agent) else None
-        prompt, tools = (values.prompt(agent), self._tools.of(agent, values)) if agent else (None, [])
-        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun, request.window))
+        tools = self._tools.of(agent, values) if agent else []
+        if agent and request.brief:
+            room = Room.at(request.brief, values, rows[: request.begun], thread.question)
+            told = await room.told(agent, request.speaker, values, self._functions)
+            messages = [*told, *(row.message for row in rows[request.begun :])]
+        else:
+            prompt = values.prompt(agent) if agent else None
+            messages = conversation(prompt, rows, thread.question, request.begun, request.window)
         model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
-        answer = await self._models.ask(endpoint, [*messages], tools, pulse.hear)
+        answer = await self._models.ask(endpoint, [*map(values.whole, messages)], tools, pulse.hear)
         clean = self._vault.redact_message(answer).model_copy(update={"name": speaker.name})
         return await self._journal.answer(head, clean, row_id)

@@ -12,6 +12,7 @@ from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.journal.row import Row
+from activities.panel.cast import speaker_of
 from activities.secrets import Vault
 from activities.tool import Once, Tool, Tools
 from activities.values import Values
@@ -50,13 +51,13 @@ class UseTool:
         """What is to be done; the journal holds all of a model's call, the history perhaps not."""
         catalog = await self._journal.catalog(request.thread.catalog)
         values = Values(catalog, self._vault)
-        speaker = catalog.by_id(request.speaker)
+        speaker = speaker_of(catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             asked = values.whole((await self._said(request.thread.question)).message)
             call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(asked.content))
             return call, self._tools.by(speaker, values, self._once(request, speaker.name))
         if not isinstance(speaker, Agent):
-            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+            raise UnknownResource(f"{request.speaker} uses no tools")
         call = (await self._said(request.reply or "")).message.tool_calls[request.call]
         once = self._once(request, call.name)
         tools = {tool.name: tool for tool in self._tools.of(speaker, values, once)}

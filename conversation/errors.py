@@ -114,6 +114,14 @@ class ConditionFailed(ValidationFault):
     """A condition can't be judged: it gives no yes or no in this very case."""
 
 
+class FunctionFailed(ValidationFault):
+    """A registered function failed, or gave what it should not."""
+
+
+class WrongPart(ValidationFault):
+    """A referee, a moderator or a judge has not given what its part asks for."""
+
+
 class KeyMissing(AuthenticationFault):
     """The worker has no key for a model or a tool."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from conversation.briefs import Brief
 from conversation.errors import Failure, MaxIterationsReached
 from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
 from conversation.plan import AgentPlan, ToolPlan
@@ -13,11 +14,19 @@ from workflows.stopping import Stop, settle, uninterrupted
 
 
 class AgentTurn:
-    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
+    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion, or on a panel's ``brief``."""
 
-    def __init__(self, agent: AgentPlan, thread: Thread, stop: Stop, number: int = 1, of: int | None = None) -> None:
+    def __init__(
+        self,
+        agent: AgentPlan,
+        thread: Thread,
+        stop: Stop,
+        number: int = 1,
+        of: int | None = None,
+        brief: Brief | None = None,
+    ) -> None:
         self.agent, self.thread, self.stop, self.number, self.of = agent, thread, stop, number, of
-        self.head = thread.head
+        self.brief, self.head = brief, thread.head
         self.pending: list[Item] = []
         self.unanswered: list[ToolCall] = []
         self.messages: list[Message] = []
@@ -63,7 +72,7 @@ class AgentTurn:
         return reply
 
     def _request(self, fallback: int) -> AskRequest:
-        return AskRequest(
+        request = AskRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
             begun=self.thread.head.depth,
@@ -73,6 +82,7 @@ class AgentTurn:
             turns=self.of,
             window=self.agent.window,
         )
+        return request.model_copy(update={"brief": self.brief}) if self.brief else request
 
     async def _use_tools(self, reply: Asked) -> bool:
         """Carries out the calls of a reply, one after the other or all at once; whether one of them ends the turn."""

@@ -9,12 +9,14 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
+from conversation.briefs import BriefRequest, ConcludeRequest, Performed, PerformRequest
 from conversation.errors import BatonError, CallTimeout, Failure
 from conversation.message import Head
 from conversation.requests import (
     AppendRequest,
     Asked,
     AskRequest,
+    Bookmark,
     Evaluated,
     EvaluateRequest,
     Item,
@@ -25,6 +27,7 @@ from conversation.requests import (
     Used,
     UseRequest,
 )
+from conversation.turn import Thread
 from resources.base import Plain
 
 Reply = TypeVar("Reply", bound=Plain)
@@ -130,9 +133,28 @@ async def evaluate(request: EvaluateRequest) -> Evaluated:
     return await _effect("evaluate", request, Evaluated, JOURNAL, f"conditions after turn {request.turn}")
 
 
-async def append(head: Head, items: tuple[Item, ...]) -> Head:
-    """Puts what joins the conversation on top of a head."""
-    return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
+async def brief(request: BriefRequest, member: str) -> Thread:
+    """Puts down what a team is told in a panel."""
+    return await _effect("brief", request, Thread, JOURNAL, f"round {request.brief.round} · what {member} is told")
+
+
+async def perform(request: PerformRequest) -> Performed:
+    """Lets a registered function speak."""
+    summary = f"round {request.brief.round} · {request.name} · {request.function}"
+    return await _effect("perform", request, Performed, TOOL, summary)
+
+
+async def conclude(request: ConcludeRequest) -> Asked:
+    """Puts down what a panel has come to."""
+    return await _effect("conclude", request, Asked, JOURNAL, f"after {request.brief.round} rounds")
+
+
+async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
+    """Puts what joins the conversation on top of a head, and moves a bookmark there."""
+    request = AppendRequest(head=head, items=items)
+    if bookmark:
+        request = request.model_copy(update={"bookmark": bookmark})
+    return await _effect("append", request, Head, JOURNAL, f"{len(items)} more")
 
 
 async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
@@ -156,4 +178,5 @@ def _meaning(error: ActivityError, name: str) -> Interrupted | Failed:
 
 
 _FAMILY = {"pin": "MemoryError", "ask_model": "ModelError", "use_tool": "ToolError", "append": "MemoryError"}
-_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError"}
+_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError", "brief": "MemoryError", "conclude": "MemoryError"}
+_FAMILY["perform"] = "ToolError"

@@ -11,13 +11,13 @@ from sqlalchemy import Row as Found
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, insert_new, prepare, reach
+from activities.journal.database import connect, insert_new, prepare, reach, set_bookmark
 from activities.journal.row import Row
 from activities.journal.sealing import Seal, key_ids
 from conversation.encryption import Keys
 from conversation.errors import JournalLost, JournalUnavailable
-from conversation.message import Head, Message, Span
-from conversation.requests import Item
+from conversation.message import Head, Message, Quote, Span
+from conversation.requests import Bookmark, Item
 from conversation.settings import SettingsError
 from resources.catalog import Catalog
 
@@ -86,6 +86,8 @@ class Journal:
         for item in items:
             if isinstance(item, Message):
                 messages.append(item)
+            elif isinstance(item, Quote):
+                messages.append(item.of((await self._found(item.row)).message))
             elif item.after == head and not messages:
                 head = item.to
             else:
@@ -102,10 +104,7 @@ class Journal:
     async def answer(self, head: Head, message: Message, row_id: str) -> Row:
         """Puts an answer on top of a head, unless the same call has been answered already; the answer that stands."""
         await self._write([Row(row_id, head.id, head.depth + 1, message)])
-        row = await self.find(row_id)
-        if row is None:
-            raise _lost(f"the row {row_id}, which was just written")
-        return row
+        return await self._found(row_id)
 
     async def find(self, row_id: str) -> Row | None:
         """The row of that id, if it has been written."""
@@ -113,6 +112,19 @@ class Journal:
             return row
         found = await self._run(select(schema.messages).where(schema.messages.c.id == row_id))
         return self._keep(self._seal.read_row(found[0])) if found else None
+
+    async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
+        """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
+        await self._run(set_bookmark(self._engine, mark, head, anew=anew))
+
+    async def bookmarked(self, session: str, key: str) -> Sequence[Row]:
+        """The rows of the transcript that is kept under a session's key, none if there is no such thing."""
+        marks = schema.bookmarks
+        found = await self._run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        if not found:
+            return ()
+        rows = await self.read(Head(id=found[0].head, depth=found[0].depth))
+        return rows[found[0].begun :]
 
     async def read(self, head: Head) -> list[Row]:
         """The conversation up to a head, its first row first; raises JournalLost if a part of it is missing."""
@@ -126,6 +138,11 @@ class Journal:
         if len(rows) != head.depth:
             raise _lost(f"the conversation up to {head.id}")
         return rows[::-1]
+
+    async def _found(self, row_id: str) -> Row:
+        if row := await self.find(row_id):
+            return row
+        raise _lost(f"the row {row_id}")
 
     async def _between(self, span: Span) -> list[Row]:
         rows = await self.read(span.to)

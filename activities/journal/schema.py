@@ -24,6 +24,18 @@ catalogs = Table(
 )
 """The manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
 
+bookmarks = Table(
+    "baton_bookmarks",
+    metadata,
+    Column("session", String(255), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("begun", Integer, nullable=False),
+    Column("head", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+)
+"""Where the transcript stands that a session keeps under a key: the rows after depth ``begun`` up to a head."""
+
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """The one row says which version of these tables this is."""
 
