@@ -27,6 +27,8 @@ KEY_BYTES, NONCE_BYTES = 32, 12
 ENCODING, KEY_ID = b"binary/encrypted", "encryption-key-id"
 """The metadata of an encrypted payload, as in Temporal's samples."""
 
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
 
 class UnknownKeyError(SettingsError):
     """What was to be decrypted is encrypted by a key that is not here."""
@@ -45,14 +47,16 @@ class Key:
 
     @classmethod
     def fresh(cls, key_id: str) -> "Key":
-        """A new key."""
+        """A new key; raises SettingsError if that can't be an id."""
+        if not _ID.fullmatch(key_id):
+            raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
         return cls(key_id, secrets.token_bytes(KEY_BYTES))
 
     @classmethod
     def read(cls, text: str, where: str) -> "Key":
         """A key that is written as ``ID:KEY``; raises SettingsError, which says ``where`` it stands and not what."""
         key_id, _, encoded = text.partition(":")
-        if not re.fullmatch(r"[\w.-]{1,64}", key_id, re.ASCII) or not encoded:
+        if not _ID.fullmatch(key_id) or not encoded:
             raise SettingsError(f"{where} is not of the form ID:KEY; 'baton encryption-key' prints one")
         try:
             secret = base64.b64decode(encoded, validate=True)

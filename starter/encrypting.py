@@ -20,7 +20,7 @@ def encryption_key(
     key_id: Annotated[str, typer.Argument(metavar="[ID]", help="Its id; otherwise it is named after today.")] = "",
 ) -> None:
     """Prints a new key for BATON_ENCRYPTION_KEYS."""
-    show(str(Key.read(str(Key.fresh(key_id or f"{datetime.now(UTC):%Y-%m-%d}")), "the key")))
+    show(str(Key.fresh(key_id or f"{datetime.now(UTC):%Y-%m-%d}")))
 
 
 def codec_server(

@@ -129,6 +129,8 @@ def test_keys_stand_in_a_file_as_well(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=KEYS_FILE):
             Keys.of(wrong)
     assert SECRET not in repr(OLD)
+    with pytest.raises(SettingsError, match="'a:b' is no id for a key"):
+        Key.fresh("a:b")
 
 
 def answer(request: Request) -> Reply:
