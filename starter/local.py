@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 
-from activities.journal import Blobs, Journal
+from activities.journal import Blobs, Database
 from conversation.wire import connect, settings, storing
 from starter.home import ENVIRONMENT, Dev, Home, fingerprint
 from starter.runs import has_open_runs
@@ -40,7 +40,7 @@ class Place:
         """A client that also finds what is kept in the journal, where that can be reached from here."""
         client = await connect(self.address)
         journal = os.environ.get("BATON_JOURNAL_URL") or (self.home and f"sqlite:///{self.home.file('journal.db')}")
-        return storing(client, Blobs(lambda: Journal.at(journal))) if journal else client
+        return storing(client, Blobs(lambda: Database.at(journal))) if journal else client
 
 
 def is_elsewhere() -> bool:

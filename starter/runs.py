@@ -16,6 +16,7 @@ from conversation.errors import RunClosed
 from conversation.inputs import QueryInput
 from conversation.message import cut
 from conversation.requests import EndRequest
+from conversation.settings import SettingsError
 from conversation.status import Status
 from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
@@ -55,7 +56,7 @@ async def start_query(client: Client, query: Query, catalog: Catalog, run_id: st
 async def find_run(client: Client, name: str, namespace: str) -> Handle:
     """The run of that id, or else the newest run of the Query of that name.
 
-    Raises NoSuchRunError.
+    Raises NoSuchRunError, or SettingsError where a key is missing to tell.
     """
     handle = client.get_workflow_handle(name)
     try:
@@ -64,13 +65,20 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
+    hidden: SettingsError | None = None
     for wanted in (f"AND WorkflowId STARTS_WITH '{_quoted(name)}-'", ""):  # most runs begin with their Query's name
         async for run in client.list_workflows(f"WorkflowType = 'query' {wanted}", limit=SEARCHED):
-            memo = await run.memo()
+            try:
+                memo = await run.memo()
+            except SettingsError as error:  # it may be the one
+                hidden = error
+                continue
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
                 found = client.get_workflow_handle(run.id, run_id=run.run_id)
                 newest = client.get_workflow_handle(run.id)  # in which it may have gone on
                 return newest if await first_run(newest) == await first_run(found) else found
+    if hidden:
+        raise hidden
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
 
 

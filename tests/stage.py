@@ -20,7 +20,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 import worker
 from activities.functions import Function
-from activities.journal import Blobs, Journal
+from activities.journal import Blobs, Database
 from conversation.status import Status
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT, storing
@@ -74,6 +74,7 @@ class Stage:
     task_queue: str
     own: Loaded
     journal_url: str = ""
+    keys: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -85,15 +86,16 @@ class Stage:
         own: Loaded | None = None,
         journal_url: str = "",
         functions: Sequence[Function] = (),
+        keys: str = "",
     ) -> AsyncIterator["Stage"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
             running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
             async with running:
                 yield stage
-                kept = storing(client, Blobs(lambda: Journal.at(stage.journal_at)))
+                kept = storing(client, Blobs(lambda: Database.at(stage.journal_at)))
                 await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
 
     @contextlib.asynccontextmanager
@@ -107,8 +109,8 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
-        model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
+        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **given}
 
     @property
     def journal_at(self) -> str:

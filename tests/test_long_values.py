@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from activities.journal import Blobs, Journal
+from activities.journal import Blobs, Database
 from conversation.wire import storing
 from starter.script import Reply
 from tests.stage import Stage, agent, call, line, replay, team
@@ -23,7 +23,7 @@ async def size(stage: Stage, handle: Any) -> int:
 
 def keeping(stage: Stage) -> Any:
     """A client that reaches the journal."""
-    return storing(stage.client, Blobs(lambda: Journal.at(f"sqlite:///{stage.journal}")))
+    return storing(stage.client, Blobs(lambda: Database.at(f"sqlite:///{stage.journal}")))
 
 
 async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_whole(stage: Stage) -> None:

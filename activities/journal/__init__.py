@@ -2,5 +2,6 @@
 
 from activities.journal.blobs import Blobs
 from activities.journal.journal import Journal
+from activities.journal.store import Database
 
-__all__ = ["Blobs", "Journal"]
+__all__ = ["Blobs", "Database", "Journal"]

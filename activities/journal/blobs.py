@@ -11,13 +11,13 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from activities.journal.journal import Journal
+from activities.journal.store import Database
 
 
 class Blobs(StorageDriver):
-    """The driver of Temporal's SDK for a journal, which ``reach`` gives while it is used."""
+    """The driver of Temporal's SDK for a journal's database, which ``reach`` gives while it is used."""
 
-    def __init__(self, reach: Callable[[], AbstractAsyncContextManager[Journal]]) -> None:
+    def __init__(self, reach: Callable[[], AbstractAsyncContextManager[Database]]) -> None:
         self._reach = reach
 
     def name(self) -> str:

@@ -7,11 +7,15 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import insert_new, set_bookmark
-from activities.journal.row import Row, loaded, lost, size, stored
-from activities.journal.store import Database
+from activities.journal.database import connect, insert_new, prepare, set_bookmark
+from activities.journal.row import Row
+from activities.journal.sealing import Seal, key_ids
+from activities.journal.store import Database, lost
+from conversation.encryption import Keys
+from conversation.errors import JournalUnavailable
 from conversation.message import Head, Message, Quote, Span
 from conversation.requests import Bookmark, Item
+from conversation.settings import SettingsError
 from resources.catalog import Catalog
 
 CACHED = 64_000_000
@@ -20,28 +24,49 @@ CACHED = 64_000_000
 PAGE = 100
 """Rows that are read at once, from the last one back."""
 
+NO_KEYS = Keys()
+
 
 class Journal(Database):
     """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, seal: Seal) -> None:
         super().__init__(engine)
-        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=size)
+        self._seal = seal
+        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=lambda row: row.size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
+
+    @classmethod
+    async def open(cls, url: str, keys: Keys = NO_KEYS) -> "Journal":
+        """Opens the journal at ``url``, which ``keys`` seal.
+
+        Raises JournalUnavailable if that is not possible, and SettingsError if others have sealed it with other keys.
+        """
+        journal = cls(connect(url), Seal(keys))
+        try:
+            await prepare(journal.engine)
+            await journal._seal.agree(journal.engine)
+        except (JournalUnavailable, SettingsError):
+            await journal.close()
+            raise
+        return journal
+
+    async def key_ids(self) -> Sequence[str]:
+        """The ids of all keys that the journal has ever been sealed with."""
+        return await key_ids(self.engine)
 
     async def pin(self, catalog: Catalog) -> str:
         """Keeps a catalog under its SHA-256 and returns that."""
-        row = {"sha": catalog.sha, "catalog": catalog.canonical}
-        await self.run(insert_new(self.engine, schema.catalogs, [row]))
+        await self.run(insert_new(self.engine, schema.catalogs, [self._seal.catalog(catalog)]))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
         if sha not in self._catalogs:
-            found = await self.run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
+            found = await self.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(self._seal.names(sha))))
             if not found:
                 raise lost(f"the catalog {sha}")
-            self._catalogs[sha] = Catalog.model_validate_json(found[0][0])
+            self._catalogs[sha] = self._seal.read_catalog(found[0])
         return self._catalogs[sha]
 
     async def append(self, head: Head, items: Iterable[Item], call: str) -> Head:
@@ -78,7 +103,7 @@ class Journal(Database):
         if row := self._rows.get(row_id):
             return row
         found = await self.run(select(schema.messages).where(schema.messages.c.id == row_id))
-        return self._keep(loaded(found[0])) if found else None
+        return self._keep(self._seal.read_row(found[0])) if found else None
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
         """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
@@ -132,7 +157,7 @@ class Journal(Database):
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise lost(f"the row {below}")
-        await self.run(insert_new(self.engine, schema.messages, [*map(stored, rows)]))
+        await self.run(insert_new(self.engine, schema.messages, [*map(self._seal.row, rows)]))
 
     async def _chain(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
@@ -141,9 +166,9 @@ class Journal(Database):
         before = messages.alias()
         more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
         found = await self.run(select(chain.union_all(more)))
-        return [self._keep(loaded(row)) for row in found]
+        return [self._keep(self._seal.read_row(row)) for row in found]
 
     def _keep(self, row: Row) -> Row:
-        if size(row) <= CACHED:
+        if row.size <= CACHED:
             self._rows[row.id] = row
         return row

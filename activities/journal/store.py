@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
 from activities.journal.database import connect, insert_new, prepare, reach
-from activities.journal.row import lost
-from conversation.errors import JournalUnavailable
+from conversation.errors import JournalLost, JournalUnavailable
 
 PATIENCE = 1.0
 """Seconds between two attempts to reach the journal."""
@@ -29,25 +28,15 @@ class Database:
         self.engine = engine
 
     @classmethod
-    async def open(cls, url: str) -> Self:
-        """Opens the journal at ``url``; raises JournalUnavailable if that is not possible."""
-        journal = cls(connect(url))
-        try:
-            await prepare(journal.engine)
-        except JournalUnavailable:
-            await journal.close()
-            raise
-        return journal
-
-    @classmethod
     @contextlib.asynccontextmanager
     async def at(cls, url: str) -> AsyncIterator[Self]:
-        """The journal at ``url`` while the block runs."""
-        journal = await cls.open(url)
+        """The database at ``url`` while the block runs; raises JournalUnavailable."""
+        database = cls(connect(url))
         try:
-            yield journal
+            await prepare(database.engine)
+            yield database
         finally:
-            await journal.close()
+            await database.close()
 
     async def close(self) -> None:
         """Gives the database's connections back."""
@@ -77,3 +66,10 @@ class Database:
             raise lost(f"the value {sha}")
         blob: bytes = found[0][0]
         return blob
+
+
+def lost(what: str) -> JournalLost:
+    """The error for what should stand in the journal."""
+    return JournalLost(
+        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
+    )
