@@ -1,0 +1,73 @@
+"""What do the peers' programs share? What they are given, what they say, and the worker of those on Temporal."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+QUESTION = "How do we write a good report?"
+MEMBERS = ("writer", "critic")
+PROMPT = "You are the {}. Say what you think of it."
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a program is started with, as JSON: ``teams`` are named ``run-0``, ``run-1`` and so on."""
+
+    model: str
+    temporal: str
+    postgres: str
+    folder: str
+    run: str
+    turns: int
+    size: int
+    teams: int
+
+    @property
+    def words(self) -> str:
+        """The model's name, which says how long its replies are."""
+        return f"words-{self.size}"
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the teams' runs."""
+        return [f"{self.run}-{number}" for number in range(self.teams)]
+
+
+def given() -> Given:
+    """What this program was started with."""
+    return Given(**json.loads(sys.argv[1]))
+
+
+async def timed(ids: list[str], play: Callable[[str], Awaitable[object]]) -> None:
+    """Lets all teams discuss at once, and says how long that took and how many have come to their end."""
+    began = time.perf_counter()
+    results = await asyncio.gather(*map(play, ids), return_exceptions=True)
+    errors = [f"{type(each).__name__}: {each}" for each in results if isinstance(each, BaseException)]
+    said: dict[str, Any] = {"seconds": time.perf_counter() - began, "ended": len(ids) - len(errors)}
+    print(json.dumps({**said, "error": errors[0][:300] if errors else None}), flush=True)
+
+
+async def on_temporal(told: Given, workflow: Any, plugin: Any) -> None:
+    """Runs a worker with the settings that Baton's has, and the teams on it."""
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+    client = await Client.connect(told.temporal, plugins=[plugin])
+    settings: dict[str, Any] = {
+        "max_cached_workflows": 1_000,
+        "max_concurrent_workflow_tasks": 10,
+        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
+    }
+    async with Worker(client, task_queue=told.run, workflows=[workflow], **settings):
+
+        async def play(run: str) -> object:
+            options: dict[str, Any] = {"id": run, "task_queue": told.run, "task_timeout": timedelta(seconds=10)}
+            return await client.execute_workflow(workflow.run, args=[told.turns, told.size], **options)
+
+        await play(f"{told.run}-warm") if told.teams > 1 else None
+        await timed(told.ids, play)
