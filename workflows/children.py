@@ -16,7 +16,7 @@ from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.carrying import WIDTH, Rest, is_long
 from workflows.session import Session
-from workflows.stopping import Stop
+from workflows.stopping import Stop, uninterrupted
 
 
 class Children:
@@ -62,7 +62,7 @@ class Children:
         try:
             if self.stop.reason == "terminated":
                 await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
-            return await child
+            return await _ended(child)
         finally:
             self._running.remove(child)
 
@@ -81,8 +81,7 @@ class Children:
                     static_summary=f"{kind} · {given.name}",
                 )
             except WorkflowAlreadyStartedError:
-                with contextlib.suppress(ApplicationError):  # it may have ended by now
-                    await workflow.get_external_workflow_handle(child_id).cancel()
+                await _cancel(child_id)
                 await workflow.sleep(1)
 
     async def pass_on(self, signal: str, value: object) -> None:
@@ -99,3 +98,17 @@ class Children:
             await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)
+
+
+async def _ended(child: ChildWorkflowHandle[object, Turn]) -> Turn:
+    """Waits for a child; given up, it is canceled by its id, because Temporal would cancel its first run alone."""
+    try:
+        await workflow.wait([child])
+    except asyncio.CancelledError:
+        await uninterrupted(asyncio.create_task(_cancel(child.id)))
+    return await uninterrupted(child)
+
+
+async def _cancel(child_id: str) -> None:
+    with contextlib.suppress(ApplicationError):  # it may have ended by now
+        await workflow.get_external_workflow_handle(child_id).cancel()
