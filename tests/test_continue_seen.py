@@ -62,6 +62,8 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(relay:
     status = await final_status(handle)
     later: list[Happening] = []
     await follow(relay.client, handle, later.append, wait=False)
+    ends = [each.run.name for each in live if isinstance(each, RunEnded)]
+    assert ends == [each.run.name for each in later if isinstance(each, RunEnded)] == ["inner", "inner", "outer", "q"]
     for told in (live, later):
         assert said_in(told) == numbers(34)
         assert sum(isinstance(each, RunBegan) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
