@@ -33,7 +33,7 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
 
 @dataclass
 class _Trail:
-    """The history of a run, read up to the event ``last``, and the trails of its child runs by the events of their start.
+    """The history of a run, read up to the event ``last``, and its child runs' by the events of their start.
 
     ``later`` are runs in which it is known to go on; after a reset they are others than its history tells.
     """
@@ -93,9 +93,8 @@ class _Trail:
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
                 child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
-                self.children[self.reader.run.run_id, event.event_id] = _Trail(
-                    self.client, Reader(child, self.client.data_converter)
-                )
+                trail = _Trail(self.client, Reader(child, self.client.data_converter))
+                self.children[self.reader.run.run_id, event.event_id] = trail
             case "workflow_execution_continued_as_new", ended:
                 self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
                 self.last = 0
