@@ -12,8 +12,8 @@ from temporalio.service import RPCError
 from conversation.message import TokenUsage
 from conversation.requests import LiveText
 from conversation.status import Status, instant
+from starter.calls import decoded
 from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded, spent
-from starter.reading import decoded
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Board:
         match happening:
             case RunBegan() if run.parent is None:
                 self.tallies[run.id] = Tally(run, at)
-            case CallBegan(call=call) if call.request:
+            case CallBegan(call=call) if call.speaker and not call.hidden:
                 self.open[run.run_id, call.id] = Open(run, call)
             case CallEnded(call=call):
                 self.open.pop((run.run_id, call.id), None)

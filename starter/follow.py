@@ -86,7 +86,7 @@ class _Trail:
         match told(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
-                child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
+                child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
                 self.children[inner.run_id] = _Trail(self.client, Reader(child))
         happening = await self.reader.read(event)
         self.over = isinstance(happening, RunEnded)

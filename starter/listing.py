@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from temporalio.client import Client, WorkflowExecution
 
 from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
-from starter.harmless import harmless
 from starter.narrate import time_of
 
 
@@ -73,26 +69,3 @@ async def _listed(run: WorkflowExecution) -> Listed:
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     return Listed(run.id, name, namespace, run.workflow_type, state, run.start_time, run.close_time)
-
-
-def tell_list(console: Console, runs: list[Listed]) -> None:
-    """Tells the runs as a table; where there is no terminal, as aligned lines."""
-    if not runs:
-        console.print("there is no run")
-    elif console.is_terminal:
-        table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-        for run in runs:
-            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in run.row))
-        console.print(table)
-    else:
-        rows = [COLUMNS, *(run.row for run in runs)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
-
-
-def _colour(cell: str) -> str:
-    return {"Running": "yellow", "Completed": "green", "Failed": "red", "Timed out": "red", "Terminated": "red"}.get(
-        cell, ""
-    )

@@ -7,15 +7,16 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from starter import runs
+from starter import audit, runs
 from starter.events import Event, Recorder
 from starter.follow import follow
 from starter.happenings import Happening
-from starter.listing import listed, tell_list
+from starter.listing import COLUMNS, listed
 from starter.live import Watch
 from starter.local import Place
 from starter.narrate import tell_end
 from starter.running import dumped
+from starter.table import tell_table
 from starter.terminal import Form, Output, at_temporal, err, say, show
 
 app = typer.Typer()
@@ -33,7 +34,7 @@ def list_runs(
     """Lists the newest runs."""
     found = at_temporal(lambda client, _place: listed(client, namespace, limit))
     if output is Form.text:
-        tell_list(Console(highlight=False), found)
+        tell_table(Console(highlight=False), COLUMNS, [run.row for run in found], "there is no run")
     else:
         show(dumped([run.value for run in found], output))
 
@@ -105,6 +106,26 @@ def _written(event: Event, form: Form) -> str:
     if form is Form.text:
         return event.line
     return f"---\n{dumped(event.value, form)}" if form is Form.yaml else json.dumps(event.value, ensure_ascii=False)
+
+
+@app.command()
+def tasks(
+    name: RunName,
+    namespace: Namespace = "default",
+    status: Annotated[audit.State | None, typer.Option("--status", help="Only those of this status.")] = None,
+    output: Output = Form.text,
+) -> None:
+    """Lists who has taken a turn in the panels and debates of a run, when, and what came of it."""
+
+    async def look(client: Client, _place: Place) -> list[audit.Task]:
+        return await audit.audited(client, await runs.find_run(client, name, namespace))
+
+    found = [task for task in at_temporal(look) if status in (None, task.status)]
+    if output is Form.text:
+        none = "no member of a panel has taken a turn in it"
+        tell_table(Console(highlight=False), audit.COLUMNS, [task.row for task in found], none)
+    else:
+        show(dumped([task.value for task in found], output))
 
 
 @app.command()

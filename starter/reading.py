@@ -2,25 +2,17 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure as TemporalFailure
 from temporalio.api.history.v1 import HistoryEvent
 
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message
-from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
-from conversation.wire import DATA_CONVERTER
-from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
-
-T = TypeVar("T")
-
-_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest, "select": SelectRequest}
-_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used, "select": Selected}
+from starter.calls import REPLIES, Calls, decoded
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
 
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
@@ -29,23 +21,14 @@ def told(event: HistoryEvent) -> tuple[str, Any]:
     return name.removesuffix("_event_attributes"), getattr(event, name, None)
 
 
-async def decoded(payloads: Payloads, kind: type[T]) -> T:
-    """The only value of some payloads; raises InvalidInput where it is none of that kind."""
-    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
-    value: T = values[0]
-    return value
-
-
 class Reader:
     """Reads the history of one run, event by event from its first."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._calls: dict[int, Call] = {}
+        self.calls = Calls()
+        self._open: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
-        self._chooser: ChooserPlan | None = None
-        self._speakers: dict[str, AgentPlan] = {}
-        self._replies: dict[str, Message] = {}
 
     async def read(self, event: HistoryEvent) -> Happening | None:
         """What an event tells; most tell nothing."""
@@ -54,7 +37,7 @@ class Reader:
             case "workflow_execution_started", started:
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
-                call = self._calls[event.event_id] = await self._call(at, scheduled)
+                call = self._open[event.event_id] = await self.calls.begun(self.run, at, scheduled)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -81,46 +64,18 @@ class Reader:
         self.run = replace(named, type=workflow, kind=kind)
         return RunBegan(self.run, at)
 
-    async def _call(self, at: datetime, scheduled: Any) -> Call:
-        effect = scheduled.activity_type.name
-        kind = _REQUESTS.get(effect)
-        call = Call(scheduled.activity_id, effect, at, await decoded(scheduled.input, kind) if kind else None)
-        match call.request:
-            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
-                return replace(call, what=self._speakers[speaker].models[fallback])
-            case UseRequest(reply=reply, call=number) if reply in self._replies:
-                wanted = self._replies[reply].tool_calls[number]
-                return replace(call, what=wanted.name, arguments=wanted.arguments)
-            case SelectRequest(fallback=fallback) if self._chooser:
-                return replace(call, what=self._chooser.models[fallback])
-            case UseRequest(reply=None):
-                return replace(call, what=call.speaker)
-        return call
-
     async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
         number = ended.scheduled_event_id
-        call = self._calls.pop(number, None)
+        call = self._open.pop(number, None)
         if call is None:
             return None
         reply, failure = None, None
-        if hasattr(ended, "result") and call.effect in _REPLIES:
-            reply = await decoded(ended.result, _REPLIES[call.effect])
-            self._keep(reply)
+        if hasattr(ended, "result") and call.effect in REPLIES:
+            reply = await decoded(ended.result, REPLIES[call.effect])
+            self.calls.keep(call, reply)
         elif hasattr(ended, "failure"):
             failure = await _failure(ended.failure)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
-
-    def _keep(self, reply: Reply) -> None:
-        """Keeps what later events refer to."""
-        match reply:
-            case Asked(message=message, head=head):
-                self._replies[head.id] = message
-            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser)):
-                self._chooser = chooser
-                members = (*members, aggregator) if aggregator else members
-                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
-            case Pinned(plan=AgentPlan() as agent):
-                self._speakers = {agent.speaker: agent}
 
 
 _CLOSED = {
