@@ -4,15 +4,20 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from conversation.errors import FunctionFailed, UnknownResource
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 _MARK = "__baton_name__"
 
 
-def function(given: Function | str) -> Any:
+@overload
+def function(given: F) -> F: ...
+@overload
+def function(given: str) -> Callable[[F], F]: ...
+def function(given: Any) -> Any:
     """Marks a function that manifests may name: ``@function``, or ``@function("another-name")``.
 
     Without a name of its own it goes by the function's, with ``-`` for ``_``. It is called with a ``Briefing``, and the
@@ -20,7 +25,7 @@ def function(given: Function | str) -> Any:
     """
     if isinstance(given, str):
 
-        def named(target: Function) -> Function:
+        def named(target: F) -> F:
             setattr(target, _MARK, given)
             return target
 

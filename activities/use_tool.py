@@ -2,12 +2,11 @@
 
 import json
 
-from jsonschema import Draft202012Validator
 from pydantic import JsonValue
-from referencing import Registry
 from temporalio import activity
 
 from activities.call import call_id
+from activities.fits import misfits
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
@@ -116,10 +115,8 @@ def _arguments(tool: Tool, text: str) -> JsonObject:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    validator = Draft202012Validator(tool.parameters, registry=Registry())  # which fetches nothing
-    wrong = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
-    if wrong:
-        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(sorted(wrong))}")
+    if wrong := misfits(value, tool.parameters):
+        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
 
 

@@ -61,10 +61,14 @@ class AskRequest(Plain):
 
 
 class Asked(Plain):
-    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it."""
+    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it.
+
+    ``wrong`` says what a final answer has instead of the form it was asked for in, as in ``is not JSON: …``.
+    """
 
     message: Message
     head: Head
+    wrong: Text | None = None
 
 
 class UseRequest(Plain):

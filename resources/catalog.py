@@ -107,9 +107,12 @@ class Catalog(Plain):
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON: the same manifests give the same text, whatever the order of their files."""
+        """Canonical JSON: the same manifests give the same text, whatever the order of their files.
+
+        The keys of a JSON Schema stay in their order, for that is the order in which a model writes them.
+        """
         data = self.model_dump(mode="json", exclude_unset=True)
-        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
     @cached_property
     def sha(self) -> str:

@@ -152,7 +152,7 @@ class Account:
         if isinstance(reply, Used) and reply.ends:
             speaker.ends = True
             self.ended_by, self.last_words = call.agent, reply.message.content
-        if speaker.unanswered == 0 and (speaker.ends or isinstance(reply, Asked)):
+        if speaker.unanswered == 0 and (speaker.ends or (isinstance(reply, Asked) and not reply.wrong)):
             yield self._fall_silent(speaker, "Completed")
 
     def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:

@@ -31,9 +31,9 @@ def briefed(call: Call) -> JsonObject:
 def outcome(ended: CallEnded) -> JsonObject:
     """What came of a call; the words of one that is hidden are left out."""
     match ended.reply:
-        case Asked(message=message):
+        case Asked(message=message, wrong=wrong):
             calls = [call.name for call in message.tool_calls]
-            told: JsonObject = {"content": message.content, "toolCalls": [*calls] or None}
+            told: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
             return {**({} if ended.call.hidden else told), **tokens(spent(ended))}
         case Used(message=message) | Performed(message=message):
             return {} if ended.call.hidden else {"content": message.content}

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import worker
+from activities.functions import Function
 from conversation.status import Status
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT
@@ -76,13 +77,19 @@ class Stage:
     @classmethod
     @contextlib.asynccontextmanager
     async def set(
-        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = ""
+        cls,
+        client: Client,
+        folder: Path,
+        own: Loaded | None = None,
+        journal_url: str = "",
+        functions: Sequence[Function] = (),
     ) -> AsyncIterator["Stage"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
             stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
-            async with worker.running(client, stage.own, stage.environment, stage.task_queue):
+            running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
+            async with running:
                 yield stage
                 await replay([await handle.fetch_history() async for handle in stage.handles()])
 

@@ -329,7 +329,7 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], outputSchema={"type": "object"}),
+        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -339,7 +339,7 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.outputSchema",
+        "spec.executionEngine",
     }
     assert all("not carried out yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 
