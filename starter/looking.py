@@ -1,5 +1,6 @@
 """What can be done with runs that exist? The commands that look at them, and those that end them."""
 
+import asyncio
 import json
 from typing import Annotated
 
@@ -8,6 +9,8 @@ from rich.console import Console
 from temporalio.client import Client
 
 from starter import audit, runs
+from starter.asking import UsageError
+from starter.contributions import shared
 from starter.events import Event, Recorder
 from starter.follow import follow
 from starter.happenings import Happening
@@ -126,6 +129,27 @@ def tasks(
         tell_table(Console(highlight=False), audit.COLUMNS, [task.row for task in found], none)
     else:
         show(dumped([task.value for task in found], output))
+
+
+@app.command()
+def contributions(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="The run in which it was said.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="The session, if it is no run's own.")] = None,
+    key: Annotated[str, typer.Option("--key", help="The key under which the panel shares them.")] = "contributions",
+    namespace: Namespace = "default",
+    output: Output = Form.text,
+) -> None:
+    """Shows what was said in a panel that shares its contributions. It reads the journal, as a worker does."""
+    if (name is None) == (session is None):
+        raise UsageError("name a run, or a --session")
+
+    async def run_id(client: Client, _place: Place) -> str:
+        return (await runs.find_run(client, name or "", namespace)).id
+
+    found = asyncio.run(shared(session or at_temporal(run_id), key))
+    values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
+    lines = [f"[round {each.round}] {each.agent_name}: {each.text}" for each in found]
+    show("\n".join(lines) if output is Form.text else dumped(values, output))
 
 
 @app.command()
