@@ -48,7 +48,7 @@ def bound(spec: TeamSpec) -> str:
     return " · ".join(words)
 
 
-def arranged(spec: TeamSpec, parts: Mapping[str, str] = {}) -> Plan:
+def arranged(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
     """How a team's members stand and who speaks after whom; ``parts`` are the names of who has a part beside them."""
     return _panel(spec, parts) if spec.is_panel else _ARRANGED[spec.strategy](spec)
 
