@@ -1,19 +1,12 @@
 """What is a call of an activity about? Its request, and what earlier replies in its run tell of that."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, TypeVar
-
-from temporalio.api.common.v1 import Payloads
 
 from conversation.briefs import Brief, BriefRequest, Performed, PerformRequest
 from conversation.message import Head, Message
 from conversation.plan import AgentPlan, MemberPlan, TeamPlan
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
-from conversation.wire import DATA_CONVERTER
 from starter.happenings import Call, Reply, Request, Run
-
-T = TypeVar("T")
 
 REQUESTS: dict[str, type[Request]] = {
     "ask_model": AskRequest,
@@ -33,13 +26,6 @@ REPLIES: dict[str, type[Reply]] = {
 }
 
 
-async def decoded(payloads: Payloads, kind: type[T]) -> T:
-    """The only value of some payloads; raises InvalidInput where it is none of that kind."""
-    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
-    value: T = values[0]
-    return value
-
-
 @dataclass
 class Calls:
     """The calls of a run, read in their order; ``team`` is what the run is of, if it is a team's."""
@@ -55,16 +41,13 @@ class Calls:
         hidden = parent.hidden or any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden)
         return Run(workflow_id, run_id, parent=parent, hidden=hidden)
 
-    async def begun(self, run: Run, at: datetime, scheduled: Any) -> Call:
+    def begun(self, run: Run, call: Call) -> Call:
         """A call that is wanted, with what is known of it."""
-        effect = scheduled.activity_type.name
-        kind = REQUESTS.get(effect)
-        request = await decoded(scheduled.input, kind) if kind else None
-        call = self._named(Call(scheduled.activity_id, effect, at, request))
+        call = self._named(call)
         brief = self._brief_of(call)
         if brief is None:
             return replace(call, hidden=run.hidden)
-        if brief.hidden and isinstance(request, BriefRequest):
+        if brief.hidden and isinstance(call.request, BriefRequest):
             self._hidden.append(f"round-{brief.round}/{brief.part}")
         return replace(call, brief=brief, seat=self._seat(brief), hidden=run.hidden or brief.hidden)
 

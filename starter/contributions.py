@@ -2,6 +2,8 @@
 
 import os
 
+from conversation.encryption import Keys
+
 from conversation.panel import Contribution
 
 
@@ -14,7 +16,7 @@ async def shared(session: str, key: str) -> tuple[Contribution, ...]:
     from activities.panel.transcript import contributions  # noqa: PLC0415
     from worker import Settings  # noqa: PLC0415
 
-    journal = await Journal.open(Settings.of(os.environ).journal)
+    journal = await Journal.open(Settings.of(os.environ).journal, Keys.of(os.environ))
     try:
         return contributions(await journal.bookmarked(session, key))
     finally:
