@@ -3,7 +3,6 @@
 import os
 
 from conversation.encryption import Keys
-
 from conversation.panel import Contribution
 
 
