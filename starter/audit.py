@@ -15,7 +15,7 @@ from conversation.status import instant
 from resources.base import JsonObject
 from starter.board import Board, look
 from starter.follow import follow
-from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunEnded
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
 from starter.narrate import time_of
 from starter.runs import Handle
 
@@ -84,7 +84,7 @@ COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "WO
 
 @dataclass
 class _Room:
-    """What is known of a run of a panel: its plan, the words by their rows, its tasks, and the one that goes on."""
+    """What is known of a run of a team: its plan, the words by their rows, its tasks, and the one that goes on."""
 
     run: Run
     team: TeamPlan
@@ -107,15 +107,18 @@ class Audit:
     def note(self, happening: Happening) -> None:
         """Takes one thing into account that has happened."""
         match happening:
-            case CallEnded(run=run, reply=Pinned(plan=TeamPlan(panel=panel) as team)) if panel:
-                self._rooms[run.run_id] = _Room(run, team)
+            case (
+                CallEnded(run=run, reply=Pinned(plan=TeamPlan() as team))
+                | RunBegan(run=run, pinned=Pinned(plan=TeamPlan() as team))
+            ):
+                self._rooms[run.chain] = _Room(run, team)
             case CallBegan(run=run, at=at, call=Call(brief=Brief(part="member") as brief)):
-                _begin(self._rooms[run.run_id], brief, at)
+                _begin(self._rooms[run.chain], brief, at)
             case CallEnded(run=run, attempts=attempts):
                 self.tried(run, attempts)
-                _end(self._rooms.get(run.run_id), happening)
+                _end(self._rooms.get(run.chain), happening)
             case RunEnded(run=run):
-                _break_off(self._rooms.get(run.run_id), happening)
+                _break_off(self._rooms.get(run.chain), happening)
 
     def tried(self, run: Run, attempts: int) -> None:
         """Notes how often a step was tried, for the tasks that it is a part of."""
@@ -125,7 +128,7 @@ class Audit:
     def _around(self, run: Run | None) -> Iterator[Task]:
         """The tasks that go on in a run and in those around it."""
         while run:
-            room = self._rooms.get(run.run_id)
+            room = self._rooms.get(run.chain)
             if room and room.open:
                 yield room.open
             run = run.parent

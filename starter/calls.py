@@ -51,13 +51,13 @@ class Calls:
             self._hidden.append(f"round-{brief.round}/{brief.part}")
         return replace(call, brief=brief, seat=self._seat(brief), hidden=run.hidden or brief.hidden)
 
-    def keep(self, call: Call, reply: Reply) -> None:
+    def keep(self, reply: Reply, brief: Brief | None = None) -> None:
         """Keeps what later calls refer to."""
         match reply:
             case Asked(message=message, head=head):
                 self._replies[head.id] = message
-                if call.brief:
-                    self._briefs[head.id] = call.brief
+                if brief:
+                    self._briefs[head.id] = brief
             case Pinned(plan=TeamPlan() as team):
                 self.team = team
                 parts = team.panel.parts.values() if team.panel else ()

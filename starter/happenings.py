@@ -19,6 +19,7 @@ Reply = Pinned | Asked | Used | Selected | Performed | Head
 class Run:
     """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent.
 
+    ``run_id`` is the one in whose history something happened; ``first``, if it is another, the one in which it began.
     What is said in a ``hidden`` one is not shown.
     """
 
@@ -29,7 +30,13 @@ class Run:
     name: str = ""
     namespace: str = "default"
     parent: "Run | None" = None
+    first: str = ""
     hidden: bool = False
+
+    @property
+    def chain(self) -> str:
+        """What tells it from all other runs, however often it goes on in a new one."""
+        return self.first or self.run_id
 
     @property
     def turn(self) -> int:
@@ -96,10 +103,11 @@ class Call:
 
 @dataclass(frozen=True)
 class RunBegan:
-    """A run has begun."""
+    """A run has begun, or goes on after runs of which no history is left, with what was ``pinned`` in them."""
 
     run: Run
     at: datetime
+    pinned: Pinned | None = None
 
 
 @dataclass(frozen=True)

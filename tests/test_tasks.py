@@ -1,10 +1,8 @@
 """The audit of a panel: one task for each turn of a member, made of histories, and how a panel is watched."""
 
-import asyncio
 import io
 import json
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,14 @@ from temporalio.client import Client
 
 from activities.functions import function
 from conversation.panel import Briefing
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from starter.audit import Task, audited
 from starter.drawing import about
 from starter.embedded import EmbeddedServer
 from starter.follow import follow
 from starter.live import Watch
-from starter.script import Reply, Request
-from starter.scripted_model import ScriptedModel
 from tests.panels import SYNTHESIS, debate, panel, reads, says, seat
-from tests.processes import WorkerProcess, baton, environment
-from tests.stage import KEY, Handle, Json, Stage, agent, call, line, manifest, team
+from tests.processes import baton, environment
+from tests.stage import Handle, Json, Stage, agent, call, line, manifest, team
 from tests.test_events import events, named
 
 
@@ -254,32 +249,3 @@ async def test_tasks_are_typed_as_a_command(stage: Stage, server: EmbeddedServer
     assert [row[0] for row in rows] == ["COLLECTION", "audit-7", "audit-7"]
     errored = json.loads(baton("tasks", handle.id, "--status", "errored", "-o", "json", env=env).stdout)
     assert [(each["goal"], each["status"]) for each in errored] == [("b (round 1)", "errored")]
-
-
-async def test_a_worker_that_is_killed_in_a_turn_leaves_one_task_with_its_attempts(
-    client: Client, server: EmbeddedServer, tmp_path: Path
-) -> None:
-    def answer(request: Request) -> Reply:
-        first = "b" in request["messages"][0]["content"][:12] and len(model.asked) == 2
-        return Reply(text="said", delay=30 if first else 0)
-
-    model = ScriptedModel(answer)
-    with model.serving() as url:
-        env = environment(
-            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
-        )
-        worker = WorkerProcess(env, tmp_path / "worker.log")
-        worker.start()
-        given = {"team": "panel", "input": "Why?", "resources": [panel(seat("a"), seat("b"), maxRounds=1)]}
-        handle = await client.start_workflow(
-            "round-robin", given, id=f"p-{uuid.uuid4().hex}", task_queue=TASK_QUEUE, task_timeout=TASK_TIMEOUT
-        )
-        while len(model.asked) < 2:
-            await asyncio.sleep(0.01)
-        worker.kill()
-        worker.start()
-        await handle.result()
-        await worker.stop()
-    found = await audited(client, handle)
-    assert short(found) == ["a (round 1) completed", "b (round 1) completed"]
-    assert [task.attempts for task in found] == [1, 2]
