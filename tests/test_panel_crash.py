@@ -65,7 +65,8 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     await replay([await handle.fetch_history()])
     found = await audited(client, handle)
     assert [task.goal for task in found] == [f"{name} (round {n})" for n in (1, 2, 3) for name in ("a", "b", "ballot")]
-    assert max(task.attempts for task in found) == (2 if moment == "in-a-members-call" else 1)
+    repeated = [task.goal for task in found if task.attempts == 2]
+    assert repeated == ["b (round 2)"] or (len(repeated) <= 1 and moment != "in-a-members-call")
 
 
 def _question(messages: list[dict[str, str]]) -> str:

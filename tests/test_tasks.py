@@ -238,6 +238,16 @@ async def test_temporals_ui_tells_rounds(stage: Stage) -> None:
     assert [each.rpartition(" · ")[0] for each in asked] == ['"round 1 · a', '"round 2 · a', '"round 2 · synthesizer']
 
 
+async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(stage: Stage) -> None:
+    stage.script(says("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
+    manifests = [agent("one"), panel(seat("a"), maxRounds=2), team("row", "panel", "one", strategy="sequential")]
+    turn = await stage.turn(await stage.start_team(manifests, "row"))
+    assert [(each.name, each.content, each.round) for each in turn.messages] == [
+        ("panel", "The deliverable.", None),
+        ("one", "1", None),
+    ]
+
+
 async def test_tasks_are_typed_as_a_command(stage: Stage, server: EmbeddedServer) -> None:
     stage.script(says("a", "a1"), says("b", {"status": 400, "text": "no"}))
     handle = await stage.start_team([panel(seat("a"), seat("b"), audit="audit-7")], "panel")
