@@ -92,7 +92,7 @@ class _Trail:
         match told(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
-                child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
+                child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
                 trail = _Trail(self.client, Reader(child, self.client.data_converter))
                 self.children[self.reader.run.run_id, event.event_id] = trail
             case "workflow_execution_continued_as_new", ended:
