@@ -1,5 +1,6 @@
 """What do a client and a worker agree on? The task queue, the form of values, and how Temporal is reached."""
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,12 @@ TASK_QUEUE = "baton"
 
 TASK_TIMEOUT = timedelta(seconds=10)
 """After this long a workflow task of a worker that has died is given to another; a long run is replayed within it."""
+
+
+def task_queue() -> str:
+    """Where a client puts runs: on the task queue that BATON_TASK_QUEUE names."""
+    return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
+
 
 HOME = Path(".baton")
 """The folder of what is kept on this machine, unless BATON_HOME names another."""
@@ -39,7 +46,7 @@ DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
 
 
 class SettingsError(Exception):
-    """The settings of Temporal make no sense."""
+    """Settings of the environment or of a file make no sense."""
 
 
 class ConnectionFailed(RuntimeError):

@@ -9,7 +9,7 @@ from rich.text import Text
 from temporalio.client import Client, WorkflowExecution
 
 from conversation.status import instant
-from conversation.wire import TASK_QUEUE
+from conversation.wire import task_queue
 from resources.base import JsonObject
 from starter.harmless import harmless
 from starter.narrate import time_of
@@ -56,10 +56,10 @@ class Listed:
 COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
 
 
-async def listed(client: Client, namespace: str | None, limit: int, task_queue: str = TASK_QUEUE) -> list[Listed]:
+async def listed(client: Client, namespace: str | None, limit: int) -> list[Listed]:
     """The newest runs, without child runs; with a namespace, those of its Queries."""
     found: list[Listed] = []
-    async for run in client.list_workflows(f"TaskQueue = '{task_queue}' AND ParentWorkflowId IS NULL"):
+    async for run in client.list_workflows(f"TaskQueue = '{task_queue()}' AND ParentWorkflowId IS NULL"):
         one = await _listed(run)
         if namespace in (None, one.namespace):
             found.append(one)

@@ -82,7 +82,7 @@ class Stage:
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
             stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
-            async with worker.running(client, stage.own, stage.environment, stage.task_queue):
+            async with worker.running(client, stage.own, stage.environment):
                 yield stage
                 await replay([await handle.fetch_history() async for handle in stage.handles()])
 
@@ -91,14 +91,15 @@ class Stage:
         """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
-        async with worker.running(self.client, self.own, self.environment, other.task_queue, cached_runs=0):
+        async with worker.running(self.client, self.own, {**other.environment, "BATON_CACHED_RUNS": "0"}):
             yield other
 
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
         model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
+        ours = {"HOME": str(self.folder), "JOURNAL_URL": self.journal_url, "TASK_QUEUE": self.task_queue}
+        return {**{f"BATON_{name}": value for name, value in ours.items()}, **model}
 
     @property
     def journal(self) -> Path:

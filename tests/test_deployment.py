@@ -9,11 +9,11 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from activities.settings import Settings
 from conversation.errors import JournalUnavailable
 from conversation.wire import connect
 from starter.embedded import EmbeddedServer, free_ports
 from tests.processes import ROOT, WorkerProcess, environment
-from worker import Settings
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

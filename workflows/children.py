@@ -13,6 +13,7 @@ from conversation.message import Head
 from conversation.requests import EndRequest
 from conversation.turn import Turn, TurnInput
 from conversation.wire import TASK_TIMEOUT
+from workflows import effects
 from workflows.stopping import Stop
 
 
@@ -66,6 +67,7 @@ class Children:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{kind} · {given.name}",
+                    priority=effects.priority(),
                 )
             except WorkflowAlreadyStartedError:
                 with contextlib.suppress(ApplicationError):  # it may have ended by now

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TypedDict, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
@@ -20,6 +20,7 @@ from conversation.requests import (
     Item,
     Pinned,
     PinRequest,
+    Route,
     Selected,
     SelectRequest,
     Used,
@@ -96,6 +97,17 @@ TOOL = _Options(
 )
 
 
+def route() -> Route:
+    """The way of the run that is asking."""
+    found: Route = workflow.instance().route
+    return found
+
+
+def priority() -> Priority:
+    """Whose turn it is where many wait; what isn't said is inherited from the run, and by a run from its parent."""
+    return Priority(priority_key=route().priority, fairness_key=route().tenant)
+
+
 async def pin(request: PinRequest) -> Pinned:
     """Resolves what the run needs and finds its place in the conversation."""
     return await _effect("pin", request, Pinned, JOURNAL, "resolve and pin the manifests")
@@ -104,13 +116,14 @@ async def pin(request: PinRequest) -> Pinned:
 async def ask_model(request: AskRequest, model: str) -> Asked:
     """Lets an agent's model speak."""
     speaker = request.speaker.rpartition("/")[2]
-    return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
+    summary = f"turn {request.turn} · {speaker} · {model}"
+    return await _effect("ask_model", request, Asked, MODEL, summary, route().of_model(model))
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
     """Carries out a tool call, ``seconds`` long at most. Which failures are tried again, the tool decides."""
     speaker = request.speaker.rpartition("/")[2]
-    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}")
+    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}", route().tools)
 
 
 def _tool_options(seconds: float | None) -> _Options:
@@ -122,7 +135,8 @@ def _tool_options(seconds: float | None) -> _Options:
 async def select(request: SelectRequest, model: str) -> Selected:
     """Lets a team's selector choose who speaks next."""
     team = request.team.rpartition("/")[2]
-    return await _effect("select", request, Selected, MODEL, f"who takes turn {request.turn}? · {team} · {model}")
+    summary = f"who takes turn {request.turn}? · {team} · {model}"
+    return await _effect("select", request, Selected, MODEL, summary, route().of_model(model))
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
@@ -135,9 +149,14 @@ async def append(head: Head, items: tuple[Item, ...]) -> Head:
     return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
 
 
-async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
+async def _effect(
+    name: str, request: Plain, reply: type[Reply], options: _Options, summary: str, queue: str | None = None
+) -> Reply:
+    """Has an activity done, on a task queue of its own or on the run's."""
     try:
-        result: Reply = await workflow.execute_activity(name, request, result_type=reply, summary=summary, **options)
+        result: Reply = await workflow.execute_activity(
+            name, request, result_type=reply, summary=summary, task_queue=queue, priority=priority(), **options
+        )
         return result
     except ActivityError as error:
         raise _meaning(error, name) from None

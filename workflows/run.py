@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from conversation import attributes
 from conversation.errors import InvalidInput
-from conversation.requests import EndRequest, Pinned, read_end_request
+from conversation.requests import EndRequest, Pinned, Route, read_end_request
 from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
@@ -31,10 +31,12 @@ class Run:
         self.children = Children(self.stop)
         self.end: datetime | None = None
         self.searchable = False
+        self.route = Route()
 
     def begin(self, pinned: Pinned) -> None:
-        """Lets the run be found by what it is, where the server knows by what runs are searched."""
-        self.searchable = pinned.searchable
+        """Lets the run be found by what it is, where the server knows by what runs are searched; its calls wait where
+        they are to."""
+        self.searchable, self.route = pinned.searchable, pinned.route
         self._mark({**attributes.of(pinned.plan), attributes.PHASE: "Running"})
 
     def finish(self, status: Status) -> None:
