@@ -59,7 +59,7 @@ class Pin:
         head = await self._journal.append(Head(), [question], call_id())
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
         labels = start.metadata.labels
-        turn = {"priority": priority_of(labels), "tenant": tenant_of(labels) or _fallback_tenant()}
+        turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         return self._pinned(thread, plan, self._route.model_copy(update={k: v for k, v in turn.items() if v}))
 
     def _pinned(self, thread: Thread, plan: Plan, route: Route) -> Pinned:
@@ -81,12 +81,6 @@ class Pin:
         if broken := [*violations(catalog), *unmet(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         return start, catalog
-
-
-def _fallback_tenant() -> str | None:
-    """Without a tenant each run is its own, unless its client has given it a fairness key."""
-    info = activity.info()
-    return None if info.priority.fairness_key else info.workflow_run_id
 
 
 def _brought(request: PinRequest) -> Loaded:

@@ -104,8 +104,13 @@ def route() -> Route:
 
 
 def priority() -> Priority:
-    """Whose turn it is where many wait; what isn't said is inherited from the run, and by a run from its parent."""
-    return Priority(priority_key=route().priority, fairness_key=route().tenant)
+    """Whose turn it is where many wait; what isn't said is inherited from the run, and by a run from its parent.
+
+    A run without a tenant is one of its own, with all that it starts.
+    """
+    run = workflow.info()
+    alone = None if run.priority.fairness_key else run.first_execution_run_id
+    return Priority(priority_key=route().priority, fairness_key=route().tenant or alone)
 
 
 async def pin(request: PinRequest) -> Pinned:
