@@ -113,7 +113,7 @@ async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_mo
     assert last > 0.8 > all_fast, "the first calls may all begin at once"
 
 
-async def asked(url: str) -> int:
+async def state(url: str) -> int:
     """What a health check is told."""
     async with httpx.AsyncClient() as http:
         return (await http.get(url)).status_code
@@ -123,12 +123,12 @@ async def test_a_health_check_finds_a_worker_that_works_and_none_that_ends(clien
     port, _ = free_ports((0, 0))
     url, works = f"http://127.0.0.1:{port}/", True
     async with health(port, lambda: works):
-        assert await asked(url) == 200
+        assert await state(url) == 200
         works = False
-        assert await asked(url) == 503
+        assert await state(url) == 503
     given = {"BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex, "BATON_HEALTH_PORT": str(port)}
     async with worker.running(client, Loaded(), given):
-        while await asked(url) != 200:
+        while await state(url) != 200:
             await asyncio.sleep(0.02)
     with pytest.raises(httpx.ConnectError):
-        await asked(url)
+        await state(url)
