@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from resources.loader import Loaded
 from starter import asking, checking, looking, running
 from starter.chart import chart
 from starter.checking import Files
@@ -99,6 +100,22 @@ def dev(
     if not asyncio.run(run_dev(home, linger, announce)):
         running_dev = home.read_dev()
         say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
+        raise CommandEndError(REFUSED)
+
+
+@app.command()
+def doctor(
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Manifests whose Models are looked at, too.")
+    ] = None,
+    output: Output = Form.text,
+) -> None:
+    """Says what is reachable, what is stuck, and what to do; exit code 1 where anything is wrong."""
+    from starter.doctor import examine, told  # noqa: PLC0415  # it, too, takes a second to import
+
+    findings = examine(asking.load(file, err) if file else Loaded())
+    show(told(findings, output))
+    if not all(each.well for each in findings):
         raise CommandEndError(REFUSED)
 
 

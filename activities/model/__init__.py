@@ -37,6 +37,10 @@ class Models:
         """
         return await self._openai.ask(endpoint, messages, tools, hear, must_use=must_use)
 
+    async def greet(self, endpoint: Endpoint) -> None:
+        """Finds out, without a call that costs, whether a model's server answers; raises what a call would."""
+        await self._openai.greet(endpoint)
+
     async def close(self) -> None:
         """Closes the connections."""
         await self._openai.close()

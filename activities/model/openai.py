@@ -71,6 +71,16 @@ class OpenAI:
             async for chunk in stream:
                 answer.add(chunk)
 
+    async def greet(self, endpoint: Endpoint) -> None:
+        """Asks a server for the list of its models, which costs nothing; raises what a call would."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._client(endpoint).models.list()
+        except openai.NotFoundError:  # there is no list, but a server
+            return
+        except Exception as error:
+            raise meaning(error, endpoint) from None
+
     async def close(self) -> None:
         """Closes the connections."""
         for client in self._clients.values():
