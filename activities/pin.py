@@ -57,7 +57,8 @@ class Pin:
         if isinstance(start, Query):
             question = Values(catalog, self._vault).question(start)
         head = await self._journal.append(Head(), [question], call_id())
-        thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
+        sha = await self._journal.pin(catalog, activity.info().workflow_run_id or "")
+        thread = Thread(catalog=sha, question=head.id, head=head)
         labels = start.metadata.labels
         turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         return self._pinned(thread, plan, self._route.model_copy(update={k: v for k, v in turn.items() if v}))

@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from activities.settings import Settings
 from resources.loader import Loaded
 from starter import asking, checking, looking, running
 from starter.chart import chart
@@ -26,7 +27,7 @@ from starter.mermaid import mermaid
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
 from starter.svg import svg
-from starter.terminal import Drawn, Form, Output, err, keep_stdout_clean, say, show
+from starter.terminal import Drawn, Form, Output, at_temporal, err, keep_stdout_clean, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,6 +118,22 @@ def doctor(
     show(told(findings, output))
     if not all(each.well for each in findings):
         raise CommandEndError(REFUSED)
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str | None, typer.Option(help="Such as 30d: what was closed before. By default the namespace's retention.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Deletes from the journal of BATON_JOURNAL_URL the conversations that no run needs any longer."""
+    from starter.pruning import prune_journal, read_age  # noqa: PLC0415  # it, too
+
+    url, age = Settings.of(os.environ).journal, read_age(older_than) if older_than else None
+    pruned = at_temporal(lambda client, _place: prune_journal(client, url, age, dry=dry_run))
+    would = "would go" if dry_run else "are gone"
+    say(f"{pruned.conversations} conversations with {pruned.messages} messages {would}, {pruned.kept} stay")
 
 
 @app.command("scripted-model")

@@ -65,8 +65,9 @@ class Journal:
         """Gives the database's connections back."""
         await self._engine.dispose()
 
-    async def pin(self, catalog: Catalog) -> str:
-        """Keeps a catalog under its SHA-256 and returns that."""
+    async def pin(self, catalog: Catalog, run: str) -> str:
+        """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""
+        await self._run(insert_new(self._engine, schema.uses, [{"run": run, "sha": catalog.sha}]))
         row = {"sha": catalog.sha, "catalog": catalog.canonical}
         await self._run(insert_new(self._engine, schema.catalogs, [row]))
         return catalog.sha
