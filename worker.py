@@ -31,12 +31,16 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.brief import Brief
+from activities.conclude import Conclude
 from activities.evaluate import Evaluate
+from activities.functions import Function, Functions
 from activities.health import health
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Journal
 from activities.model import Models
+from activities.perform import Perform
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
@@ -45,8 +49,10 @@ from activities.settings import Lane, Role, Settings
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
+from conversation.encryption import Keys
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import ConnectionFailed, SettingsError, connect, task_queue
+from conversation.settings import SettingsError
+from conversation.wire import ConnectionFailed, connect, task_queue
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -57,14 +63,13 @@ PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
 FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
 
-PINNED = VersioningBehavior.PINNED
-
-
 Served = Mapping[Role, Sequence[Callable[..., Any]]]
 
 
 @contextlib.asynccontextmanager
-async def running(client: Client, own: Loaded, environment: Mapping[str, str]) -> AsyncIterator[Vault]:
+async def running(
+    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
+) -> AsyncIterator[Vault]:
     """Runs a worker as long as the block does; ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
@@ -72,16 +77,26 @@ async def running(client: Client, own: Loaded, environment: Mapping[str, str]) -
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
-    journal = await Journal.open(settings.journal)
+    known = Functions.of(settings.functions, functions)
+    journal = await Journal.open(settings.journal, Keys.of(environment))
     try:
         pin = Pin(journal, own.catalog, vault, settings.route, searchable=await registered(client))
         served: Served = {
-            "workflows": [pin.pin, Append(journal).append, Evaluate(journal).evaluate],
+            "workflows": [
+                pin.pin,
+                Append(journal).append,
+                Evaluate(journal, known).evaluate,
+                Brief(journal, vault).brief,
+                Conclude(journal, vault).conclude,
+            ],
             "models": [
-                AskModel(journal, models, tools, vault, calls).ask_model,
+                AskModel(journal, models, tools, known, vault, calls).ask_model,
                 Select(journal, models, vault, calls).select,
             ],
-            "tools": [UseTool(journal, tools, vault, calls).use_tool],
+            "tools": [
+                UseTool(journal, tools, vault, calls).use_tool,
+                Perform(journal, known, vault, calls).perform,
+            ],
         }
         workers = [_worker(client, lane, settings, served, vault) for lane in settings.lanes()]
         async with health(settings.health_port, lambda: all(each.is_running for each in workers)), _all(workers):
@@ -134,7 +149,7 @@ def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
     if settings.deployment is None or settings.build_id is None:
         return None
     version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
-    return WorkerDeploymentConfig(version, use_worker_versioning=True, default_versioning_behavior=PINNED)
+    return WorkerDeploymentConfig(version, True, default_versioning_behavior=VersioningBehavior.PINNED)
 
 
 async def main(paths: list[Path]) -> int:

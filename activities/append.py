@@ -17,6 +17,9 @@ class Append:
 
     @activity.defn(name="append")
     async def append(self, request: AppendRequest) -> Head:
-        """Puts the items on top of the head; done twice, it gives the same head."""
+        """Puts the items on top of the head; done twice, it gives the same head. Without items a bookmark is new."""
         async with heartbeats():
-            return await self._journal.append(request.head, request.items, call_id())
+            head = await self._journal.append(request.head, request.items, call_id())
+            if request.bookmark:
+                await self._journal.bookmark(request.bookmark, head, anew=not request.items)
+            return head

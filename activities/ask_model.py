@@ -3,11 +3,15 @@
 from temporalio import activity
 
 from activities.call import call_id
+from activities.functions import Functions
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.model import Models
+from activities.output import plain, schema_of, told, wrong
+from activities.panel.briefings import Room
+from activities.panel.cast import deliverable, speaker_of
 from activities.plans import models_of
 from activities.prompt import conversation
 from activities.secrets import Vault
@@ -16,14 +20,18 @@ from activities.values import Values
 from conversation.errors import UnknownResource
 from conversation.requests import Asked, AskRequest
 from resources.agent import Agent
+from resources.base import JsonObject
 from resources.model import Model
 
 
 class AskModel:
     """The activity ``ask_model``."""
 
-    def __init__(self, journal: Journal, models: Models, tools: Tools, vault: Vault, calls: InFlight) -> None:
-        self._journal, self._models, self._tools, self._vault, self._calls = journal, models, tools, vault, calls
+    def __init__(
+        self, journal: Journal, models: Models, tools: Tools, functions: Functions, vault: Vault, calls: InFlight
+    ) -> None:
+        self._journal, self._models, self._tools = journal, models, tools
+        self._functions, self._vault, self._calls = functions, vault, calls
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskRequest) -> Asked:
@@ -34,22 +42,40 @@ class AskModel:
             return await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
 
         row = await self._calls.once(answered, self._vault.redact_growing)
-        return Asked(message=row.message.cut(), head=row.head)
+        schema = await self._schema(request)
+        return Asked(message=row.message.cut(), head=row.head, wrong=wrong(row.message, schema))
+
+    async def _speaker(self, request: AskRequest) -> Agent | Model:
+        speaker = speaker_of(await self._journal.catalog(request.thread.catalog), request.speaker)
+        if not isinstance(speaker, Agent | Model):
+            raise UnknownResource(f"{request.speaker} can't be asked")
+        return speaker
+
+    async def _schema(self, request: AskRequest) -> JsonObject | None:
+        """The form of the answer: the speaker's own, or that of what its panel delivers."""
+        catalog = await self._journal.catalog(request.thread.catalog)
+        return schema_of(await self._speaker(request)) or deliverable(catalog, request.brief)
 
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
         thread = request.thread
         catalog = await self._journal.catalog(thread.catalog)
-        speaker = catalog.by_id(request.speaker)
-        if not isinstance(speaker, Agent | Model):
-            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+        speaker = await self._speaker(request)
+        schema = await self._schema(request)
         values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         rows = await self._journal.read(head)
         agent = speaker if isinstance(speaker, Agent) else None
-        prompt, tools = (values.prompt(agent), self._tools.of(agent, values)) if agent else (None, [])
-        messages = map(values.whole, conversation(prompt, rows, thread.question, request.begun, request.window))
+        tools = self._tools.of(agent, values) if agent else []
+        if agent and request.brief:
+            room = Room.at(request.brief, values, rows[: request.begun], thread.question)
+            briefed = await room.told(agent, request.speaker, values, self._functions)
+            messages = [*briefed, *(row.message for row in rows[request.begun :])]
+        else:
+            prompt = values.prompt(agent) if agent else None
+            messages = conversation(prompt, rows, thread.question, request.begun, request.window)
         model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
-        answer = await self._models.ask(endpoint, [*messages], tools, pulse.hear)
+        asked = told(map(values.whole, messages), schema)
+        answer = await self._models.ask(endpoint, asked, tools, pulse.hear, schema=schema)
         clean = self._vault.redact_message(answer).model_copy(update={"name": speaker.name})
-        return await self._journal.answer(head, clean, row_id)
+        return await self._journal.answer(head, plain(clean, schema), row_id)

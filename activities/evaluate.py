@@ -1,21 +1,29 @@
-"""``evaluate``: a team's conditions are judged after a turn, on all that was said in it."""
+"""``evaluate``: a team's conditions are judged after a turn, or a panel's after a round, on all that was said."""
+
+import asyncio
+from collections.abc import Sequence
 
 from temporalio import activity
 
+from activities.functions import Functions
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
-from conversation.errors import ConditionFailed, UnknownResource
+from activities.journal.row import Row
+from activities.panel.transcript import Transcript
+from conversation.errors import BatonError, ConditionFailed, UnknownResource
 from conversation.message import last_word
 from conversation.requests import Evaluated, EvaluateRequest
-from resources.condition import Fact, holds
+from resources.base import JsonObject
+from resources.condition import Facts, holds
+from resources.panel import Named
 from resources.team import Team
 
 
 class Evaluate:
     """The activity ``evaluate``."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, functions: Functions) -> None:
+        self._journal, self._functions = journal, functions
 
     @activity.defn(name="evaluate")
     async def evaluate(self, request: EvaluateRequest) -> Evaluated:
@@ -25,34 +33,64 @@ class Evaluate:
             team = catalog.by_id(request.team)
             if not isinstance(team, Team):
                 raise UnknownResource(f"the run's catalog has no {request.team}")
-            facts = await self._facts(request, team)
+            rows = await self._journal.read(request.thread.head)
+            facts = _facts(request, team, rows)
+            if await self._ends(request, team, rows, facts):
+                return Evaluated(ends=True)
+            return Evaluated(edge=await _edge(request, team, facts))
+
+    async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
         ends = team.spec.terminate_when
-        if ends and _judged(team, ("terminateWhen", ends), facts):
-            return Evaluated(ends=True)
-        speaker = team.spec.members[request.seat].address
-        for place, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
-            field = f"graph.edges[{place}].when"
-            if edge.from_ == speaker and (edge.when is None or _judged(team, (field, edge.when), facts)):
-                return Evaluated(edge=place)
-        return Evaluated()
-
-    async def _facts(self, request: EvaluateRequest, team: Team) -> dict[str, Fact]:
-        rows = await self._journal.read(request.thread.head)
-        word = last_word([row.message for row in rows if row.id != request.thread.question])
-        members = len(team.spec.members)
-        return {
-            "message": word.content if word else "",
-            "speaker": team.spec.members[request.seat].address,
-            "turn": request.turn,
-            "round": -(-request.turn // members),
-            "tokens": request.tokens,
-            "elapsed": request.elapsed,
-        }
+        if not isinstance(ends, Named):
+            return ends is not None and await _judged(team, ("terminateWhen", ends), facts)
+        given: object = facts
+        if request.brief:
+            transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
+            given = transcript.briefing(request.brief, team.name)
+        try:
+            value = await self._functions.call(ends.function, given, **ends.parameters)
+        except BatonError as error:
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {error.message}") from None
+        if not isinstance(value, bool):
+            what = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {what}")
+        return value
 
 
-def _judged(team: Team, condition: tuple[str, str], facts: dict[str, Fact]) -> bool:
+async def _edge(request: EvaluateRequest, team: Team, facts: Facts) -> int | None:
+    for place, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
+        field = f"graph.edges[{place}].when"
+        if edge.from_ == facts["speaker"] and (edge.when is None or await _judged(team, (field, edge.when), facts)):
+            return place
+    return None
+
+
+def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
+    word = last_word([row.message for row in rows if row.id != request.thread.question])
+    members = team.spec.members
+    facts: JsonObject = {
+        "message": word.content if word else "",
+        "speaker": "" if request.seat is None else members[request.seat].address,
+        "turn": request.turn,
+        "round": -(-request.turn // len(members)),
+        "tokens": request.tokens,
+        "elapsed": request.elapsed,
+    }
+    if request.brief is None:
+        return facts
+    transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
+    return facts | {
+        "goal": transcript.goal,
+        "round": request.brief.round,
+        "critiques": [each.model_dump(by_alias=True) for each in transcript.critiques],
+        "contributions": [each.model_dump(by_alias=True) for each in transcript.contributions],
+        "session": request.brief.session,
+    }
+
+
+async def _judged(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
     field, expression = condition
     try:
-        return holds(expression, facts)
+        return await asyncio.to_thread(holds, expression, facts)
     except ValueError as error:
         raise ConditionFailed(f"{team.id}: {field} can't be judged after turn {facts['turn']}: {error}") from None

@@ -1,10 +1,14 @@
 """What does a workflow have to know of a manifest? Its decisions, drawn from the catalog."""
 
+from activities.panel.cast import cast, cast_id
 from conversation.errors import UnknownResource
 from conversation.plan import (
+    ActivityMember,
     AgentPlan,
     ChooserPlan,
     EdgePlan,
+    MemberPlan,
+    PanelPlan,
     QueryPlan,
     TargetPlan,
     TeamMember,
@@ -16,7 +20,9 @@ from resources.agent import Agent
 from resources.base import Reference
 from resources.catalog import Catalog, Resource
 from resources.duration import parse_duration
+from resources.member import Member, Speaker
 from resources.model import Model
+from resources.panel import Visibility
 from resources.query import TARGETS, Query
 from resources.team import Team
 from resources.tool import Tool
@@ -50,33 +56,70 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
 def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
     """How a team discusses, with the plans of its agents."""
     spec = team.spec
-    found = (find(catalog, reference) for reference in team.members())
-    members = [_member(each, team, catalog) for each in found if isinstance(each, Agent | Team)]
-    reference = team.aggregator()
-    aggregator = find(catalog, reference) if reference else None
+    seats = zip(spec.members, team.members(), strict=True)
+    parts = {part: _part(part, reference, team, catalog) for part, reference in team.appointed()}
+    aggregator = parts.pop("aggregator", None)
     return TeamPlan(
         kind="discussion",
         name=team.name,
         namespace=team.namespace,
         strategy=spec.strategy,
-        members=tuple(members),
+        members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in seats),
         max_turns=spec.max_turns,
         on_max_turns=spec.on_max_turns,
         loops=spec.loops,
         edges=_edges(team),
         chooser=_chooser(team, catalog) if spec.strategy == "selector" else None,
-        aggregator=agent_plan(aggregator, catalog, team) if isinstance(aggregator, Agent) else None,
+        aggregator=aggregator if isinstance(aggregator, AgentPlan) else None,
         max_concurrency=spec.max_concurrency,
         on_member_error=spec.on_member_error,
         no_progress=spec.no_progress,
         conditional=spec.terminate_when is not None,
+        panel=_panel(team, parts) if spec.is_panel else None,
     )
 
 
-def _member(found: Agent | Team, team: Team, catalog: Catalog) -> AgentPlan | TeamMember:
+def _panel(team: Team, parts: dict[str, MemberPlan]) -> PanelPlan:
+    spec = team.spec
+    return PanelPlan(
+        max_rounds=spec.rounds,
+        roster=tuple(member.address for member in spec.members),
+        parts=parts,
+        stances=tuple(member.stance or "" for member in spec.members if member.stance),
+        audit=spec.audit,
+        contributions=spec.contributions,
+        session=spec.session or {},
+        visibility=spec.synthesizer_visibility or Visibility(),
+    )
+
+
+def _part(part: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
+    given = getattr(team.spec, part)
+    speaker = given if isinstance(given, Speaker) else Speaker(name=part)
+    if reference is None:
+        return _default(part, part, team, catalog)
+    return _speaker(speaker, reference, part, team, catalog)
+
+
+def _speaker(speaker: Speaker, reference: Reference, part: str, team: Team, catalog: Catalog) -> MemberPlan:
+    """How a team's speaker takes its turn, whatever it is."""
+    if speaker.type == "activity":
+        name = speaker.address if isinstance(speaker, Member) else speaker.name
+        return ActivityMember(kind="activity", name=name, namespace=team.namespace, function=speaker.name)
+    found = catalog.find(reference) if reference.optional else find(catalog, reference)
     if isinstance(found, Agent):
         return agent_plan(found, catalog, team)
-    return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=found.spec.strategy)
+    if isinstance(found, Team):
+        visible = found.spec.synthesizer_visibility
+        joins = "conversation" if not found.spec.is_panel else "result" if not visible or visible.history else "nothing"
+        strategy = found.spec.strategy
+        return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy, joins=joins)
+    return _default(part, speaker.address if isinstance(speaker, Member) else speaker.name, team, catalog)
+
+
+def _default(part: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
+    plan = agent_plan(cast(team, part, name, catalog), catalog, team)
+    return plan.model_copy(update={"cast": cast_id(team, part, name)})
 
 
 def _edges(team: Team) -> tuple[EdgePlan, ...]:

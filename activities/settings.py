@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from conversation.errors import JournalUnavailable
 from conversation.requests import Route
-from conversation.wire import HOME, TASK_QUEUE, SettingsError
+from conversation.settings import SettingsError
+from conversation.wire import HOME, TASK_QUEUE
 
 Role = Literal["workflows", "models", "tools"]
 """What a worker can serve: runs with their journal, the calls of models, the uses of tools."""
@@ -57,6 +58,7 @@ class Settings(BaseModel):
 
     home: Path = Field(HOME, validation_alias="BATON_HOME")
     journal_url: str | None = Field(None, validation_alias="BATON_JOURNAL_URL")
+    functions: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field((), validation_alias="BATON_FUNCTIONS")
     serves: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
         frozenset(ROLES), min_length=1, validation_alias="BATON_SERVES"
     )

@@ -2,16 +2,16 @@
 
 import json
 
-from jsonschema import Draft202012Validator
 from pydantic import JsonValue
-from referencing import Registry
 from temporalio import activity
 
 from activities.call import call_id
+from activities.fits import misfits
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
+from activities.panel.cast import speaker_of
 from activities.secrets import Vault
 from activities.tool import Once, Tool, Tools
 from activities.values import Values
@@ -50,13 +50,13 @@ class UseTool:
         """What is to be done; the journal holds all of a model's call, the history perhaps not."""
         catalog = await self._journal.catalog(request.thread.catalog)
         values = Values(catalog, self._vault)
-        speaker = catalog.by_id(request.speaker)
+        speaker = speaker_of(catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             asked = values.whole((await self._said(request.thread.question)).message)
             call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(asked.content))
             return call, self._tools.by(speaker, values, self._once(request, speaker.name))
         if not isinstance(speaker, Agent):
-            raise UnknownResource(f"the run's catalog has no {request.speaker}")
+            raise UnknownResource(f"{request.speaker} uses no tools")
         call = (await self._said(request.reply or "")).message.tool_calls[request.call]
         once = self._once(request, call.name)
         tools = {tool.name: tool for tool in self._tools.of(speaker, values, once)}
@@ -115,10 +115,8 @@ def _arguments(tool: Tool, text: str) -> JsonObject:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    validator = Draft202012Validator(tool.parameters, registry=Registry())  # which fetches nothing
-    wrong = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
-    if wrong:
-        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(sorted(wrong))}")
+    if wrong := misfits(value, tool.parameters):
+        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
 
 

@@ -1,18 +1,15 @@
 """What can go wrong in a run? Six families (seed 003, Common Error Types), each with its own finer types.
 
     BatonError
-    ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
-    │                        ConditionFailed
+    ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut · ConditionFailed
     ├── AuthenticationError  KeyMissing · KeyRefused
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
-    │                        EmptyReply* · BrokenReply*
+    │                        EmptyReply* · BrokenReply* · OutputRejected
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
-    * Temporal tries again; all others are final.
-
-The names of the families and types stand in histories and in every status: they are never renamed.
+Temporal tries again what has a *; all others are final. The names stand in histories and are never renamed.
 """
 
 from datetime import timedelta
@@ -44,12 +41,11 @@ class BatonError(ApplicationError):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
-        kind = type(self)
         super().__init__(
             cut(message, 10 * MAX_TEXT),  # and to its length where it is written, after it was searched for secrets
-            kind.family,
-            type=kind.__name__,
-            non_retryable=not (kind.retryable if retryable is None else retryable),
+            self.family,
+            type=type(self).__name__,
+            non_retryable=not (self.retryable if retryable is None else retryable),
             next_retry_delay=retry_after,
         )
 
@@ -114,6 +110,14 @@ class ConditionFailed(ValidationFault):
     """A condition can't be judged: it gives no yes or no in this very case."""
 
 
+class FunctionFailed(ValidationFault):
+    """A registered function failed, or gave what it should not."""
+
+
+class WrongPart(ValidationFault):
+    """A referee, a moderator or a judge has not given what its part asks for."""
+
+
 class KeyMissing(AuthenticationFault):
     """The worker has no key for a model or a tool."""
 
@@ -150,6 +154,10 @@ class BrokenReply(ModelFault):
     """The answer broke off or made no sense."""
 
     retryable = True
+
+
+class OutputRejected(ModelFault):
+    """The answer has not the form that it was asked for in."""
 
 
 class ToolFailed(ToolFault):

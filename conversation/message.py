@@ -50,11 +50,15 @@ class Blank(Plain):
     name: str
 
 
+Part = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
+
+
 class Message(Plain):
     """One message of a conversation, in the roles of OpenAI's chat completions.
 
     ``name`` is the agent that speaks (role ``assistant``) or the tool that answers (role ``tool``); ``model`` is what
-    the server called the model that wrote it. ``blanks`` are the places in ``content`` for secrets.
+    the server called the model that wrote it. ``blanks`` are the places in ``content`` for secrets. ``part`` is what it
+    is in a panel or a debate, and ``round`` the round, from 1, to which it belongs.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -65,6 +69,8 @@ class Message(Plain):
     blanks: tuple[Blank, ...] = ()
     model: Text | None = None
     usage: TokenUsage | None = None
+    part: Part | None = None
+    round: int | None = None
 
     @property
     def weight(self) -> int:
@@ -85,6 +91,19 @@ class Head(Plain):
 
     id: str = ""
     depth: int = Field(0, ge=0)
+
+
+class Quote(Plain):
+    """What stands in the row ``row``, said again under a ``name`` as a ``part`` of a panel's conversation."""
+
+    row: str
+    name: str
+    part: Part
+    round: int
+
+    def of(self, message: Message) -> Message:
+        """The message as it is said again: its text, and nothing that it took to come to it."""
+        return Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
 
 
 class Span(Plain):

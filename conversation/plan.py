@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from resources.agent import OnError
-from resources.base import Plain
+from resources.base import JsonObject, Plain
+from resources.panel import Shared, Visibility
 from resources.query import TargetType
 from resources.strategy import NoProgress
 from resources.window import ContextWindow
@@ -28,6 +29,7 @@ class AgentPlan(Plain):
     kind: Literal["agent", "model"]
     name: str
     namespace: str
+    cast: str | None = None
     models: tuple[str, ...]
     tools: tuple[ToolPlan, ...] = ()
     max_iterations: int = 25
@@ -36,8 +38,8 @@ class AgentPlan(Plain):
 
     @property
     def speaker(self) -> str:
-        """The id of its manifest."""
-        return f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
+        """The id of its manifest, or under which its team has cast it."""
+        return self.cast or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
 
 
 class ToolTarget(Plain):
@@ -50,15 +52,25 @@ class ToolTarget(Plain):
 
 
 class TeamMember(Plain):
-    """A member that is a team; its strategy names the workflow that runs it."""
+    """A member that is a team; its strategy names the workflow that runs it. ``joins``: how much of what it says."""
 
     kind: Literal["team"]
     name: str
     namespace: str
     strategy: str
+    joins: Literal["conversation", "result", "nothing"] = "conversation"
 
 
-MemberPlan = Annotated[AgentPlan | TeamMember, Field(discriminator="kind")]
+class ActivityMember(Plain):
+    """A member of a panel that is a function which the worker has registered."""
+
+    kind: Literal["activity"]
+    name: str
+    namespace: str
+    function: str
+
+
+MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember, Field(discriminator="kind")]
 
 
 class EdgePlan(Plain):
@@ -74,6 +86,19 @@ class ChooserPlan(Plain):
 
     models: tuple[str, ...]
     can_end: bool = False
+
+
+class PanelPlan(Plain):
+    """How a panel goes about its rounds: its members' names, and the speakers beside them by their ``parts``."""
+
+    max_rounds: int
+    roster: tuple[str, ...]
+    parts: dict[str, MemberPlan] = {}
+    stances: tuple[str, ...] = ()
+    audit: str | None = None
+    contributions: Shared | None = None
+    session: JsonObject = {}
+    visibility: Visibility = Visibility()
 
 
 class TeamPlan(Plain):
@@ -94,6 +119,7 @@ class TeamPlan(Plain):
     on_member_error: Literal["fail", "continue"] = "fail"
     no_progress: NoProgress | None = None
     conditional: bool = False
+    panel: PanelPlan | None = None
 
     @property
     def id(self) -> str:

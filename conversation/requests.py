@@ -4,15 +4,16 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from conversation.briefs import Brief
 from conversation.errors import MAX_TEXT
-from conversation.message import Head, Message, Span, Text, TokenUsage, cut
+from conversation.message import Head, Message, Quote, Span, Text, TokenUsage, cut
 from conversation.plan import Plan
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
 from resources.window import ContextWindow
 
-Item = Message | Span
-"""What joins a conversation: a message, or the span that another branch has written."""
+Item = Message | Span | Quote
+"""What joins a conversation: a message, the span that another branch has written, or a row of it, said again."""
 
 
 class PinRequest(Plain):
@@ -75,13 +76,18 @@ class AskRequest(Plain):
     turn: int = 1
     turns: int | None = None
     window: ContextWindow | None = None
+    brief: Brief | None = None
 
 
 class Asked(Plain):
-    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it."""
+    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it.
+
+    ``wrong`` says what a final answer has instead of the form it was asked for in, as in ``is not JSON: …``.
+    """
 
     message: Message
     head: Head
+    wrong: Text | None = None
 
 
 class UseRequest(Plain):
@@ -132,10 +138,11 @@ class EvaluateRequest(Plain):
 
     thread: Thread
     team: str
-    seat: int
+    seat: int | None = None
     turn: int
     tokens: int
     elapsed: float
+    brief: Brief | None = None
 
 
 class Evaluated(Plain):
@@ -145,11 +152,21 @@ class Evaluated(Plain):
     edge: int | None = None
 
 
+class Bookmark(Plain):
+    """Under which key of a session a transcript is read; of several owners of one key the latest has it."""
+
+    session: str
+    key: str
+    owner: str
+    begun: int
+
+
 class AppendRequest(Plain):
-    """``append``: put on top of a head what joins the conversation after it."""
+    """``append``: put on top of a head what joins the conversation after it, and move a bookmark there."""
 
     head: Head
     items: tuple[Item, ...]
+    bookmark: Bookmark | None = None
 
 
 class LiveText(Plain):

@@ -23,12 +23,16 @@ class Thread(Plain):
 
 
 class QueryInput(Plain):
-    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings."""
+    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings.
+
+    ``session`` are the values that a session begins with.
+    """
 
     name: str | None = None
     namespace: str = "default"
     spec: JsonObject | None = None
     resources: tuple[JsonObject, ...] = ()
+    session: JsonObject = {}
 
     @model_validator(mode="after")
     def _something_to_ask(self) -> Self:
@@ -41,7 +45,7 @@ class TurnInput(Plain):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
     From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
-    brings. From a parent: the name and the ``thread`` it is to take its turn in.
+    brings, and a ``session``'s values. From a parent: the name and the ``thread`` it is to take its turn in.
     """
 
     team: str | None = None
@@ -52,6 +56,7 @@ class TurnInput(Plain):
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
+    session: JsonObject = {}
 
     @model_validator(mode="after")
     def _somebody_and_something(self) -> Self:

@@ -60,7 +60,7 @@ class AgentSpec(Plain):
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
-    output_schema: Annotated[JsonSchema | None, NOT_YET] = None
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema that its final answer has to fit")
     execution_engine: Annotated[Ref | None, NOT_YET] = None
     max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")

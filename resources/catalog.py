@@ -11,6 +11,7 @@ from pydantic import Field
 from resources.a2a_server import A2AServer
 from resources.agent import Agent
 from resources.base import Path, Plain, Reference
+from resources.capability import Capability
 from resources.config_map import ConfigMap
 from resources.execution_engine import ExecutionEngine
 from resources.mcp_server import MCPServer
@@ -20,7 +21,9 @@ from resources.query import TARGETS, Query
 from resources.team import Team
 from resources.tool import Tool
 
-Resource = Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine
+Resource = (
+    Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine | Capability
+)
 KINDS: dict[str, type[Resource]] = {
     "Query": Query,
     "Team": Team,
@@ -32,6 +35,7 @@ KINDS: dict[str, type[Resource]] = {
     "MCPServer": MCPServer,
     "A2AServer": A2AServer,
     "ExecutionEngine": ExecutionEngine,
+    "Capability": Capability,
 }
 
 
@@ -103,9 +107,12 @@ class Catalog(Plain):
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON: the same manifests give the same text, whatever the order of their files."""
+        """Canonical JSON: the same manifests give the same text, whatever the order of their files.
+
+        The keys of a JSON Schema stay in their order, for that is the order in which a model writes them.
+        """
         data = self.model_dump(mode="json", exclude_unset=True)
-        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
     @cached_property
     def sha(self) -> str:

@@ -1,53 +1,76 @@
 """What may a condition say? An expression in CEL over a few facts of a discussion, true or false."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, JsonValue
 
-Fact = str | int | float
+Facts = Mapping[str, JsonValue]
 
-SAMPLE: dict[str, Fact] = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
+SAMPLE: Facts = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
 """The facts, with a value of each one's type: the last words and who said them, the turns and rounds that have been
 taken, the tokens that were spent, the seconds that have passed."""
+
+PANEL_SAMPLE: Facts = {**SAMPLE, "goal": "text", "critiques": [], "contributions": [], "session": {}}
+"""A panel's facts: also its goal, ``[{round, critique}]``, ``[{round, agentName, text}]``, and its session's values."""
 
 LONGEST = 1_000
 """Characters of an expression."""
 
+MOST_LOOPS = 2
+"""Loops over a panel's lists: more of them, one in the other, could take for ever; everything else takes a moment."""
 
-_LOOP = re.compile(r"\.\s*(all|exists|exists_one|map|filter)\s*\(")
-"""What could take for ever: everything else takes a moment."""
+_LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
 
 
-def holds(expression: str, facts: dict[str, Fact]) -> bool:
+def holds(expression: str, facts: Facts) -> bool:
     """Whether a condition is true of these facts; raises ValueError with the reason where it is no condition."""
     import cel  # noqa: PLC0415  # it takes a tenth of a second, and most manifests need none
 
     try:
-        value = cel.evaluate(expression, facts)
+        value = cel.evaluate(expression, dict(facts))
     except Exception as error:  # whatever the library makes of it, the expression can't be judged
-        raise ValueError(str(error).splitlines()[0][:300]) from None
+        raise ValueError(_reason(error)) from None
     if not isinstance(value, bool):
         raise ValueError(f"gives {type(value).__name__}, not true or false")
     return value
 
 
-def _check(expression: str) -> str:
+def _reason(error: Exception) -> str:
+    text = str(error).splitlines()[0][:300]
+    return f"the session has no value {text}" if isinstance(error, KeyError) else text
+
+
+def check(expression: str, sample: Facts = SAMPLE) -> str:
+    """The expression itself; raises ValueError where it is no condition over facts like those of the sample."""
     import cel  # noqa: PLC0415
 
+    loops = _LOOP.findall(expression)
     if len(expression) > LONGEST:
         raise ValueError(f"is longer than {LONGEST:,} characters")
-    if _LOOP.search(expression):
+    if loops and sample is SAMPLE:
         raise ValueError("is not a condition: it goes through a list, and a discussion has none")
+    if len(loops) > MOST_LOOPS:
+        raise ValueError(f"goes through lists more than {MOST_LOOPS} times")
     try:
-        unknown = [name for name in cel.compile(expression).variables() if name not in SAMPLE]
+        names = cel.compile(expression).variables()
+        unknown = [name for name in names if name not in sample and name not in loops]
         if unknown:
-            raise ValueError(f"'{min(unknown)}' is no fact of a discussion; known: {', '.join(sorted(SAMPLE))}")
-        holds(expression, SAMPLE)
+            raise ValueError(f"'{min(unknown)}' is no fact of a discussion; known: {', '.join(sorted(sample))}")
+        if "session" not in names:  # what stands in it, only a run knows
+            holds(expression, sample)
     except Exception as error:
         raise ValueError(f"is not a condition: {str(error).splitlines()[0][:300]}") from None
     return expression
 
 
-Condition = Annotated[str, AfterValidator(_check)]
+def _check_panel(expression: str) -> str:
+    return check(expression, PANEL_SAMPLE)
+
+
+Condition = Annotated[str, AfterValidator(check)]
 """An expression in CEL, such as ``turn > 3 && message.contains('done')``."""
+
+PanelCondition = Annotated[str, AfterValidator(_check_panel)]
+"""One that may also speak of a panel's goal, critiques, contributions and session."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from resources.base import FieldError, Path
+from resources.shapes import SHAPE
 
 MAX_TOLD = 100
 MAX_TEXT = 1_000
@@ -76,7 +77,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
     """Each thing that pydantic found wrong with a manifest, as a place and a sentence."""
     for detail in error.errors(include_url=False):
-        path = tuple(step for step in detail["loc"] if step not in ("function-before", "function-after"))
+        path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))
         if isinstance(misfit := detail.get("ctx", {}).get("error"), FieldError):
             path = (*path, *misfit.path)
         yield path, _sentence(detail, path, model)

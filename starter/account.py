@@ -132,7 +132,7 @@ class Account:
         if isinstance(reply, Used) and reply.ends:
             speaker.ends = True
             self.ended_by, self.last_words = call.agent, reply.message.content
-        if speaker.unanswered == 0 and (speaker.ends or isinstance(reply, Asked)):
+        if speaker.unanswered == 0 and (speaker.ends or (isinstance(reply, Asked) and not reply.wrong)):
             yield self._fall_silent(speaker, "Completed")
 
     def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:
@@ -178,9 +178,10 @@ def _about(call: Call) -> JsonObject:
 
 def _outcome(ended: CallEnded) -> JsonObject:
     match ended.reply:
-        case Asked(message=message):
+        case Asked(message=message, wrong=wrong):
             calls = [call.name for call in message.tool_calls]
-            return {"content": message.content, "toolCalls": [*calls] or None, **_tokens(spent(ended))}
+            about: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
+            return {**about, **_tokens(spent(ended))}
         case Used(message=message):
             return {"content": message.content}
         case Selected():

@@ -17,7 +17,7 @@ import typer
 
 from activities.settings import Settings
 from resources.loader import Loaded
-from starter import asking, checking, looking, running
+from starter import asking, checking, encrypting, looking, running
 from starter.chart import chart
 from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
@@ -102,6 +102,10 @@ def dev(
         running_dev = home.read_dev()
         say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
         raise CommandEndError(REFUSED)
+
+
+app.command("encryption-key")(encrypting.encryption_key)
+app.command("codec-server")(encrypting.codec_server)
 
 
 @app.command()

@@ -11,7 +11,8 @@ from typing import Any
 from temporalio.client import Client
 
 from activities.settings import Settings
-from conversation.wire import ConnectionFailed, SettingsError, connect
+from conversation.settings import SettingsError
+from conversation.wire import ConnectionFailed, connect
 from resources.loader import Loaded
 from starter import checkups
 from starter.checkups import Finding, gathered

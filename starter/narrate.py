@@ -35,8 +35,10 @@ class Narrator:
                 self._teams += run.kind == "team"
                 if run.parent:
                     self._line(Text(f"{run.id} ({run.type})", style="dim"))
-            case CallEnded(reply=Asked(message=message), call=Call(request=AskRequest() as request) as call):
-                self._said(happening.run, request, message, happening.at - call.since)
+            case CallEnded(reply=Asked() as reply, call=Call(request=AskRequest() as request) as call):
+                self._said(happening.run, request, reply.message, happening.at - call.since)
+                if reply.wrong:
+                    self._line(Text.assemble(("  ✗ ", "red"), cut(f"the answer {reply.wrong}", 500)))
             case CallEnded(reply=Used(message=message)):
                 self._used(message.name or "tool", message.content)
             case CallEnded(reply=Selected(member=member, how=how)):

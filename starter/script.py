@@ -1,5 +1,6 @@
 """What does a scripted model say? The words of a YAML file, chosen by who asks and how often it has spoken."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,18 @@ class Line(_Strict):
         return self.system.lower() in system.lower() and self.model in (None, request["model"])
 
     def spoken(self, request: Request) -> int:
-        """How many messages of this speaker the conversation holds."""
-        return sum(
+        """How many messages of this speaker the conversation holds; in a panel, where it holds none, rounds count."""
+        said: int = sum(
             each["role"] == "assistant" and self.agent in (None, each.get("name")) for each in request["messages"]
         )
+        told = _ROUND.search(" ".join(str(each.get("content")) for each in request["messages"][:2]))
+        return said + (int(told[1] or told[2]) - 1 if told else 0)
+
+
+_ROUND = re.compile(
+    r'# (?:This round|The round[^\n]*)\nRound (\d+) of|^.*\{"goal":.*"round":(\d+),"maxRounds"', re.DOTALL
+)
+"""How a panel tells in which round it is: default speakers in words, others as JSON."""
 
 
 class Script(_Strict):

@@ -6,18 +6,20 @@ import dataclasses
 import json
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import worker
+from activities.functions import Function
 from conversation.status import Status
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT
@@ -71,20 +73,28 @@ class Stage:
     task_queue: str
     own: Loaded
     journal_url: str = ""
+    keys: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def set(
-        cls, client: Client, folder: Path, own: Loaded | None = None, journal_url: str = ""
+        cls,
+        client: Client,
+        folder: Path,
+        own: Loaded | None = None,
+        journal_url: str = "",
+        functions: Sequence[Function] = (),
+        keys: str = "",
     ) -> AsyncIterator["Stage"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
-            async with worker.running(client, stage.own, stage.environment):
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
+            async with worker.running(client, stage.own, stage.environment, functions):
                 yield stage
-                await replay([await handle.fetch_history() async for handle in stage.handles()])
+                ended = [await handle.fetch_history() async for handle in stage.handles()]
+                await replay(ended, client.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -97,9 +107,9 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
-        model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        ours = {"HOME": str(self.folder), "JOURNAL_URL": self.journal_url, "TASK_QUEUE": self.task_queue}
-        return {**{f"BATON_{name}": value for name, value in ours.items()}, **model}
+        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **given}
 
     @property
     def journal(self) -> Path:
@@ -176,12 +186,12 @@ class Stage:
         return chain[::-1]
 
 
-async def replay(histories: Iterable[Any]) -> None:
+async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
     """Replays histories; raises where today's code would decide otherwise."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*worker.PASSED_THROUGH)
     replayer = Replayer(
         workflows=[*WORKFLOWS],
-        data_converter=DATA_CONVERTER,
+        data_converter=converter,
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=worker.FINAL,
     )

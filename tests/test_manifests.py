@@ -76,7 +76,7 @@ def test_the_same_resource_twice_is_refused_with_both_places(write: Writer) -> N
         (query(targets=[{"type": "robot", "name": "a"}]), "spec.targets[0].type: 'robot' is not known here"),
         (query(targets=[{"type": "agent"}]), "spec.targets[0].name: is missing; it must be the target's name"),
         (query(team={"name": "No Name"}), "spec.team.name: is not a name"),
-        (team("t", maxTurns=1), "spec.members: is empty; it must be at least one member {name, type}"),
+        (team("t", maxTurns=1), "spec.members: is empty; it must be a roster of at least 1 entry {name, type}"),
         (team("t", "a", maxTurns=0), "spec.maxTurns: should be greater than or equal to 1"),
         (team("t", "a", maxTurns="3"), "spec.maxTurns: is text, must be a whole number"),
         (team("t", "a", maxTurns=1.5), "spec.maxTurns: "),
@@ -329,7 +329,7 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], outputSchema={"type": "object"}),
+        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -339,7 +339,7 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.outputSchema",
+        "spec.executionEngine",
     }
     assert all("not carried out yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 

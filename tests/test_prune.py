@@ -58,6 +58,9 @@ async def write(url: str, *runs: str) -> None:
     for run in runs:
         head = await journal.append(head, [Message(role="user", content="Once upon a time")], f"{run}/1")
     await journal.close()
+    await execute(
+        url, f"insert into baton_bookmarks values ('{uuid.uuid4()}', 'key', 'x', 0, '{head.id}', {head.depth})"
+    )
 
 
 async def prune(stage: Stage, age: timedelta | None = None, *, dry: bool = False) -> Pruned:
@@ -76,8 +79,8 @@ async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it
     assert await ids(staged) == before
     assert await prune(staged) == Pruned(conversations=1, messages=3, kept=2)
     assert before - await ids(staged) == {old, child, continued}
-    for table in ("baton_catalogs", "baton_uses"):
-        assert await execute(staged.journal_url, f"select count(*) from {table}") == [(2,)]
+    for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1}.items():
+        assert await execute(staged.journal_url, f"select count(*) from baton_{table}") == [(left,)]
     assert await prune(staged) == Pruned(conversations=0, messages=0, kept=2)
 
 

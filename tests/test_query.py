@@ -135,8 +135,8 @@ BAD = [
     ),
     (
         "agent",
-        {"agent": "one", "input": "x", "resources": [agent("one", outputSchema={"type": "object"})]},
-        "outputSchema is valid but not carried out yet",
+        {"agent": "one", "input": "x", "resources": [agent("one", executionEngine={"name": "a2a"})]},
+        "executionEngine is valid but not carried out yet",
     ),
 ]
 

@@ -95,7 +95,7 @@ def test_the_schema_is_one_and_refers_to_nothing_outside_of_it() -> None:
 
 def test_an_editor_is_told_what_a_field_is_for_its_words_and_its_default() -> None:
     told = SCHEMA["$defs"]["TeamSpec"]["properties"]
-    assert told["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph"]
+    assert told["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
     assert "(not carried out yet: bedrock)" in model["type"]["description"]
     cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]

@@ -14,8 +14,9 @@ from temporalio.client import Client
 import worker
 from activities.health import health
 from activities.settings import Settings
+from conversation.settings import SettingsError
 from conversation.turn import Turn
-from conversation.wire import TASK_TIMEOUT, SettingsError, connect
+from conversation.wire import TASK_TIMEOUT, connect
 from resources.loader import Loaded
 from starter.embedded import free_ports
 from starter.script import Reply

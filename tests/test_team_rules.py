@@ -68,7 +68,7 @@ WRONG: list[tuple[Json, str]] = [
     (team("t", "a", maxTurns=2, terminateWhen="turn >"), "spec.terminateWhen: is not a condition: Failed to parse"),
     (
         team("t", "a", maxTurns=2, terminateWhen="turns > 3"),
-        "spec.terminateWhen: is not a condition: 'turns' is no fact of a discussion; known: elapsed, message, round, speaker, tokens, turn",
+        "spec.terminateWhen: is not a condition: 'turns' is no fact of a discussion; known: contributions, critiques, elapsed, goal, message, round, session, speaker, tokens, turn",
     ),
     (
         team("t", "a", maxTurns=2, terminateWhen="turn + 1"),

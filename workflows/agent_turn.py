@@ -2,7 +2,8 @@
 
 import asyncio
 
-from conversation.errors import Failure, MaxIterationsReached
+from conversation.briefs import Brief
+from conversation.errors import Failure, MaxIterationsReached, OutputRejected
 from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
 from conversation.plan import AgentPlan, ToolPlan
 from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
@@ -11,13 +12,24 @@ from workflows import effects
 from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
+REPAIRS = 2
+"""How often an agent is asked again for an answer that has the wrong form."""
+
 
 class AgentTurn:
-    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion."""
+    """One agent's turn in a thread, the ``number``-th of ``of`` in its discussion, or on a panel's ``brief``."""
 
-    def __init__(self, agent: AgentPlan, thread: Thread, stop: Stop, number: int = 1, of: int | None = None) -> None:
+    def __init__(
+        self,
+        agent: AgentPlan,
+        thread: Thread,
+        stop: Stop,
+        number: int = 1,
+        of: int | None = None,
+        brief: Brief | None = None,
+    ) -> None:
         self.agent, self.thread, self.stop, self.number, self.of = agent, thread, stop, number, of
-        self.head = thread.head
+        self.brief, self.head = brief, thread.head
         self.pending: list[Item] = []
         self.unanswered: list[ToolCall] = []
         self.messages: list[Message] = []
@@ -42,15 +54,27 @@ class AgentTurn:
 
     async def _converse(self) -> bool:
         """Whether the agent has ended its team."""
+        refused = 0
         for _ in range(self.agent.max_iterations):
             self.stop.check()
             reply = await self._ask()
-            if not reply.message.tool_calls:
+            if reply.wrong:
+                refused += 1
+                self._refuse(reply.wrong, refused)
+            elif not reply.message.tool_calls:
                 return False
-            if await self._use_tools(reply):
+            elif await self._use_tools(reply):
                 return True
         asked = f"agent {self.agent.name} has asked its model {self.agent.max_iterations} times in one turn"
-        raise Failed.by(MaxIterationsReached(f"{asked} and still calls for tools: maxIterations bounds it"))
+        raise Failed.by(MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it"))
+
+    def _refuse(self, wrong: str, times: int) -> None:
+        """Asks the agent to mend its answer; raises Failed when it was asked often enough."""
+        if times > REPAIRS:
+            raise Failed.by(OutputRejected(f"agent {self.agent.name} was asked {times} times; its answer {wrong}"))
+        again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
+        self.messages.append(again)
+        self.pending.append(again)
 
     async def _ask(self) -> Asked:
         reply = await effects.first_answer(
@@ -63,7 +87,7 @@ class AgentTurn:
         return reply
 
     def _request(self, fallback: int) -> AskRequest:
-        return AskRequest(
+        request = AskRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
             begun=self.thread.head.depth,
@@ -73,6 +97,7 @@ class AgentTurn:
             turns=self.of,
             window=self.agent.window,
         )
+        return request.model_copy(update={"brief": self.brief}) if self.brief else request
 
     async def _use_tools(self, reply: Asked) -> bool:
         """Carries out the calls of a reply, one after the other or all at once; whether one of them ends the turn."""

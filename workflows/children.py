@@ -13,15 +13,16 @@ from conversation.message import Head
 from conversation.requests import EndRequest
 from conversation.turn import Turn, TurnInput
 from conversation.wire import TASK_TIMEOUT
-from workflows import effects
+from workflows.route import priority
+from workflows.session import Session
 from workflows.stopping import Stop
 
 
 class Children:
     """The child runs of a run. A graceful end is passed on to them; an end now cancels them."""
 
-    def __init__(self, stop: Stop) -> None:
-        self.stop = stop
+    def __init__(self, stop: Stop, session: Session) -> None:
+        self.stop, self.session = stop, session
         self._running: list[ChildWorkflowHandle[object, Turn]] = []
 
     async def take(self, kind: str, given: TurnInput, place: str, head: Head) -> Turn:
@@ -30,6 +31,8 @@ class Children:
         Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing.
         """
         nothing = Turn(head=head, turns=0, stop_reason="canceled")
+        if self.session.values:
+            given = given.model_copy(update={"session": self.session.values})
         try:
             turn = await self._result(kind, given, f"{workflow.info().workflow_id}/{place}/{given.name}")
         except ChildWorkflowError as error:
@@ -49,7 +52,7 @@ class Children:
         self._running.append(child)
         try:
             if self.stop.reason == "terminated":
-                await self._tell(child)
+                await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
             return await child
         finally:
             self._running.remove(child)
@@ -67,20 +70,24 @@ class Children:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{kind} · {given.name}",
-                    priority=effects.priority(),
+                    priority=priority(),
                 )
             except WorkflowAlreadyStartedError:
                 with contextlib.suppress(ApplicationError):  # it may have ended by now
                     await workflow.get_external_workflow_handle(child_id).cancel()
                 await workflow.sleep(1)
 
-    async def tell(self) -> None:
-        """Passes on to the running children that they are to end."""
+    async def pass_on(self, signal: str, value: object) -> None:
+        """Sends a signal to the running children."""
         for child in [*self._running]:
-            await self._tell(child)
+            await self._send(child, signal, value)
 
-    async def _tell(self, child: ChildWorkflowHandle[object, Turn]) -> None:
+    async def end(self) -> None:
+        """Passes on to the running children that they are to end."""
+        await self.pass_on("terminate_team", EndRequest(reason=self.stop.note or ""))
+
+    async def _send(self, child: ChildWorkflowHandle[object, Turn], signal: str, value: object) -> None:
         try:
-            await child.signal("terminate_team", EndRequest(reason=self.stop.note or ""))
+            await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from conversation.errors import Failure, MaxTurnsReached
-from conversation.message import Message, Span, TokenUsage, cut, latest
-from conversation.plan import AgentPlan, MemberPlan, TeamPlan
-from conversation.requests import Evaluated, EvaluateRequest
+from conversation.message import Head, Message, TokenUsage, cut, latest
+from conversation.plan import AgentPlan, MemberPlan, TeamMember, TeamPlan
+from conversation.requests import Bookmark, Evaluated, EvaluateRequest, Item
 from conversation.turn import StopReason, Thread, Turn, TurnInput
 from workflows import effects
 from workflows.agent_turn import AgentTurn
@@ -35,7 +35,8 @@ class Discussion:
         self.seat: int | None = None
         self.so_far = Turn(head=thread.head, turns=0)
         self.verdict = Evaluated()
-        self._thread, self._stop, self._children = thread, stop, children
+        self.warned = set[str]()
+        self.stop, self.children, self._thread = stop, children, thread
         self._progress = Progress(plan.no_progress)
 
     @property
@@ -51,7 +52,7 @@ class Discussion:
     def goes_on(self) -> bool:
         """Whether another member may speak: nothing has ended the team, and nothing has failed."""
         turn = self.so_far
-        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._stop.reason)
+        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self.stop.reason)
 
     async def hear(self, seat: int) -> None:
         """Lets one member take its turn, and joins what it says to the discussion (seed 001, Message Accumulation)."""
@@ -64,9 +65,20 @@ class Discussion:
         """The turn of a member, which has heard the conversation as far as it has come."""
         thread = self.thread
         if isinstance(member, AgentPlan):
-            return await AgentTurn(member, thread, self._stop, number, self.turns).take()
+            return await AgentTurn(member, thread, self.stop, number, self.turns).take()
+        assert isinstance(member, TeamMember), "the loader lets functions speak in panels alone"
         given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
-        return await self._children.take(member.strategy, given, f"turn-{number}", thread.head)
+        turn = await self.children.take(member.strategy, given, f"turn-{number}", thread.head)
+        return turn if member.joins == "conversation" else await self._result_of(turn, member, thread.head)
+
+    async def _result_of(self, turn: Turn, member: TeamMember, before: Head) -> Turn:
+        """The turn of a panel, of which nothing but the result joins the conversation, or not even that."""
+        head = before
+        if member.joins == "result" and turn.message and not turn.failure:
+            said = Message(role="assistant", content=turn.message, name=member.name)
+            task = asyncio.create_task(effects.append(before, (said,)))
+            head = await uninterrupted(task)
+        return turn.model_copy(update={"head": head})
 
     def join(self, member: MemberPlan, turn: Turn) -> None:
         """Joins a turn that went on where the discussion stands."""
@@ -104,6 +116,10 @@ class Discussion:
         """Adds words that stand in the conversation already, but were no turn."""
         self.so_far = self.so_far.model_copy(update={"messages": latest((*self.so_far.messages, message))})
 
+    def move_to(self, head: Head) -> None:
+        """Goes on at a head that another effect has led to."""
+        self.so_far = self.so_far.model_copy(update={"head": head})
+
     def end(self) -> None:
         """Ends the team as a member would."""
         self.so_far = self.so_far.model_copy(update={"ended": True})
@@ -115,17 +131,24 @@ class Discussion:
             self._no_progress()
         leads = any(edge.conditional for edge in self.plan.edges if edge.from_ == seat)
         if self.goes_on() and (self.plan.conditional or leads):
-            request = EvaluateRequest(
-                thread=self.thread,
-                team=self.plan.id,
-                seat=seat,
-                turn=self.turn,
-                tokens=self.so_far.usage.total_tokens,
-                elapsed=(workflow.now() - workflow.info().start_time).total_seconds(),
-            )
-            self.verdict = await self.attempt(effects.evaluate(request)) or Evaluated()
-            if self.verdict.ends:
-                self.so_far = self.so_far.model_copy(update={"stop_reason": "condition"})
+            await self.judge(self.evaluation(seat))
+
+    def evaluation(self, seat: int | None = None) -> EvaluateRequest:
+        """What a team's conditions are judged on, after a turn of the member at ``seat``."""
+        return EvaluateRequest(
+            thread=self.thread,
+            team=self.plan.id,
+            seat=seat,
+            turn=self.turn,
+            tokens=self.so_far.usage.total_tokens,
+            elapsed=(workflow.now() - workflow.info().start_time).total_seconds(),
+        )
+
+    async def judge(self, request: EvaluateRequest) -> None:
+        """Has the conditions judged, and ends the discussion where ``terminateWhen`` holds."""
+        self.verdict = await self.attempt(effects.evaluate(request)) or Evaluated()
+        if self.verdict.ends:
+            self.so_far = self.so_far.model_copy(update={"stop_reason": "condition"})
 
     def _no_progress(self) -> None:
         rule = self.plan.no_progress
@@ -145,9 +168,9 @@ class Discussion:
             workflow.logger.info("stopped between two turns")
         return None
 
-    async def append(self, items: Sequence[Message | Span]) -> None:
+    async def append(self, items: Sequence[Item], bookmark: Bookmark | None = None) -> None:
         """Joins what was said apart to the conversation, however the run is to end."""
-        task = asyncio.create_task(effects.append(self.so_far.head, tuple(items)))
+        task = asyncio.create_task(effects.append(self.so_far.head, tuple(items), bookmark))
         try:
             head = await uninterrupted(task)
             self.so_far = self.so_far.model_copy(update={"head": head})
@@ -170,7 +193,7 @@ class Discussion:
 
     def result(self) -> Turn:
         """The discussion as the turn of its team, with the reason why it stopped."""
-        note = self._stop.note or self.so_far.note
+        note = self.stop.note or self.so_far.note
         return self.so_far.model_copy(update={"stop_reason": self._reason(), "note": note, "ended": False})
 
     def _reason(self) -> StopReason:
@@ -180,4 +203,4 @@ class Discussion:
             return "failed"
         if self.so_far.ended:
             return "terminated"
-        return self._stop.reason or "completed"
+        return self.stop.reason or "completed"

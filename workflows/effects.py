@@ -5,28 +5,31 @@ from datetime import timedelta
 from typing import TypedDict, TypeVar
 
 from temporalio import workflow
-from temporalio.common import Priority, RetryPolicy
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
+from conversation.briefs import BriefRequest, ConcludeRequest, Performed, PerformRequest
 from conversation.errors import BatonError, CallTimeout, Failure
 from conversation.message import Head
 from conversation.requests import (
     AppendRequest,
     Asked,
     AskRequest,
+    Bookmark,
     Evaluated,
     EvaluateRequest,
     Item,
     Pinned,
     PinRequest,
-    Route,
     Selected,
     SelectRequest,
     Used,
     UseRequest,
 )
+from conversation.turn import Thread
 from resources.base import Plain
+from workflows.route import priority, route
 
 Reply = TypeVar("Reply", bound=Plain)
 
@@ -97,22 +100,6 @@ TOOL = _Options(
 )
 
 
-def route() -> Route:
-    """The way of the run that is asking."""
-    found: Route = workflow.instance().route
-    return found
-
-
-def priority() -> Priority:
-    """Whose turn it is where many wait; what isn't said is inherited from the run, and by a run from its parent.
-
-    A run without a tenant is one of its own, with all that it starts.
-    """
-    run = workflow.info()
-    alone = None if run.priority.fairness_key else run.first_execution_run_id
-    return Priority(priority_key=route().priority, fairness_key=route().tenant or alone)
-
-
 async def pin(request: PinRequest) -> Pinned:
     """Resolves what the run needs and finds its place in the conversation."""
     return await _effect("pin", request, Pinned, JOURNAL, "resolve and pin the manifests")
@@ -149,9 +136,28 @@ async def evaluate(request: EvaluateRequest) -> Evaluated:
     return await _effect("evaluate", request, Evaluated, JOURNAL, f"conditions after turn {request.turn}")
 
 
-async def append(head: Head, items: tuple[Item, ...]) -> Head:
-    """Puts what joins the conversation on top of a head."""
-    return await _effect("append", AppendRequest(head=head, items=items), Head, JOURNAL, f"{len(items)} more")
+async def brief(request: BriefRequest, member: str) -> Thread:
+    """Puts down what a team is told in a panel."""
+    return await _effect("brief", request, Thread, JOURNAL, f"round {request.brief.round} · what {member} is told")
+
+
+async def perform(request: PerformRequest) -> Performed:
+    """Lets a registered function speak."""
+    summary = f"round {request.brief.round} · {request.name} · {request.function}"
+    return await _effect("perform", request, Performed, TOOL, summary, route().tools)
+
+
+async def conclude(request: ConcludeRequest) -> Asked:
+    """Puts down what a panel has come to."""
+    return await _effect("conclude", request, Asked, JOURNAL, f"after {request.brief.round} rounds")
+
+
+async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
+    """Puts what joins the conversation on top of a head, and moves a bookmark there."""
+    request = AppendRequest(head=head, items=items)
+    if bookmark:
+        request = request.model_copy(update={"bookmark": bookmark})
+    return await _effect("append", request, Head, JOURNAL, f"{len(items)} more")
 
 
 async def _effect(
@@ -180,4 +186,5 @@ def _meaning(error: ActivityError, name: str) -> Interrupted | Failed:
 
 
 _FAMILY = {"pin": "MemoryError", "ask_model": "ModelError", "use_tool": "ToolError", "append": "MemoryError"}
-_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError"}
+_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError", "brief": "MemoryError", "conclude": "MemoryError"}
+_FAMILY["perform"] = "ToolError"

@@ -57,6 +57,7 @@ class Member(Run):
         try:
             pinned = await effects.pin(_pin_request(given))
             self.begin(pinned)
+            self.session.put(given.session)
             return await self.speak(pinned)
         except (Interrupted, asyncio.CancelledError):
             return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})

@@ -32,6 +32,7 @@ class Query(Run):
     async def run(self, *given: JsonValue) -> Status:
         try:
             request = received(given, QueryInput)
+            self.session.put(request.session)
             pinned = await self.stop.guard(effects.pin(_pin_request(request)))
             self.begin(pinned)
             assert isinstance(pinned.plan, QueryPlan)

@@ -12,15 +12,21 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from conversation import attributes
 from conversation.errors import InvalidInput
+from conversation.message import weight
 from conversation.requests import EndRequest, Pinned, Route, read_end_request
 from conversation.status import Status
-from resources.base import Plain
+from resources.base import JsonObject, Plain
 from resources.problems import dotted, explain
 from workflows.children import Children
 from workflows.effects import Failed
+from workflows.session import Session
 from workflows.stopping import Stop
 
 Input = TypeVar("Input", bound=Plain)
+
+
+MAX_SESSION = 16_000
+"""Bytes of what a session holds; it goes with every brief."""
 
 
 class Run:
@@ -28,7 +34,8 @@ class Run:
 
     def __init__(self) -> None:
         self.stop = Stop()
-        self.children = Children(self.stop)
+        self.session = Session()
+        self.children = Children(self.stop, self.session)
         self.end: datetime | None = None
         self.searchable = False
         self.route = Route()
@@ -53,12 +60,31 @@ class Run:
 
         One handler takes every signal: one with declared parameters would fail on payloads that don't fit them.
         """
-        request = _read(payloads)
+        value = _value(payloads)
+        request = read_end_request(value)
         if name == "terminate_team":
             self.stop.ask("terminated", request)
-            await self.children.tell()
+            await self.children.end()
         elif name == "cancel":
             self.stop.ask("canceled", EndRequest(reason=request.reason, now=True))
+        elif name == "session":
+            await self._change(value if isinstance(value, dict) else {})
+
+    @workflow.update(name="session", description="Changes values of the session; null takes one out. Gives them all.")
+    async def change_session(self, changes: JsonObject) -> JsonObject:
+        """What conditions and functions of running panels read from then on, in this run and in those below it."""
+        return await self._change(changes)
+
+    async def _change(self, changes: JsonObject) -> JsonObject:
+        values = self.session.put(changes)
+        await self.children.pass_on("session", changes)
+        return values
+
+    @change_session.validator
+    def _bounded(self, changes: JsonObject) -> None:
+        """Refuses what would make every brief heavy."""
+        if weight(json.dumps(changes)) > MAX_SESSION:
+            raise ValueError(f"a session's values may not be longer than {MAX_SESSION:,} bytes")
 
 
 def close(status: Status, result: Plain) -> None:
@@ -86,11 +112,12 @@ def received(given: Sequence[JsonValue], kind: type[Input]) -> Input:
         raise Failed.by(InvalidInput("the workflow takes one JSON object as its input")) from None
 
 
-def _read(payloads: Sequence[RawValue]) -> EndRequest:
+def _value(payloads: Sequence[RawValue]) -> JsonValue:
+    """What a signal brings; nothing where that can't be read."""
     if not payloads:
-        return EndRequest()
+        return None
     try:
         value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
-        return read_end_request(value)
     except InvalidInput:
-        return EndRequest()
+        return None
+    return value

@@ -12,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from activities.journal import schema
 from conversation.errors import JournalUnavailable
+from conversation.message import Head
+from conversation.requests import Bookmark
 
 _PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
 """FULL, because a row that Temporal's history refers to must not be lost with the power."""
@@ -86,6 +88,15 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 def insert_new(engine: AsyncEngine, table: Table, rows: Sequence[dict[str, Any]]) -> Executable:
     """The statement that inserts those rows whose keys aren't there yet."""
     return _INSERTS[engine.dialect.name](table).values([*rows]).on_conflict_do_nothing()
+
+
+def set_bookmark(engine: AsyncEngine, mark: Bookmark, head: Head, *, anew: bool) -> Executable:
+    """The statement that moves a bookmark, which is its owner's alone unless it is set anew."""
+    row = {**mark.model_dump(by_alias=False), "head": head.id, "depth": head.depth}
+    table = schema.bookmarks
+    mine = None if anew else table.c.owner == mark.owner
+    insert = _INSERTS[engine.dialect.name](table).values(row)
+    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=mine)
 
 
 async def prepare(engine: AsyncEngine) -> None:

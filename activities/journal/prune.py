@@ -15,7 +15,7 @@ from activities.journal.database import reach
 RUN_ID = 36
 """Characters of a run's id."""
 
-OF_A_RUN = (schema.messages.c.id, schema.uses.c.run)
+OF_A_RUN = (schema.messages.c.id, schema.uses.c.run, schema.bookmarks.c.head)
 """Columns that begin with the run that a row belongs to, and goes with."""
 
 SHARED = (schema.catalogs.c.sha,)

@@ -32,5 +32,25 @@ uses = Table(
 )
 """Which run has pinned which catalog: it stays as long as one of them does."""
 
+bookmarks = Table(
+    "baton_bookmarks",
+    metadata,
+    Column("session", String(255), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("begun", Integer, nullable=False),
+    Column("head", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+)
+"""Where the transcript stands that a session keeps under a key: the rows after depth ``begun`` up to a head."""
+
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """The one row says which version of these tables this is."""
+
+keys = Table(
+    "baton_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("proof", Text, nullable=False),
+)
+"""The ids of the keys that have sealed anything here; whoever can open the proof has the same key of that id."""

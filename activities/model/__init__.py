@@ -1,13 +1,16 @@
 """How is a model asked? Where it is and by which key, then in the words of its provider."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from activities.model.endpoint import Endpoint, endpoint_of, environment_endpoint
 from activities.model.openai import OpenAI
 from activities.secrets import Vault
 from activities.tool.kind import Tool
 from activities.values import Values
+from conversation.errors import ModelRejected
 from conversation.message import Message
+from resources.base import JsonObject
 from resources.model import Model
 
 
@@ -30,11 +33,16 @@ class Models:
         hear: Callable[[str], None],
         *,
         must_use: bool = False,
+        schema: JsonObject | None = None,
     ) -> Message:
         """One answer of a model; ``hear`` is told its text as it comes. Raises what ``errors`` makes of a failure.
 
-        ``must_use``: it is to call for one of the tools.
+        ``must_use``: it is to call for one of the tools. ``schema``: its final answer is to be JSON that fits, which a
+        server that knows no schemas, or not this one, is not told.
         """
+        if schema is not None:
+            with suppress(ModelRejected):
+                return await self._openai.ask(endpoint, messages, tools, hear, schema=schema)
         return await self._openai.ask(endpoint, messages, tools, hear, must_use=must_use)
 
     async def greet(self, endpoint: Endpoint) -> None:

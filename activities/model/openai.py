@@ -13,12 +13,15 @@ from openai.types.chat import (
     ChatCompletionToolUnionParam,
 )
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from openai.types.shared_params import ResponseFormatJSONSchema
 
 from activities.model.endpoint import Endpoint
 from activities.model.errors import meaning
+from activities.model.form import response_format
 from activities.tool.kind import Tool
 from conversation.errors import BatonError, BrokenReply, EmptyReply
 from conversation.message import Message, TokenUsage, ToolCall
+from resources.base import JsonObject
 
 TIMEOUT = 290.0
 """Seconds for a whole call; a little less than its activity has."""
@@ -43,12 +46,13 @@ class OpenAI:
         hear: Callable[[str], None],
         *,
         must_use: bool = False,
+        schema: JsonObject | None = None,
     ) -> Message:
         """One answer, streamed; ``hear`` is told its text as it comes."""
         answer = _Answer(hear)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._hear(endpoint, messages, _offered(tools, must_use=must_use), answer)
+                await self._hear(endpoint, messages, _options(tools, schema, must_use=must_use), answer)
             return answer.message()
         except BatonError:
             raise
@@ -56,14 +60,14 @@ class OpenAI:
             raise meaning(error, endpoint) from None
 
     async def _hear(
-        self, endpoint: Endpoint, messages: Sequence[Message], offered: "_Offered", answer: "_Answer"
+        self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: "_Answer"
     ) -> None:
         stream = await self._client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
             # Given here, as the library would walk through every message else.
             extra_body={**dict(endpoint.properties), "messages": [*map(_message, messages)]},
-            **offered,
+            **options,
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -175,20 +179,23 @@ def _message(message: Message) -> ChatCompletionMessageParam:
     return cast(ChatCompletionMessageParam, data)
 
 
-class _Offered(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     tools: list[ChatCompletionToolUnionParam]
     tool_choice: ChatCompletionToolChoiceOptionParam
+    response_format: ResponseFormatJSONSchema
 
 
-def _offered(tools: Sequence[Tool], *, must_use: bool) -> _Offered:
-    """The tools of a request; a single one that must be used is named, which more servers understand."""
-    if not tools:
-        return {}
-    offered: _Offered = {"tools": [_tool(tool) for tool in tools]}
+def _options(tools: Sequence[Tool], schema: JsonObject | None, *, must_use: bool) -> _Options:
+    """What a request asks for; a single tool that must be used is named, which more servers understand."""
+    options: _Options = {}
+    if tools:
+        options["tools"] = [_tool(tool) for tool in tools]
     if must_use:
         name = tools[0].name
-        offered["tool_choice"] = "required" if len(tools) > 1 else {"type": "function", "function": {"name": name}}
-    return offered
+        options["tool_choice"] = "required" if len(tools) > 1 else {"type": "function", "function": {"name": name}}
+    if schema is not None:
+        options["response_format"] = response_format(schema)
+    return options
 
 
 def _tool(tool: Tool) -> ChatCompletionToolUnionParam:

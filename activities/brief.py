@@ -1,0 +1,31 @@
+"""``brief``: what a team is told in a panel becomes the question of a conversation of its own."""
+
+from temporalio import activity
+
+from activities.call import call_id
+from activities.heartbeat import heartbeats
+from activities.journal import Journal
+from activities.panel.briefings import Room
+from activities.secrets import Vault
+from activities.values import Values
+from conversation.briefs import BriefRequest
+from conversation.message import Head, Message
+from conversation.turn import Thread
+
+
+class Brief:
+    """The activity ``brief``."""
+
+    def __init__(self, journal: Journal, vault: Vault) -> None:
+        self._journal, self._vault = journal, vault
+
+    @activity.defn(name="brief")
+    async def brief(self, request: BriefRequest) -> Thread:
+        """The thread in which the team takes its turn."""
+        async with heartbeats():
+            thread = request.thread
+            rows = await self._journal.read(thread.head)
+            values = Values(await self._journal.catalog(thread.catalog), self._vault)
+            text = Room.at(request.brief, values, rows, thread.question).explicit()
+            head = await self._journal.append(Head(), [Message(role="user", content=text)], call_id())
+            return Thread(catalog=thread.catalog, question=head.id, head=head)

@@ -1,0 +1,80 @@
+"""What has been said in a panel? Read from the rows of its conversation, where each is marked as the part it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from activities.journal.row import Row
+from conversation.briefs import Brief
+from conversation.errors import JournalLost
+from conversation.message import Message
+from conversation.panel import Briefing, Contribution, Critique, DebateShape, Decision, PanelShape, Verdict
+from resources.team import Team
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A panel's conversation: its goal, what was said around it before, and its own rows."""
+
+    team: Team
+    goal: str
+    before: Sequence[Message]
+    rows: Sequence[Row]
+
+    @classmethod
+    def of(cls, team: Team, rows: Sequence[Row], question: str, begun: int) -> "Transcript":
+        """Reads the rows of a panel that began after depth ``begun``. Raises JournalLost without its question."""
+        asked = [row.message for row in rows if row.id == question]
+        if not asked:
+            raise JournalLost(f"the conversation does not hold its question {question}")
+        before = [row.message for row in rows[:begun] if row.id != question and row.message.role != "tool"]
+        return cls(team, asked[0].content, [each for each in before if each.content], rows[begun:])
+
+    def part(self, name: str) -> list[Message]:
+        """The messages that are such a part, in their order."""
+        return [row.message for row in self.rows if row.message.part == name]
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        stances = {member.address: member.stance for member in self.team.spec.members}
+        return tuple(
+            Contribution(round=each.round or 1, agent_name=name, text=each.content, stance=stances.get(name))
+            for each in self.part("contribution")
+            if (name := each.name or "")
+        )
+
+    @property
+    def critiques(self) -> tuple[Critique, ...]:
+        return tuple(Critique(round=each.round or 1, critique=each.content) for each in self.part("critique"))
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return tuple(Decision.model_validate_json(each.content) for each in self.part("decision"))
+
+    def shape(self, rounds: int) -> PanelShape | DebateShape:
+        """What the panel, or the debate, has come to."""
+        if self.team.spec.strategy != "debate":
+            return PanelShape(rounds=rounds, contributions=self.contributions, referee_critiques=self.critiques)
+        verdicts = [Verdict.model_validate_json(each.content) for each in self.part("verdict")]
+        return DebateShape(
+            rounds=rounds,
+            question=self.goal,
+            transcript=self.contributions,
+            verdict=verdicts[-1] if verdicts else None,
+            moderator_decisions=self.decisions,
+        )
+
+    def briefing(self, brief: Brief, name: str) -> Briefing:
+        """What there is to know for whoever speaks under that name."""
+        members = {member.address: member for member in self.team.spec.members}
+        opened = [each for each in self.part("decision") if each.round == brief.round]
+        return Briefing(
+            goal=self.goal,
+            round=brief.round,
+            max_rounds=self.team.spec.rounds,
+            agent_name=name,
+            transcript=self.contributions,
+            referee_critiques=self.critiques,
+            session=brief.session,
+            stance=members[name].stance if name in members else None,
+            decision=Decision.model_validate_json(opened[-1].content) if opened else None,
+        )

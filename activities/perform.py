@@ -1,0 +1,59 @@
+"""``perform``: a registered function speaks in a panel, and what it says is kept before anybody is told of it."""
+
+from temporalio import activity
+
+from activities.call import call_id
+from activities.functions import Functions
+from activities.heartbeat import Pulse
+from activities.in_flight import InFlight
+from activities.journal import Journal
+from activities.output import wrong
+from activities.panel.briefings import Room
+from activities.panel.cast import deliverable
+from activities.secrets import Vault
+from activities.values import Values
+from conversation.briefs import Performed, PerformRequest
+from conversation.errors import OutputRejected
+from conversation.message import Message
+
+
+class Perform:
+    """The activity ``perform``."""
+
+    def __init__(self, journal: Journal, functions: Functions, vault: Vault, calls: InFlight) -> None:
+        self._journal, self._functions, self._vault, self._calls = journal, functions, vault, calls
+
+    @activity.defn(name="perform")
+    async def perform(self, request: PerformRequest) -> Performed:
+        """Returns what stands in the journal, and calls the function only if nothing does."""
+
+        async def performed(_pulse: Pulse) -> Performed:
+            return await self._performed(request, f"{call_id()}/reply")
+
+        return await self._calls.once(performed)
+
+    async def _performed(self, request: PerformRequest, row_id: str) -> Performed:
+        thread = request.thread
+        if (row := await self._journal.find(row_id)) is None:
+            rows = await self._journal.read(thread.head)
+            values = Values(await self._journal.catalog(thread.catalog), self._vault)
+            room = Room.at(request.brief, values, rows, thread.question)
+            given = room.transcript.shape(request.brief.round) if room.brief.part == "synthesizer" else room.briefing
+            text, coerced = as_text(await self._functions.call(request.function, given))
+            said = self._vault.redact_message(Message(role="assistant", content=text, name=request.name))
+            if what := wrong(said, deliverable(values.catalog, request.brief)):
+                raise OutputRejected(f"what the function '{request.function}' gives {what}")
+            row = await self._journal.answer(thread.head, said, row_id)
+            return Performed(message=row.message.cut(), head=row.head, coerced=coerced)
+        return Performed(message=row.message.cut(), head=row.head)
+
+
+def as_text(value: object) -> tuple[str, bool]:
+    """What counts as the text of a contribution, and whether it had to be made one (seed 002, Customizing)."""
+    if isinstance(value, str):
+        return value, False
+    if isinstance(value, dict) and isinstance(text := value.get("text"), str):
+        return text, False
+    if isinstance(text := getattr(value, "text", None), str):
+        return text, False
+    return str(value), True

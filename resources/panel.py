@@ -1,0 +1,134 @@
+"""What does a panel or a debate need to be told? The fields of a team's ``spec`` beyond strategy and members."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
+
+from resources.agent import AgentTool
+from resources.base import JsonObject, Name, NameOrRef, Path, Plain, Text
+from resources.capability import Context
+from resources.condition import PanelCondition
+from resources.json_schema import JsonSchema
+from resources.member import Member, Speaker
+from resources.shapes import BY_SHAPE, MAPPING, SINGLE
+from resources.template import check_names
+
+
+def _as_speaker(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Appointed = Annotated[
+    Annotated[StrictBool, SINGLE] | Annotated[Speaker, MAPPING],
+    BY_SHAPE,
+    BeforeValidator(_as_speaker, json_schema_input_type=bool | Name | Speaker),
+]
+"""``true`` for the default one, ``false`` for none, or who it is: an agent by its name, or ``{name, type}``."""
+
+
+class Named(Plain):
+    """A function that the worker has registered, and the parameters that it is called with."""
+
+    function: Text = Field(description="the name under which the worker has registered it")
+    parameters: JsonObject = {}
+
+
+Ending = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[Named, MAPPING], BY_SHAPE]
+"""A condition, or a function that gives true or false."""
+
+Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[Named, MAPPING], BY_SHAPE]
+"""A text, or a function that gives one."""
+
+
+class Shared(Plain):
+    """Under which key the contributions of the latest run can be read in a session by others."""
+
+    session: Annotated[Text, Field(max_length=255)] | None = Field(
+        None, description="the session; by default the run's own id"
+    )
+    key: Annotated[Text, Field(max_length=255)] = Field(
+        "contributions", description="the key, distinct where several panels share a session"
+    )
+
+
+class Visibility(Plain):
+    """To whom the synthesizer's words are shown."""
+
+    client: bool = Field(True, description="whether those who watch the run are shown them")
+    history: bool = Field(True, description="whether they join the conversation of the team around this one")
+
+
+PROMPT_NAMES = ("Name", "Role", "Stance", "Team", "Goal", "Round", "MaxRounds", "Instructions", "Context")
+"""What can stand in a panel's prompts."""
+
+
+def _check_prompt(text: str) -> str:
+    check_names(text, PROMPT_NAMES)
+    return text
+
+
+Prompt = Annotated[Text, AfterValidator(_check_prompt)]
+
+
+class Prompts(Plain):
+    """System prompts in place of the default ones, with ``{{.Name}}``, ``{{.Role}}``, ``{{.Goal}}`` and their like."""
+
+    member: Prompt | None = None
+    referee: Prompt | None = None
+    synthesizer: Prompt | None = None
+    moderator: Prompt | None = None
+    judge: Prompt | None = None
+
+
+Rounds = Annotated[int, Field(strict=True, ge=1)]
+
+
+class PanelFields(Plain):
+    """The fields that make a panel of a round-robin team (seed 002, Config reference), or that a debate has."""
+
+    max_rounds: Rounds | None = Field(
+        None, description="how many rounds there are at most: 1 or more (maxRounds must be > 0)"
+    )
+    terminate_when: Ending | None = Field(
+        None, description="a condition in CEL, or {function: NAME}, that ends the team"
+    )
+    referee: Appointed | None = Field(None, description="true or an agent: who criticizes each round")
+    moderator: Appointed | None = Field(None, description="true or an agent: who opens each round of a debate")
+    judge: Appointed | None = Field(None, description="the agent that judges a debate, in place of the default one")
+    synthesizer: Appointed | None = Field(None, description="false for none, or an agent in place of the default one")
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema of what the synthesizer delivers")
+    instructions: Instructions | None = Field(None, description="what default members are told, or {function: NAME}")
+    model: NameOrRef | None = Field(None, description="the Model of default members")
+    tools: tuple[AgentTool, ...] = Field((), description="tools of default members")
+    uses: tuple[NameOrRef, ...] = Field((), description="Capabilities of default members: tools and context")
+    context: Context | None = Field(
+        None, description="what default members know: a text, or values {name, value} or {name, valueFrom}"
+    )
+    prompts: Prompts | None = Field(None, description="system prompts in place of the default ones")
+    contributions: Shared | None = Field(None, description="{session, key} under which others read the transcript")
+    audit: Name | None = Field(None, description="the id of its list of tasks; by default the team's name")
+    session: JsonObject | None = Field(None, description="the session's values at the start, for conditions")
+    synthesizer_visibility: Visibility | None = Field(None, description="{client, history}, both true by default")
+    anonymize_transcript: bool = Field(True, description="whether a debate's judge is not told who said what")
+    shuffle_for_judge: bool = Field(True, description="whether a debate's judge reads each round in another order")
+
+    def wrong(self, members: Sequence[Member], *, debate: bool) -> Iterator[tuple[Path, str]]:
+        """What is wrong with a panel of these members, or a debate (seed 002)."""
+        if debate and len(members) < 2:
+            yield ("members",), "must contain at least 2 entries: nobody can debate alone"
+        for index, member in enumerate(members):
+            if member.address in [other.address for other in members[:index]]:
+                yield ("members", index), f"duplicate roster name '{member.address}': names tell contributions apart"
+            if debate and not (member.stance or "").strip():
+                yield ("members", index, "stance"), f"is missing: debater '{member.address}' needs a non-empty stance"
+            if member.stance and not debate:
+                yield ("members", index, "stance"), "has no use in a panel, but with the strategy 'debate'"
+        if self.output_schema is not None and self.synthesizer is False:
+            yield ("outputSchema",), "cannot be set when synthesizer: false, as nothing is delivered that it applies to"
+        if self.output_schema is not None and isinstance(self.synthesizer, Speaker) and self.synthesizer.type == "team":
+            yield ("outputSchema",), "can't be set beside a team as synthesizer: give it to the agent that delivers"
+        if self.judge is False:
+            yield ("judge",), "can't be false: a debate's verdict is its point"
+        if self.moderator is False:
+            yield ("moderator",), "can't be false: leave it out for a debate without one"
