@@ -3,7 +3,10 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from openai import NotFoundError
+
 from activities.model.endpoint import Endpoint, endpoint_of, environment_endpoint
+from activities.model.errors import meaning
 from activities.model.openai import OpenAI
 from activities.secrets import Vault
 from activities.tool.kind import Tool
@@ -47,7 +50,12 @@ class Models:
 
     async def greet(self, endpoint: Endpoint) -> None:
         """Finds out, without a call that costs, whether a model's server answers; raises what a call would."""
-        await self._openai.greet(endpoint)
+        try:
+            await self._openai.client(endpoint).models.list()
+        except NotFoundError:  # there is no list, but a server
+            return
+        except Exception as error:
+            raise meaning(error, endpoint) from None
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -62,7 +62,7 @@ class OpenAI:
     async def _hear(
         self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: "_Answer"
     ) -> None:
-        stream = await self._client(endpoint).chat.completions.create(
+        stream = await self.client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
             # Given here, as the library would walk through every message else.
@@ -75,22 +75,12 @@ class OpenAI:
             async for chunk in stream:
                 answer.add(chunk)
 
-    async def greet(self, endpoint: Endpoint) -> None:
-        """Asks a server for the list of its models, which costs nothing; raises what a call would."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._client(endpoint).models.list()
-        except openai.NotFoundError:  # there is no list, but a server
-            return
-        except Exception as error:
-            raise meaning(error, endpoint) from None
-
     async def close(self) -> None:
         """Closes the connections."""
         for client in self._clients.values():
             await client.close()
 
-    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+    def client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
         """The client for a server; models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:
