@@ -38,7 +38,7 @@ from activities.functions import Function, Functions
 from activities.health import health
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
-from activities.journal import Journal
+from activities.journal import Blobs, Journal
 from activities.model import Models
 from activities.perform import Perform
 from activities.pin import Pin
@@ -52,7 +52,7 @@ from conversation.attributes import registered
 from conversation.encryption import Keys
 from conversation.errors import BatonError, JournalUnavailable
 from conversation.settings import SettingsError
-from conversation.wire import ConnectionFailed, connect, task_queue
+from conversation.wire import ConnectionFailed, connect, storing, task_queue
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -79,6 +79,7 @@ async def running(
     models, tools, calls = Models(vault), Tools(vault), InFlight()
     known = Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal, Keys.of(environment))
+    client = storing(client, Blobs(lambda: contextlib.nullcontext(journal)))
     try:
         pin = Pin(journal, own.catalog, vault, settings.route, searchable=await registered(client))
         served: Served = {

@@ -46,12 +46,15 @@ async def start(stage: Stage, deployment: str) -> Handle:
 
 async def versions_of(stage: Stage, root: Handle) -> set[str]:
     """The versions on which a run and its child run have taken their steps."""
-    found = set()
-    for run in (root, stage.client.get_workflow_handle(f"{root.id}/target-1/team")):
-        for event in (await run.fetch_history()).events:
-            if event.HasField("workflow_task_completed_event_attributes"):
-                found.add(event.workflow_task_completed_event_attributes.deployment_version.build_id)
-    return found
+    child = stage.client.get_workflow_handle(f"{root.id}/target-1/team")
+    return await steps_of(root) | await steps_of(child)
+
+
+async def steps_of(run: Handle) -> set[str]:
+    """The versions on which a run has taken its steps."""
+    events = (await run.fetch_history()).events
+    steps = [each for each in events if each.HasField("workflow_task_completed_event_attributes")]
+    return {each.workflow_task_completed_event_attributes.deployment_version.build_id for each in steps}
 
 
 async def test_a_run_stays_on_its_version_while_new_ones_go_to_the_next_and_back_again(stage: Stage) -> None:
@@ -74,3 +77,21 @@ async def test_a_run_stays_on_its_version_while_new_ones_go_to_the_next_and_back
         await stage.status(rolled_back)
         await stage.status(old)
     assert [await versions_of(stage, each) for each in (old, new, rolled_back)] == [{"v1"}, {"v2"}, {"v1"}]
+
+
+async def test_a_long_run_goes_over_to_the_current_version_where_it_goes_on_in_a_new_run(relay: Stage) -> None:
+    deployment = f"baton-{uuid.uuid4().hex[:8]}"
+    relay.answer = lambda _: Reply(text="…", delay=0.05)
+    long = team("team", "one", "two", maxTurns=12, onMaxTurns="complete")
+    given = {"team": "team", "input": "Why?", "resources": [*TEAM[:2], long]}
+    async with version(relay, deployment, "v1"), version(relay, deployment, "v2"):
+        await make_current(relay, deployment, "v1")
+        handle = await relay.client.start_workflow("round-robin", given, id=uuid.uuid4().hex, task_queue=deployment)
+        await relay.asked(2)
+        await make_current(relay, deployment, "v2")
+        assert (await relay.turn(handle)).turns == 24
+    runs = [each async for each in relay.client.list_workflows(f"WorkflowId = '{handle.id}'")]
+    handles = [relay.client.get_workflow_handle(each.id, run_id=each.run_id) for each in runs]
+    steps = {each.run_id or "": await steps_of(each) for each in handles}
+    assert steps.pop(handle.first_execution_run_id or "") == {"v1"}
+    assert {each for versions in steps.values() for each in versions} == {"v2"}
