@@ -18,7 +18,7 @@ from conversation.message import cut
 from conversation.requests import EndRequest
 from conversation.settings import SettingsError
 from conversation.status import Status
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from conversation.wire import TASK_TIMEOUT, task_queue
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
@@ -46,7 +46,7 @@ async def start_query(client: Client, query: Query, catalog: Catalog, run_id: st
         QueryInput(name=query.name, namespace=query.namespace, resources=resources),
         id=run_id or f"{query.name}-{suffix}",
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
-        task_queue=TASK_QUEUE,
+        task_queue=task_queue(),
         task_timeout=TASK_TIMEOUT,
         memo={"query": query.name, "namespace": query.namespace},
         static_summary=cut(" ".join(query.spec.input.split()), 120),
@@ -94,7 +94,7 @@ async def has_worker(client: Client) -> bool:
     """Whether any worker waits for runs."""
     queue = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=TASK_QUEUE),
+        task_queue=TaskQueue(name=task_queue()),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     return bool((await client.workflow_service.describe_task_queue(queue)).pollers)

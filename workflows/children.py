@@ -11,12 +11,13 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 from conversation.errors import RunClosed
 from conversation.inputs import TurnInput
 from conversation.message import Head
-from conversation.requests import EndRequest
+from conversation.requests import EndRequest, SteerRequest
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.carrying import WIDTH, Rest, is_long
+from workflows.route import priority
 from workflows.session import Session
-from workflows.stopping import Stop
+from workflows.stopping import Stop, uninterrupted
 
 
 class Children:
@@ -62,7 +63,11 @@ class Children:
         try:
             if self.stop.reason == "terminated":
                 await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
-            return await child
+            if self.stop.floor.paused:
+                await self._send(child, "pause", None)
+            for said in self.stop.floor.take():
+                await self._send(child, "steer", SteerRequest(text=said.content, name=said.name or "user"))
+            return await _ended(child)
         finally:
             self._running.remove(child)
 
@@ -79,16 +84,18 @@ class Children:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{kind} · {given.name}",
+                    priority=priority(),
                 )
             except WorkflowAlreadyStartedError:
-                with contextlib.suppress(ApplicationError):  # it may have ended by now
-                    await workflow.get_external_workflow_handle(child_id).cancel()
+                await _cancel(child_id)
                 await workflow.sleep(1)
 
-    async def pass_on(self, signal: str, value: object) -> None:
-        """Sends a signal to the running children."""
-        for child in [*self._running]:
+    async def pass_on(self, signal: str, value: object) -> int:
+        """Sends a signal to the running children; to how many of them it went."""
+        running = [*self._running]
+        for child in running:
             await self._send(child, signal, value)
+        return len(running)
 
     async def end(self) -> None:
         """Passes on to the running children that they are to end."""
@@ -99,3 +106,17 @@ class Children:
             await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)
+
+
+async def _ended(child: ChildWorkflowHandle[object, Turn]) -> Turn:
+    """Waits for a child; given up, it is canceled by its id, because Temporal would cancel its first run alone."""
+    try:
+        await workflow.wait([child])
+    except asyncio.CancelledError:
+        await uninterrupted(asyncio.create_task(_cancel(child.id)))
+    return await uninterrupted(child)
+
+
+async def _cancel(child_id: str) -> None:
+    with contextlib.suppress(ApplicationError):  # it may have ended by now
+        await workflow.get_external_workflow_handle(child_id).cancel()

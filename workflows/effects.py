@@ -30,6 +30,7 @@ from conversation.requests import (
 from conversation.turn import Thread
 from resources.base import Plain
 from workflows.carrying import portions
+from workflows.route import priority, route
 
 Reply = TypeVar("Reply", bound=Plain)
 
@@ -107,14 +108,15 @@ async def pin(request: PinRequest) -> Pinned:
 
 async def ask_model(request: AskRequest, model: str) -> Asked:
     """Lets an agent's model speak."""
-    speaker = request.speaker.rpartition("/")[2]
-    return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
+    speaker, brief = request.speaker.rpartition("/")[2], request.brief
+    place = f"round {brief.round}" if brief else f"turn {request.turn}"
+    return await _effect("ask_model", request, Asked, MODEL, f"{place} · {speaker} · {model}", route().of_model(model))
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
     """Carries out a tool call, ``seconds`` long at most. Which failures are tried again, the tool decides."""
     speaker = request.speaker.rpartition("/")[2]
-    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}")
+    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}", route().tools)
 
 
 def _tool_options(seconds: float | None) -> _Options:
@@ -126,7 +128,8 @@ def _tool_options(seconds: float | None) -> _Options:
 async def select(request: SelectRequest, model: str) -> Selected:
     """Lets a team's selector choose who speaks next."""
     team = request.team.rpartition("/")[2]
-    return await _effect("select", request, Selected, MODEL, f"who takes turn {request.turn}? · {team} · {model}")
+    summary = f"who takes turn {request.turn}? · {team} · {model}"
+    return await _effect("select", request, Selected, MODEL, summary, route().of_model(model))
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
@@ -142,7 +145,7 @@ async def brief(request: BriefRequest, member: str) -> Thread:
 async def perform(request: PerformRequest) -> Performed:
     """Lets a registered function speak."""
     summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await _effect("perform", request, Performed, TOOL, summary)
+    return await _effect("perform", request, Performed, TOOL, summary, route().tools)
 
 
 async def conclude(request: ConcludeRequest) -> Asked:
@@ -160,11 +163,14 @@ async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None 
     return head
 
 
-async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
+async def _effect(
+    name: str, request: Plain, reply: type[Reply], options: _Options, summary: str, queue: str | None = None
+) -> Reply:
+    """Has an activity done, on a task queue of its own or on the run's."""
     try:
         async with workflow.instance().free:
             result: Reply = await workflow.execute_activity(
-                name, request, result_type=reply, summary=summary, **options
+                name, request, result_type=reply, summary=summary, task_queue=queue, priority=priority(), **options
             )
             return result
     except ActivityError as error:

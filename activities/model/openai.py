@@ -62,7 +62,7 @@ class OpenAI:
     async def _hear(
         self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: "_Answer"
     ) -> None:
-        stream = await self._client(endpoint).chat.completions.create(
+        stream = await self.client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
             # Given here, as the library would walk through every message else.
@@ -80,7 +80,7 @@ class OpenAI:
         for client in self._clients.values():
             await client.close()
 
-    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+    def client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
         """The client for a server; models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:
@@ -157,7 +157,7 @@ class _Answer:
 
 def _message(message: Message) -> ChatCompletionMessageParam:
     data: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.role == "assistant" and message.name:
+    if message.role in ("assistant", "user") and message.name:
         data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
     if message.role == "tool":
         data["tool_call_id"] = message.tool_call_id
