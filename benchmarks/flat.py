@@ -26,13 +26,17 @@ LONG, WINDOW = (100,), 20
 DEADLY = (120, 10_000)
 """Turns and characters of a reply with which a history of whole conversations is longer than Temporal's limit."""
 
+PLAYS = (*((turns, size) for size in SIZES for turns in TURNS), DEADLY)
+
 
 async def ours(ground: Ground, *, quick: bool) -> AsyncIterator[Row]:
     """What Baton leaves."""
-    plays = [(turns, size, None) for size in SIZES for turns in TURNS] + [(*DEADLY, None)]
+    plays: list[tuple[int, int, int | None]] = [(turns, size, None) for size in SIZES for turns in TURNS] + [
+        (*DEADLY, None)
+    ]
     plays += [(turns, SIZES[0], WINDOW) for turns in LONG[: 1 if quick else None]]
     async with Baton.working(ground) as baton:
-        for turns, size, window in plays:
+        for turns, size, window in (*short, *long):
             before = baton.journal()
             run = await baton.play(turns, size, window)
             history, journal = await ground.history(run), baton.journal() - before
@@ -46,11 +50,18 @@ async def theirs(peer: Peer, ground: Ground, folder: Path, postgres: PostgresSer
         url = await postgres.database()
         played = await peer.run(ground, folder, url, 0, SIZES[0], teams=0)
         empty = await peer.kept(ground, played, url)
-    for turns, size in [*((turns, size) for size in SIZES for turns in TURNS), DEADLY]:
+    for turns, size in PLAYS:
         url = await postgres.database()
         played = await peer.run(ground, folder, url, turns, size)
         kept = await peer.kept(ground, played, url) - empty
-        yield row(peer.name, turns, size, kept if peer.keeps == "history" else 0, 0 if peer.keeps == "history" else kept, played.said)
+        yield row(
+            peer.name,
+            turns,
+            size,
+            kept if peer.keeps == "history" else 0,
+            0 if peer.keeps == "history" else kept,
+            played.said,
+        )
 
 
 def row(system: str, turns: int, size: int, history: int, stored: int, said: Row | None = None) -> Row:

@@ -82,8 +82,9 @@ class Floor:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def working(cls, client: Client, folder: Path, url: str) -> AsyncIterator["Floor"]:
-        """Runs it as long as the block does."""
+    async def working(cls, address: str, folder: Path, url: str) -> AsyncIterator["Floor"]:
+        """Runs it as long as the block does, on a client that knows nothing of Baton."""
+        client = await Client.connect(address)
         async with (
             aiosqlite.connect(folder / "floor.db", isolation_level=None) as database,
             openai.AsyncOpenAI(base_url=url, api_key="scripted", max_retries=0) as model,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
-from benchmarks.words import speaking
 
 import worker
+from benchmarks.words import speaking
 from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from resources.loader import Loaded
 from starter.embedded import EmbeddedServer, free_ports

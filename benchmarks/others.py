@@ -1,6 +1,7 @@
 """How are other systems measured? Each in an environment of its own, by a program under ``peers/``."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ground import Ground
-from tests.postgres import PostgresServer, execute
+from tests.postgres import execute
 
 PEERS = Path(__file__).parent / "peers"
 LONGEST = 900
@@ -44,23 +45,17 @@ class Peer:
         """What it is made of."""
         frozen = subprocess.check_output([self.install(folder), "-m", "pip", "freeze"], text=True)
         parts = ("agent", "dbos", "langgraph", "openai", "pydantic-ai", "temporalio")
-        pairs = (line.split("==") for line in frozen.splitlines() if line.startswith(parts))
-        return {name: version for name, version in pairs}
+        pairs = (line.partition("==") for line in frozen.splitlines() if line.startswith(parts))
+        return {name: version for name, _, version in pairs}
 
     async def run(self, ground: Ground, folder: Path, postgres: str, turns: int, size: int, teams: int = 1) -> "Played":
         """Lets its program play teams; what it says of that."""
         run = f"{self.environment}-{uuid.uuid4().hex[:8]}"
         files = tempfile.mkdtemp(dir=ground.folder)
-        told = {"model": ground.model, "temporal": ground.address, "postgres": postgres, "folder": files}
-        command = [self.install(folder), PEERS / self.program, json.dumps({**told, "run": run, "turns": turns, "size": size, "teams": teams}), self.flag]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        try:
-            out, _ = await asyncio.wait_for(process.communicate(), LONGEST)
-        except TimeoutError:
-            process.kill()
-            out = b""
-        said = out.decode().strip().rpartition("\n")[2] or '{"ended": 0, "seconds": 0, "error": "it did not end"}'
-        return Played(json.loads(said), f"{run}-0", Path(files))
+        where = {"model": ground.model, "temporal": ground.address, "postgres": postgres, "folder": files}
+        told = json.dumps({**where, "run": run, "turns": turns, "size": size, "teams": teams})
+        command = [str(self.install(folder)), str(PEERS / self.program), told, self.flag]
+        return Played(await said_by(command), f"{run}-0", Path(files))
 
     async def kept(self, ground: Ground, played: "Played", postgres: str) -> int:
         """Bytes that it has kept of its first team, wherever that is."""
@@ -80,6 +75,23 @@ class Played:
     files: Path
 
 
+async def said_by(command: list[str]) -> dict[str, Any]:
+    """What a program says. One whose run was closed by force may not come to its own end."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), LONGEST)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 5)
+    except TimeoutError:
+        line = b""
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+    said: dict[str, Any] = json.loads(line or '{"ended": 0, "seconds": 0, "error": "it did not end"}')
+    return said
+
+
 ALL = (
     Peer("openai-agents on Temporal", "openai-agents", "openai_agents.py", "history"),
     Peer("pydantic-ai on Temporal", "pydantic-ai", "pydantic_ai_temporal.py", "history"),
@@ -94,8 +106,3 @@ async def tables(url: str) -> int:
     """Bytes of all tables of a database with their indices."""
     found = await execute(url, TABLES)
     return int(str(found[0][0]))
-
-
-async def database(postgres: PostgresServer) -> str:
-    """The address of a new and empty database."""
-    return await postgres.database()

@@ -76,7 +76,7 @@ async def measure(*, quick: bool, peers: Path | None) -> Row:
     async with (
         Ground.laid() as ground,
         Baton.working(ground) as baton,
-        Floor.working(ground.client, ground.folder, ground.model) as floor,
+        Floor.working(ground.address, ground.folder, ground.model) as floor,
     ):
         plays: dict[str, Play] = {
             "floor": lambda teams, turns, size: seconds([floor.play(turns, size) for _ in range(teams)]),

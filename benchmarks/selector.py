@@ -22,11 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
 from rich.console import Console
 from rich.table import Table
 
 import worker
+from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
 from conversation.wire import TASK_TIMEOUT
 from resources.loader import Loaded
 from starter.embedded import EmbeddedServer, free_ports

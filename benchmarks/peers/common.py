@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 QUESTION = "How do we write a good report?"
@@ -50,24 +49,3 @@ async def timed(ids: list[str], play: Callable[[str], Awaitable[object]]) -> Non
     errors = [f"{type(each).__name__}: {each}" for each in results if isinstance(each, BaseException)]
     said: dict[str, Any] = {"seconds": time.perf_counter() - began, "ended": len(ids) - len(errors)}
     print(json.dumps({**said, "error": errors[0][:300] if errors else None}), flush=True)
-
-
-async def on_temporal(told: Given, workflow: Any, plugin: Any) -> None:
-    """Runs a worker with the settings that Baton's has, and the teams on it."""
-    from temporalio.client import Client
-    from temporalio.worker import Worker
-
-    client = await Client.connect(told.temporal, plugins=[plugin])
-    settings: dict[str, Any] = {
-        "max_cached_workflows": 1_000,
-        "max_concurrent_workflow_tasks": 10,
-        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
-    }
-    async with Worker(client, task_queue=told.run, workflows=[workflow], **settings):
-
-        async def play(run: str) -> object:
-            options: dict[str, Any] = {"id": run, "task_queue": told.run, "task_timeout": timedelta(seconds=10)}
-            return await client.execute_workflow(workflow.run, args=[told.turns, told.size], **options)
-
-        await play(f"{told.run}-warm") if told.teams > 1 else None
-        await timed(told.ids, play)

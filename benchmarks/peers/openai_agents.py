@@ -7,7 +7,8 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from agents import Agent, OpenAIProvider, Runner, set_tracing_disabled
-    from common import MEMBERS, PROMPT, QUESTION, given, on_temporal
+    from common import MEMBERS, PROMPT, QUESTION, given
+    from on_temporal import on_temporal
     from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
 
 

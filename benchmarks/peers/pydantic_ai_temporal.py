@@ -5,7 +5,8 @@ import asyncio
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from common import given, on_temporal
+    from common import given
+    from on_temporal import on_temporal
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
     from pydantic_ai_members import discuss, members
 
