@@ -3,7 +3,7 @@
 python -m benchmarks.flat [--quick] [--peers FOLDER]
 
 Two members speak in turn, and each hears all that was said; long runs have ``contextWindow: {maxMessages: 20}``.
-``--peers`` measures others, too, whose environments it makes in the FOLDER.
+``--peers`` measures others instead, whose environments it makes in the FOLDER.
 """
 
 import argparse
@@ -12,9 +12,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.ground import Baton, Ground, keep, versions
 from benchmarks.others import ALL, Peer
 from tests.postgres import PostgresServer
@@ -22,7 +19,7 @@ from tests.postgres import PostgresServer
 Row = dict[str, Any]
 
 TURNS, SIZES = (12, 48, 96), (1_000, 10_000)
-LONG, WINDOW = (100,), 20
+LONG, WINDOW = (1_000, 10_000), 20
 DEADLY = (120, 10_000)
 """Turns and characters of a reply with which a history of whole conversations is longer than Temporal's limit."""
 
@@ -31,10 +28,8 @@ PLAYS = (*((turns, size) for size in SIZES for turns in TURNS), DEADLY)
 
 async def ours(ground: Ground, *, quick: bool) -> AsyncIterator[Row]:
     """What Baton leaves."""
-    plays: list[tuple[int, int, int | None]] = [(turns, size, None) for size in SIZES for turns in TURNS] + [
-        (*DEADLY, None)
-    ]
-    plays += [(turns, SIZES[0], WINDOW) for turns in LONG[: 1 if quick else None]]
+    short = [(turns, size, None) for turns, size in PLAYS]
+    long = [(turns, SIZES[0], WINDOW) for turns in LONG[: 1 if quick else None]]
     async with Baton.working(ground) as baton:
         for turns, size, window in (*short, *long):
             before = baton.journal()
@@ -54,14 +49,8 @@ async def theirs(peer: Peer, ground: Ground, folder: Path, postgres: PostgresSer
         url = await postgres.database()
         played = await peer.run(ground, folder, url, turns, size)
         kept = await peer.kept(ground, played, url) - empty
-        yield row(
-            peer.name,
-            turns,
-            size,
-            kept if peer.keeps == "history" else 0,
-            0 if peer.keeps == "history" else kept,
-            played.said,
-        )
+        history = kept if peer.keeps == "history" else 0
+        yield row(peer.name, turns, size, history, kept - history, played.said)
 
 
 def row(system: str, turns: int, size: int, history: int, stored: int, said: Row | None = None) -> Row:
@@ -70,19 +59,20 @@ def row(system: str, turns: int, size: int, history: int, stored: int, said: Row
     return {"system": system, "turns": turns, "reply": size, **total, "error": (said or {}).get("error")}
 
 
-async def measure(*, quick: bool, peers: Path | None) -> Row:
-    """Everything, line by line."""
-    rows = list[Row]()
-    found = versions()
+async def measure(*, quick: bool) -> Row:
+    """What Baton leaves, line by line."""
     async with Ground.laid() as ground:
-        async for each in ours(ground, quick=quick):
-            rows.append(told(each))
-        if peers:
-            with PostgresServer.running() as postgres:
-                for peer in ALL:
-                    found |= peer.versions(peers)
-                    async for each in theirs(peer, ground, peers, postgres):
-                        rows.append(told(each))
+        return {"versions": versions(), "rows": [told(each) async for each in ours(ground, quick=quick)]}
+
+
+async def measure_others(folder: Path) -> Row:
+    """What the others leave, line by line."""
+    rows, found = list[Row](), versions()
+    async with Ground.laid() as ground:
+        with PostgresServer.running() as postgres:
+            for peer in ALL:
+                found |= peer.versions(folder)
+                rows += [told(each) async for each in theirs(peer, ground, folder, postgres)]
     return {"versions": found, "rows": rows}
 
 
@@ -96,15 +86,14 @@ def main() -> None:
     """Measures, prints and keeps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="without the run of 10,000 turns")
-    parser.add_argument("--peers", type=Path, help="where the environments of other systems are")
+    parser.add_argument("--peers", type=Path, help="measures the others, whose environments are in this folder")
     given = parser.parse_args()
-    result = asyncio.run(measure(quick=given.quick, peers=given.peers))
-    table = Table(*result["rows"][0])
-    for line in result["rows"]:
-        table.add_row(*map(str, line.values()))
-    Console(stderr=True, width=140).print(table)
-    if not given.quick:
-        keep("flat", result)
+    if given.peers:
+        keep("flat-peers", asyncio.run(measure_others(given.peers)))
+    else:
+        result = asyncio.run(measure(quick=given.quick))
+        if not given.quick:
+            keep("flat", result)
 
 
 if __name__ == "__main__":

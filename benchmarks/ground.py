@@ -8,7 +8,7 @@ import platform
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,9 +127,3 @@ def keep(name: str, results: dict[str, Any]) -> None:
     """Writes what was measured, with the date."""
     text = json.dumps({"date": f"{datetime.now(UTC):%Y-%m-%d}", **results}, indent=1)
     (RESULTS / f"{name}.json").write_text(f"{text}\n")
-
-
-def median(values: Iterable[float]) -> float:
-    """The one in the middle."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]

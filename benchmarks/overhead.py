@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,8 +21,18 @@ from benchmarks.ground import Baton, Ground, keep, versions
 from benchmarks.others import ALL, Peer
 
 Row = dict[str, Any]
-Play = Callable[[int, int, int], Awaitable[float]]
-"""Lets so many teams take so many turns, with replies of so many characters, at once; the seconds that it took."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds that passed, and that the worker's process, which is also the client's, was busy on any core."""
+
+    seconds: float
+    busy: float
+
+
+Play = Callable[[int, int], Awaitable[Took]]
+"""Lets so many teams take so many turns at once."""
 
 SIZE = 1_000
 ONE, MANY = 48, 12
@@ -30,20 +41,24 @@ ONE, MANY = 48, 12
 TEAMS = 100
 
 
-async def seconds(plays: list[Awaitable[object]]) -> float:
-    """How long they take together."""
-    began = time.perf_counter()
-    await asyncio.gather(*plays)
-    return time.perf_counter() - began
+def here(play: Callable[[int, int], Awaitable[object]]) -> Play:
+    """How a system plays in this process."""
+
+    async def play_all(teams: int, turns: int) -> Took:
+        began, busy = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(play(turns, SIZE) for _ in range(teams)))
+        return Took(time.perf_counter() - began, time.process_time() - busy)
+
+    return play_all
 
 
-async def pairs(plays: Mapping[str, Play], teams: int, turns: int, count: int) -> dict[str, list[float]]:
-    """The seconds of each system, alternating; the first round of all is not counted, and then each begins in turn."""
-    found: dict[str, list[float]] = {name: [] for name in plays}
+async def pairs(plays: Mapping[str, Play], teams: int, turns: int, count: int) -> dict[str, list[Took]]:
+    """What each system took, alternating; the first round of all is not counted, and then each begins in turn."""
+    found: dict[str, list[Took]] = {name: [] for name in plays}
     names = [*plays]
     for number in range(-1, count):
         for name in names if number % 2 else reversed(names):
-            took = await plays[name](teams, turns, SIZE)
+            took = await plays[name](teams, turns)
             if number >= 0:
                 found[name].append(took)
     return found
@@ -52,22 +67,25 @@ async def pairs(plays: Mapping[str, Play], teams: int, turns: int, count: int) -
 def playing(peer: Peer, ground: Ground, folder: Path) -> Play:
     """How another system plays, in a process of its own."""
 
-    async def play(teams: int, turns: int, size: int) -> float:
-        played = await peer.run(ground, folder, "", turns, size, teams)
-        assert played.said["ended"] == teams, played.said
-        return float(played.said["seconds"])
+    async def play(teams: int, turns: int) -> Took:
+        said = (await peer.run(ground, folder, "", turns, SIZE, teams)).said
+        assert said["ended"] == teams, said
+        return Took(said["seconds"], said["busy"])
 
     return play
 
 
-def rows(kind: str, found: Mapping[str, list[float]], turns: int) -> list[Row]:
-    """A line for each system: how much longer than the floor's it took, pair by pair, and the median of that."""
+def rows(kind: str, found: Mapping[str, list[Took]], turns: int) -> list[Row]:
+    """A line for each system; how much more than the floor it took is the median of the pairs."""
     lines = list[Row]()
     for name, took in found.items():
-        ratios = [ours / floor for ours, floor in zip(took, found["floor"], strict=True)]
-        middle = median(took)
-        line = {"measured": kind, "system": name, "runs": len(took), "ms_per_turn": round(middle / turns * 1_000, 2)}
-        lines.append({**line, "turns_per_second": round(turns / middle, 1), "times_floor": round(median(ratios), 3)})
+        pairs = [*zip(took, found["floor"], strict=True)]
+        seconds, busy = median(each.seconds for each in took), median(each.busy for each in took)
+        line = {"measured": kind, "system": name, "runs": len(took), "turns_per_second": round(turns / seconds, 1)}
+        line |= {"ms_per_turn": round(seconds / turns * 1_000, 2), "busy_ms_per_turn": round(busy / turns * 1_000, 2)}
+        line["times_floor"] = round(median(ours.seconds / floor.seconds for ours, floor in pairs), 3)
+        line["busy_times_floor"] = round(median(ours.busy / floor.busy for ours, floor in pairs), 3)
+        lines.append(line)
     return lines
 
 
@@ -78,10 +96,7 @@ async def measure(*, quick: bool, peers: Path | None) -> Row:
         Baton.working(ground) as baton,
         Floor.working(ground.address, ground.folder, ground.model) as floor,
     ):
-        plays: dict[str, Play] = {
-            "floor": lambda teams, turns, size: seconds([floor.play(turns, size) for _ in range(teams)]),
-            "Baton": lambda teams, turns, size: seconds([baton.play(turns, size) for _ in range(teams)]),
-        }
+        plays = {"floor": here(floor.play), "Baton": here(baton.play)}
         found = versions()
         for peer in ALL if peers else ():
             if peer.keeps == "history":

@@ -21,6 +21,7 @@ async def main() -> None:
             max_rounds=told.turns,
             checkpoint_storage=FileCheckpointStorage(told.folder),
         ).build()
+        chat._runner._max_iterations = 10 * told.turns  # else 100, two for a turn, and its builder doesn't ask
         result: Any = await chat.run(QUESTION)
         return result
 
