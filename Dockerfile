@@ -3,7 +3,7 @@ FROM python:3.13-slim
 WORKDIR /baton
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes --requirement requirements.lock
-COPY pyproject.toml README.md worker.py ./
+COPY pyproject.toml README.md baton.py worker.py ./
 COPY resources resources
 COPY conversation conversation
 COPY workflows workflows

@@ -1,6 +1,7 @@
 """What happens in a run and in its child runs? Read from Temporal's history, as it is written or afterwards."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,18 +16,36 @@ from starter.runs import Handle
 
 Tell = Callable[[Happening], None]
 
+AGAIN = 0.5
+"""Seconds until a lost connection is tried again."""
 
-async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True) -> None:
+
+async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True, patience: float = 0) -> None:
     """Tells what happens in a run and in its child runs, from its beginning to its end, or with ``wait`` false to now.
 
-    It only reads: the run doesn't notice, however many follow it.
+    It only reads: the run doesn't notice, however many follow it. A connection that is lost meanwhile is tried again
+    for ``patience`` seconds; then Temporal's RPCError is raised.
     """
     run_id = handle.run_id or (await handle.describe()).run_id
     trail = _Trail(client, Reader(Run(handle.id, run_id)))
     for happening in await trail.past():
         tell(happening)
     if wait:
-        await trail.go_on(tell)
+        await _to_the_end(trail, tell, patience)
+
+
+async def _to_the_end(trail: "_Trail", tell: Tell, patience: float) -> None:
+    """Goes on with a trail, again and again where the connection breaks off."""
+    lost_at, since = -1, 0.0
+    while True:
+        try:
+            return await trail.go_on(tell)
+        except RPCError:
+            if trail.read != lost_at:
+                lost_at, since = trail.read, time.monotonic()
+            if time.monotonic() - since >= patience:
+                raise
+            await asyncio.sleep(AGAIN)
 
 
 @dataclass
@@ -38,6 +57,11 @@ class _Trail:
     last: int = 0
     over: bool = False
     children: dict[str, "_Trail"] = field(default_factory=dict)
+
+    @property
+    def read(self) -> int:
+        """How many events have been read, those of child runs included."""
+        return self.last + sum(child.read for child in self.children.values())
 
     async def past(self) -> list[Happening]:
         """What has happened until now, in the order of time."""

@@ -4,14 +4,15 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from conversation.briefs import Performed
 from conversation.errors import Failure
-from conversation.message import TokenUsage
+from conversation.message import Message, TokenUsage
 from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Phase
 from conversation.turn import StopReason
 
 Request = AskRequest | UseRequest | SelectRequest
-Reply = Pinned | Asked | Used | Selected
+Reply = Pinned | Asked | Used | Selected | Performed
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,10 @@ class CallBegan:
 
 @dataclass(frozen=True)
 class CallEnded:
-    """A call was answered, or has failed for good, or (with neither) was given up."""
+    """A call was answered, or has failed for good, or (with neither) was given up.
+
+    ``said`` are the messages that have become part of the conversation by it, as whoever listens hears them.
+    """
 
     run: Run
     at: datetime
@@ -95,6 +99,7 @@ class CallEnded:
     attempts: int = 1
     reply: Reply | None = None
     failure: Failure | None = None
+    said: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure as TemporalFailure
 from temporalio.api.history.v1 import HistoryEvent
 
+from conversation.briefs import Performed
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message
+from conversation.message import Message, Quote
 from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
+from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 _REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest, "select": SelectRequest}
 _REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used, "select": Selected}
+_REPLIES |= {"perform": Performed}
 
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
@@ -46,6 +48,7 @@ class Reader:
         self._chooser: ChooserPlan | None = None
         self._speakers: dict[str, AgentPlan] = {}
         self._replies: dict[str, Message] = {}
+        self._joining: dict[int, AppendRequest] = {}
 
     async def read(self, event: HistoryEvent) -> Happening | None:
         """What an event tells; most tell nothing."""
@@ -55,6 +58,8 @@ class Reader:
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
                 call = self._calls[event.event_id] = await self._call(at, scheduled)
+                if call.effect == "append":
+                    self._joining[event.event_id] = await decoded(scheduled.input, AppendRequest)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -102,18 +107,32 @@ class Reader:
         call = self._calls.pop(number, None)
         if call is None:
             return None
-        reply, failure = None, None
+        reply, failure, said = None, None, tuple[Message, ...]()
+        joining = self._joining.pop(number, None)
         if hasattr(ended, "result") and call.effect in _REPLIES:
             reply = await decoded(ended.result, _REPLIES[call.effect])
             self._keep(reply)
+            said = _said(call, reply)
         elif hasattr(ended, "failure"):
             failure = await _failure(ended.failure)
-        return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
+        elif joining and hasattr(ended, "result"):
+            said = self._joined(joining)
+        return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
+
+    def _joined(self, request: AppendRequest) -> tuple[Message, ...]:
+        """What was entered into a panel's conversation, and what people have said."""
+        said: list[Message] = []
+        for item in request.items:
+            if isinstance(item, Quote) and item.row in self._replies:
+                said.append(item.of(self._replies[item.row]))
+            elif isinstance(item, Message) and (item.part or item.role == "user"):
+                said.append(item)
+        return tuple(said)
 
     def _keep(self, reply: Reply) -> None:
         """Keeps what later events refer to."""
         match reply:
-            case Asked(message=message, head=head):
+            case Asked(message=message, head=head) | Performed(message=message, head=head):
                 self._replies[head.id] = message
             case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser)):
                 self._chooser = chooser
@@ -127,6 +146,14 @@ _CLOSED = {
     f"workflow_execution_{end}": end.replace("_", " ")
     for end in ("completed", "failed", "canceled", "terminated", "timed_out", "continued_as_new")
 }
+
+
+def _said(call: Call, reply: Reply) -> tuple[Message, ...]:
+    """A model's words; those of a panel are told when they are entered into its conversation."""
+    match call.request, reply:
+        case AskRequest(brief=None), Asked(message=message, wrong=None) if message.content:
+            return (message,)
+    return ()
 
 
 async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:

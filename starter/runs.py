@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from conversation.errors import RunClosed
 from conversation.message import cut
 from conversation.requests import EndRequest
-from conversation.status import Status
+from conversation.status import Status, instant
 from conversation.turn import QueryInput
 from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
@@ -32,19 +32,28 @@ class NoSuchRunError(Exception):
     """There is no run of that name or id."""
 
 
-async def start_query(client: Client, query: Query, catalog: Catalog, run_id: str | None = None) -> Handle:
-    """Starts a run of a query with the manifests it needs.
+async def start_query(
+    client: Client,
+    query: Query,
+    catalog: Catalog,
+    run_id: str | None = None,
+    *,
+    task_queue: str = TASK_QUEUE,
+    session: JsonObject | None = None,
+) -> Handle:
+    """Starts a run of a query with the manifests it needs, and the values that its ``session`` begins with.
 
     Its id is ``NAME-xxxxxx``, or the caller's own: then a run of that id that is open already is joined.
     """
     suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
     resources = tuple(_plain(each) for each in catalog.manifests)
+    given = QueryInput(name=query.name, namespace=query.namespace, resources=resources)
     return await client.start_workflow(
         "query",
-        QueryInput(name=query.name, namespace=query.namespace, resources=resources),
+        given.model_copy(update={"session": session}) if session else given,
         id=run_id or f"{query.name}-{suffix}",
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
-        task_queue=TASK_QUEUE,
+        task_queue=task_queue,
         task_timeout=TASK_TIMEOUT,
         memo={"query": query.name, "namespace": query.namespace},
         static_summary=cut(" ".join(query.spec.input.split()), 120),
@@ -95,9 +104,23 @@ async def status_of(handle: Handle) -> Status:
     closed = (await handle.describe()).status
     if status.phase != "Running" or closed in (None, WorkflowExecutionStatus.RUNNING):
         return status
+    return status.model_copy(update=_closed_by_temporal(closed))
+
+
+async def closed_status(handle: Handle) -> Status:
+    """How a run has ended that says nothing of it itself: Temporal has closed it."""
+    about = await handle.describe()
+    if about.status in (None, WorkflowExecutionStatus.CANCELED):
+        how: dict[str, object] = {"phase": "Canceled", "stop_reason": "canceled"}
+    else:
+        how = _closed_by_temporal(about.status)
+    end = instant(about.close_time or about.start_time)
+    return Status.model_validate({**how, "start_time": instant(about.start_time), "completion_time": end})
+
+
+def _closed_by_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
     failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
-    changes = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
-    return status.model_copy(update=changes)
+    return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
 
 
 async def final_status(handle: Handle) -> Status:

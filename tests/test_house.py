@@ -9,7 +9,7 @@ import pytest
 from resources.team import Strategy
 from tests.processes import ROOT
 
-LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter")
+LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter", "baton")
 MAY_IMPORT: dict[str, set[str]] = {
     "resources": set(),
     "conversation": {"resources"},
@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "activities": {"resources", "conversation"},
     "worker": {"resources", "conversation", "workflows", "activities"},
     "starter": {"resources", "conversation", "workflows", "activities", "worker"},
+    "baton": {"resources", "conversation", "activities", "starter"},
 }
 FILES = sorted(file for layer in LAYERS for file in [*(ROOT / layer).rglob("*.py"), *ROOT.glob(f"{layer}.py")])
 

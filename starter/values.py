@@ -1,0 +1,48 @@
+"""What does an answer mean to a program? The text, or what the manifest of whoever was asked says that it is."""
+
+import json
+from contextlib import suppress
+
+from pydantic import BaseModel, ValidationError
+
+from conversation.panel import DebateShape, PanelShape
+from conversation.status import Status
+from conversation.turn import QueryInput
+from conversation.wire import DATA_CONVERTER
+from resources.agent import Agent
+from resources.catalog import Catalog, Resource
+from resources.query import Query
+from resources.team import Team
+from starter.runs import Handle
+
+
+async def asked_of(run: Handle) -> Resource | None:
+    """The one whom a run asks, if it asks one alone and has brought its manifest along."""
+    async for event in run.fetch_history_events(page_size=1):
+        started = event.workflow_execution_started_event_attributes
+        if started.workflow_type.name == "query":
+            (given,) = await DATA_CONVERTER.decode(started.input.payloads, [QueryInput])
+            catalog = Catalog.model_validate({"manifests": given.resources})
+            query = catalog.get("Query", given.namespace, given.name or "")
+            targets = catalog.targets(query) if isinstance(query, Query) else ()
+            return catalog.find(targets[0]) if len(targets) == 1 else None
+        break
+    return None
+
+
+def value_of(asked: Resource | None, status: Status, answers: type[BaseModel] | None = None) -> object:
+    """What the message of a completed run means; ``answers`` is the model that structured answers are read into.
+
+    Raises pydantic's ValidationError where the answer is none of that model.
+    """
+    if isinstance(asked, Team) and asked.spec.is_panel:
+        ended = status.stop_reason == "terminated"  # then the panel delivers what it has come to, or its last words
+        if ended or asked.spec.synthesizer is False:
+            shape = DebateShape if asked.spec.strategy == "debate" else PanelShape
+            with suppress(ValidationError):
+                return shape.model_validate_json(status.message)
+        if ended:
+            return status.message
+    if isinstance(asked, Team | Agent) and asked.spec.output_schema:
+        return answers.model_validate_json(status.message) if answers else json.loads(status.message)
+    return status.message
