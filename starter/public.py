@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 from weakref import WeakKeyDictionary
@@ -22,6 +23,7 @@ from starter.constructors import Query, Value
 from starter.handle import Handle, Result
 from starter.local import Place, temporal
 from starter.made import Manifest, distinct, load
+from starter.runs import Handle as Run
 from starter.runs import find_run, start_query
 from starter.serving import Serving, environment
 
@@ -49,7 +51,7 @@ class Connection:
     like, or this machine's own, which is started with a worker if it doesn't run, and ends when nobody needs it.
 
     Runs wait on ``task_queue`` for workers. One that names functions, or a key that is spelled out, is worked on in
-    this process instead, as long as the connection is open.
+    this process instead, in a thread with an event loop of its own, until it is over or the connection is closed.
     """
 
     def __init__(self, address: str | None = None, *, task_queue: str = wire.TASK_QUEUE) -> None:
@@ -100,10 +102,10 @@ class Connection:
         assert isinstance(found, AskedQuery)
         here = bool(functions or loaded.secrets)
         catalog = loaded.reach(found, elsewhere=not here and self._place.home is None)
-        task_queue = self._task_queue
-        if here:
-            task_queue = await self._serve(f"{task_queue}-{own_id or uuid.uuid4().hex}", loaded, functions)
-        run = await start_query(client, found, catalog, own_id, task_queue=task_queue, session=options.get("session"))
+        queue = f"{self._task_queue}-{own_id or uuid.uuid4().hex}" if here else self._task_queue
+        session = options.get("session")
+        begin = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)
+        run = await (self._serve(queue, loaded, functions, begin) if here else begin())
         return Handle(client, run, query.answers)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
@@ -112,9 +114,10 @@ class Connection:
         With ``functions`` it is worked on here. Raises NoSuchRunError.
         """
         client = await self.client()
-        run = await find_run(client, name, namespace)
+        find = partial(find_run, client, name, namespace)
+        run = await find()
         if functions:
-            await self._serve((await run.describe()).task_queue, Loaded(), functions)
+            await self._serve((await run.describe()).task_queue, Loaded(), functions, find)
         return Handle(client, run)
 
     async def contributions(self, session: str, key: str = "contributions") -> tuple[Contribution, ...]:
@@ -125,7 +128,7 @@ class Connection:
         await self.client()
         from worker import Settings  # noqa: PLC0415  # it takes a second to import
 
-        journal = await Journal.open(Settings.of(environment(self._place.home)).journal)
+        journal = await Journal.open(Settings.of(environment(self._place)).journal)
         try:
             rows = await journal.bookmarked(session, key)
         finally:
@@ -135,12 +138,13 @@ class Connection:
             Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content) for each in said
         )
 
-    async def _serve(self, task_queue: str, own: Loaded, functions: Sequence[Function]) -> str:
-        assert self._client
-        serving = Serving(self._client, task_queue, own, functions, self._place.home)
-        await serving.up()
+    async def _serve(
+        self, task_queue: str, own: Loaded, functions: Sequence[Function], begin: Callable[[], Awaitable[Run]]
+    ) -> Run:
+        serving = Serving(self._place, task_queue, own, functions)
+        run = await serving.work_on(begin)
         self._serving.append(serving)
-        return task_queue
+        return run
 
 
 def asked(target: Manifest, text: str | None, options: RunOptions) -> Manifest:

@@ -1,5 +1,6 @@
 """Which run is meant, how is one started, and what has become of it?"""
 
+import asyncio
 import contextlib
 import random
 import string
@@ -121,6 +122,18 @@ async def closed_status(handle: Handle) -> Status:
 def _closed_by_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
     failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
     return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+
+
+async def is_over(handle: Handle) -> None:
+    """Waits until a run is over, however it ends and however often Temporal is away meanwhile."""
+    while True:
+        try:
+            await handle.result()
+            return
+        except WorkflowFailureError:
+            return
+        except RPCError:
+            await asyncio.sleep(1)
 
 
 async def final_status(handle: Handle) -> Status:
