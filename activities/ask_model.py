@@ -11,7 +11,7 @@ from activities.journal.journal import Row
 from activities.model import Models
 from activities.output import plain, schema_of, told, wrong
 from activities.panel.briefings import Room
-from activities.panel.cast import speaker_of
+from activities.panel.cast import deliverable, speaker_of
 from activities.plans import models_of
 from activities.prompt import conversation
 from activities.secrets import Vault
@@ -20,6 +20,7 @@ from activities.values import Values
 from conversation.errors import UnknownResource
 from conversation.requests import Asked, AskRequest
 from resources.agent import Agent
+from resources.base import JsonObject
 from resources.model import Model
 
 
@@ -41,7 +42,7 @@ class AskModel:
             return await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
 
         row = await self._calls.once(answered, self._vault.redact_growing)
-        schema = schema_of(await self._speaker(request))
+        schema = await self._schema(request)
         return Asked(message=row.message.cut(), head=row.head, wrong=wrong(row.message, schema))
 
     async def _speaker(self, request: AskRequest) -> Agent | Model:
@@ -50,11 +51,16 @@ class AskModel:
             raise UnknownResource(f"{request.speaker} can't be asked")
         return speaker
 
+    async def _schema(self, request: AskRequest) -> JsonObject | None:
+        """The form of the answer: the speaker's own, or that of what its panel delivers."""
+        catalog = await self._journal.catalog(request.thread.catalog)
+        return schema_of(await self._speaker(request)) or deliverable(catalog, request.brief)
+
     async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
         thread = request.thread
         catalog = await self._journal.catalog(thread.catalog)
         speaker = await self._speaker(request)
-        schema = schema_of(speaker)
+        schema = await self._schema(request)
         values = Values(catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         rows = await self._journal.read(head)

@@ -7,10 +7,13 @@ from activities.functions import Functions
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
+from activities.output import wrong
 from activities.panel.briefings import Room
+from activities.panel.cast import deliverable
 from activities.secrets import Vault
 from activities.values import Values
 from conversation.briefs import Performed, PerformRequest
+from conversation.errors import OutputRejected
 from conversation.message import Message
 
 
@@ -37,8 +40,9 @@ class Perform:
             room = Room.at(request.brief, values, rows, thread.question)
             given = room.transcript.shape(request.brief.round) if room.brief.part == "synthesizer" else room.briefing
             text, coerced = as_text(await self._functions.call(request.function, given))
-            said = Message(role="assistant", content=text, name=request.name)
-            said = self._vault.redact_message(said)
+            said = self._vault.redact_message(Message(role="assistant", content=text, name=request.name))
+            if what := wrong(said, deliverable(values.catalog, request.brief)):
+                raise OutputRejected(f"what the function '{request.function}' gives {what}")
             row = await self._journal.answer(thread.head, said, row_id)
             return Performed(message=row.message.cut(), head=row.head, coerced=coerced)
         return Performed(message=row.message.cut(), head=row.head)

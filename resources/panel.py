@@ -126,6 +126,8 @@ class PanelFields(Plain):
                 yield ("members", index, "stance"), "has no use in a panel, but with the strategy 'debate'"
         if self.output_schema is not None and self.synthesizer is False:
             yield ("outputSchema",), "cannot be set when synthesizer: false, as nothing is delivered that it applies to"
+        if self.output_schema is not None and isinstance(self.synthesizer, Speaker) and self.synthesizer.type == "team":
+            yield ("outputSchema",), "can't be set beside a team as synthesizer: give it to the agent that delivers"
         if self.judge is False:
             yield ("judge",), "can't be false: a debate's verdict is its point"
         if self.moderator is False:

@@ -313,3 +313,22 @@ async def test_a_panel_canceled_in_mid_turn_keeps_what_was_said(stage: Stage) ->
     assert [(each.round, each.content) for each in turn.messages] == [(1, "a1")]
     status = await handle.query("status")
     assert [each["content"] for each in status["messages"]] == ["a1"]
+
+
+FORM = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+
+
+async def test_what_is_delivered_has_the_form_that_the_panel_asks_for(stage: Stage) -> None:
+    stage.script(says("a", "a1"), reads("You write what", "Big.", '{"size": 3}').model_copy(update={"agent": None}))
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), maxRounds=1, outputSchema=FORM)], "panel"))
+    assert json.loads(turn.message) == {"size": 3}
+    assert "is not JSON" in heard(stage)[-1].request["messages"][-1]["content"]
+
+
+async def test_a_synthesizer_of_its_own_has_to_keep_that_form_too(stage: Stage) -> None:
+    stage.script(says("a", "a1"), line("poet", "A poem.", "A poem.", "A poem."))
+    manifests = [agent("poet"), panel(seat("a"), maxRounds=1, synthesizer="poet", outputSchema=FORM)]
+    turn = await stage.turn(await stage.start_team(manifests, "panel"))
+    assert turn.failure is not None
+    assert turn.failure.type == "OutputRejected"
+    assert "a1" in texts(turn.messages)

@@ -1,6 +1,7 @@
 """Who are a panel's default speakers? Agents that no manifest describes, made of what their team says of itself."""
 
 from activities.panel.prompts import default_prompt
+from conversation.briefs import Brief
 from conversation.errors import UnknownResource
 from conversation.panel import Decision, RefereeOutput, Verdict
 from resources.agent import Agent, AgentSpec, AgentTool, InlineModel
@@ -30,6 +31,12 @@ def speaker_of(catalog: Catalog, speaker_id: str) -> Resource:
     elif found := catalog.by_id(speaker_id):
         return found
     raise UnknownResource(f"the run's catalog has no {speaker_id}")
+
+
+def deliverable(catalog: Catalog, brief: Brief | None) -> JsonObject | None:
+    """The JSON Schema of what a panel delivers, for whoever synthesizes it (seed 002, ``outputSchema``)."""
+    team = catalog.by_id(brief.team) if brief and brief.part == "synthesizer" else None
+    return team.spec.output_schema if isinstance(team, Team) else None
 
 
 def cast(team: Team, part: str, name: str, catalog: Catalog) -> Agent:
