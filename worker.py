@@ -3,7 +3,8 @@
     python worker.py [MANIFESTS ...]
 
 MANIFESTS are files and folders whose resources runs may name without bringing them, and whose Secrets they may use.
-It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL.
+It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL,
+and the keys of BATON_ENCRYPTION_KEYS.
 """
 
 import argparse
@@ -48,8 +49,10 @@ from activities.select import Select
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
+from conversation.encryption import Keys
 from conversation.errors import BatonError, JournalUnavailable
-from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, SettingsError, connect
+from conversation.settings import SettingsError
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, connect
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -108,7 +111,7 @@ async def running(
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
     known = Functions.of(settings.functions, functions)
-    journal = await Journal.open(settings.journal)
+    journal = await Journal.open(settings.journal, Keys.of(environment))
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [
@@ -189,7 +192,7 @@ async def main(paths: list[Path]) -> int:
             log_to_stderr(vault)
             logging.getLogger("baton").info("working on the task queue %s of %s", TASK_QUEUE, client.namespace)
             await stopped.wait()
-    except (JournalUnavailable, OSError) as error:
+    except (JournalUnavailable, SettingsError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -7,7 +7,7 @@ from activities.functions import Functions
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.model import Models
 from activities.output import plain, schema_of, told, wrong
 from activities.panel.briefings import Room

@@ -8,7 +8,7 @@ from temporalio import activity
 from activities.functions import Functions
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.panel.transcript import Transcript
 from conversation.errors import BatonError, ConditionFailed, UnknownResource
 from conversation.message import last_word

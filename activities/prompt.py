@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from conversation.errors import JournalLost
 from conversation.message import Message
 from resources.window import ContextWindow

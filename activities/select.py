@@ -10,7 +10,7 @@ from activities.choice import choice_of, tools_of
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.model import Models
 from activities.plans import chooser_models
 from activities.prompt import within

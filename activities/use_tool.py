@@ -10,7 +10,7 @@ from activities.fits import misfits
 from activities.heartbeat import Pulse
 from activities.in_flight import InFlight
 from activities.journal import Journal
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.panel.cast import speaker_of
 from activities.secrets import Vault
 from activities.tool import Once, Tool, Tools

@@ -1,16 +1,20 @@
 """What do a client and a worker agree on? The task queue, the form of values, and how Temporal is reached."""
 
-from collections.abc import Sequence
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from conversation.encryption import Codec, Keys
 from conversation.errors import InvalidInput
+from conversation.settings import SettingsError
 
 TASK_QUEUE = "baton"
 
@@ -38,8 +42,17 @@ class _Payloads(PydanticPayloadConverter):
 DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
 
 
-class SettingsError(Exception):
-    """The settings of Temporal make no sense."""
+def converter(environment: Mapping[str, str]) -> DataConverter:
+    """How values travel: where the environment holds keys, they and the texts of errors are encrypted.
+
+    Without its key nobody takes an encrypted value for one that makes no sense: the run waits for who has the key.
+    Raises SettingsError.
+    """
+    keys = Keys.of(environment)
+    plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
+    if not keys.ids:
+        return plain
+    return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
 
 
 class ConnectionFailed(RuntimeError):
@@ -70,15 +83,15 @@ def settings() -> ClientConnectConfig:
         raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
 
 
-async def connect(address: str | None = None) -> Client:
-    """Connects to the server at ``address`` on this machine, or where the settings say.
+async def connect(address: str | None = None, environment: Mapping[str, str] = os.environ) -> Client:
+    """Connects to the server at ``address`` on this machine, or where the settings say; the environment holds keys.
 
     Raises ConnectionFailed if it can't be reached, and SettingsError.
     """
     config = ClientConnectConfig(target_host=address) if address else settings()
     config.setdefault("target_host", "localhost:7233")
     try:
-        return await Client.connect(**config, data_converter=DATA_CONVERTER)
+        return await Client.connect(**config, data_converter=converter(environment))
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

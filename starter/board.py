@@ -13,7 +13,7 @@ from conversation.message import TokenUsage
 from conversation.requests import LiveText
 from conversation.status import Status, instant
 from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded, spent
-from starter.reading import decoded
+from starter.reading import decoded, failure_of
 
 
 @dataclass
@@ -100,6 +100,7 @@ async def _look(client: Client, calls: list[Open]) -> None:
         if found := pending.get(open_.call.id):
             open_.attempt = found.attempt
             open_.waits = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-            open_.failure = found.last_failure.message
+            if found.HasField("last_failure"):
+                open_.failure = (await failure_of(client.data_converter, found.last_failure)).message
             if found.heartbeat_details.payloads:
-                open_.live = await decoded(found.heartbeat_details, LiveText)
+                open_.live = await decoded(client.data_converter, found.heartbeat_details, LiveText)

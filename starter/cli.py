@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from starter import asking, checking, looking, running
+from starter import asking, checking, encrypting, looking, running
 from starter.chart import chart
 from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
@@ -100,6 +100,10 @@ def dev(
         running_dev = home.read_dev()
         say(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
         raise CommandEndError(REFUSED)
+
+
+app.command("encryption-key")(encrypting.encryption_key)
+app.command("codec-server")(encrypting.codec_server)
 
 
 @app.command("scripted-model")

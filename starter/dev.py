@@ -11,10 +11,13 @@ from collections.abc import Callable
 from temporalio.client import Client
 
 import worker
+from conversation.encryption import Codec, Keys
 from resources.loader import Loaded
+from starter.codec_server import codec_app
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Dev, Home, fingerprint
 from starter.runs import has_open_runs
+from starter.serving import serving
 
 _log = logging.getLogger(__name__)
 
@@ -22,12 +25,15 @@ _log = logging.getLogger(__name__)
 async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], None]) -> bool:
     """Runs a server and a worker until SIGINT or SIGTERM, or until nobody has needed them for ``linger`` seconds.
 
-    False if they run already. Raises ServerError if the server doesn't start.
+    False if they run already. Raises ServerError if the server doesn't start, and SettingsError.
     """
-    with home.lock("dev", patience=1) as lock:  # the server holds it, too
+    keys = Keys.of(os.environ)
+    with home.lock("dev", patience=1) as lock, contextlib.ExitStack() as beside:  # the server holds the lock, too
         if lock is None:
             return False
         server = EmbeddedServer(home.folder, lock, *free_ports(*home.last_ports()))
+        if keys.ids:
+            server.codec = beside.enter_context(serving(codec_app(Codec(keys), server.ui_origins)))
         try:
             client = await server.start()
             await _serve(home, server, client, linger, announce)

@@ -39,12 +39,16 @@ class ServerError(Exception):
 
 @dataclass
 class EmbeddedServer:
-    """A Temporal server of one's own. It holds ``lock``, too, so that nobody opens its file before it has ended."""
+    """A Temporal server of one's own. It holds ``lock``, too, so that nobody opens its file before it has ended.
+
+    ``codec`` is where its UI has decrypted what it shows, if anywhere.
+    """
 
     folder: Path
     lock: IO[str]
     port: int
     ui_port: int
+    codec: str = ""
     _process: asyncio.subprocess.Process | None = None
 
     @property
@@ -56,6 +60,11 @@ class EmbeddedServer:
     def ui(self) -> str:
         """Where its UI is."""
         return f"http://127.0.0.1:{self.ui_port}"
+
+    @property
+    def ui_origins(self) -> tuple[str, str]:
+        """How a browser may call where its UI comes from."""
+        return self.ui, f"http://localhost:{self.ui_port}"
 
     @property
     def is_alive(self) -> bool:
@@ -97,9 +106,10 @@ class EmbeddedServer:
         database = ("--db-filename", str(self.folder / "temporal.db"))
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
         ports = ("--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port))
+        codec = ("--ui-codec-endpoint", self.codec) if self.codec else ()
         quiet = ("--ui-disable-news-fetch", "--log-level", "warn", "--log-format", "json")
         known = (part for key in ALL for part in ("--search-attribute", f"{key.name}=Keyword"))
-        return [binary, "server", "start-dev", *database, *pragmas, *ports, *quiet, *tuning, *known]
+        return [binary, "server", "start-dev", *database, *pragmas, *ports, *codec, *quiet, *tuning, *known]
 
 
 async def _set_retention(client: Client) -> None:

@@ -7,7 +7,8 @@ from rich.console import Console
 from temporalio.service import RPCError, RPCStatusCode
 
 from conversation.errors import BatonError
-from conversation.wire import ConnectionFailed, SettingsError
+from conversation.settings import SettingsError
+from conversation.wire import ConnectionFailed
 from resources.problems import ManifestError
 from starter.asking import UsageError
 from starter.embedded import ServerError

@@ -27,7 +27,7 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
     for ``patience`` seconds; then Temporal's RPCError is raised.
     """
     run_id = handle.run_id or (await handle.describe()).run_id
-    trail = _Trail(client, Reader(Run(handle.id, run_id)))
+    trail = _Trail(client, Reader(Run(handle.id, run_id), client.data_converter))
     for happening in await trail.past():
         tell(happening)
     if wait:
@@ -111,7 +111,7 @@ class _Trail:
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
                 child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
-                self.children[inner.run_id] = _Trail(self.client, Reader(child))
+                self.children[inner.run_id] = _Trail(self.client, Reader(child, self.client.data_converter))
         happening = await self.reader.read(event)
         self.over = isinstance(happening, RunEnded)
         return happening

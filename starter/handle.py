@@ -94,7 +94,7 @@ class Handle:
         status = await self._ended()
         if status.phase != "Completed":
             raise RunFailed(self.id, status)
-        return Result(self.id, status, value_of(await asked_of(self._run), status, self._answers))
+        return Result(self.id, status, value_of(await asked_of(self._client, self._run), status, self._answers))
 
     async def status(self) -> Status:
         """How the run stands, or has ended."""

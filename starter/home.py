@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from conversation.encryption import KEYS, KEYS_FILE
 from conversation.wire import HOME
 
-ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL")
+ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE)
 """What a worker on this machine takes from the environment it was started in."""
 
 
@@ -96,6 +97,6 @@ class Home:
 
 
 def fingerprint(environment: Mapping[str, str]) -> str:
-    """Tells environments apart; empty for one that says nothing about models."""
+    """Tells environments apart; empty for one that says nothing about models and keys."""
     values = [environment.get(name, "") for name in ENVIRONMENT]
     return hashlib.sha256("\0".join(values).encode()).hexdigest()[:16] if any(values) else ""

@@ -1,5 +1,7 @@
 """Which runs are there? As Temporal's visibility lists them; no run and no history is asked."""
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.client import Client, WorkflowExecution
 
+from conversation.settings import SettingsError
 from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
@@ -69,7 +72,9 @@ async def listed(client: Client, namespace: str | None, limit: int, task_queue: 
 
 
 async def _listed(run: WorkflowExecution) -> Listed:
-    memo = await run.memo()
+    memo: Mapping[str, object] = {}
+    with contextlib.suppress(SettingsError):  # without its key a run is listed by its id alone
+        memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     return Listed(run.id, name, namespace, run.workflow_type, state, run.start_time, run.close_time)

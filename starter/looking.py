@@ -48,7 +48,7 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = For
         if output is Form.text:
             tell_end(err, handle.id, current)
             return current.message
-        return dumped(await runs.described(handle, current), output)
+        return dumped(await runs.described(client, handle, current), output)
 
     show(at_temporal(stand))
 

@@ -15,17 +15,18 @@ from temporalio.client import Client
 from activities.functions import Function
 from activities.journal import Journal
 from conversation import wire
+from conversation.encryption import Keys
 from conversation.panel import Contribution
 from resources.base import JsonObject
 from resources.loader import Loaded
 from resources.query import Query as AskedQuery
+from starter.beside import Serving, environment
 from starter.constructors import Query, Value
 from starter.handle import Handle, Result
 from starter.local import Place, temporal
 from starter.made import Manifest, distinct, load
 from starter.runs import Handle as Run
 from starter.runs import find_run, start_query
-from starter.serving import Serving, environment
 
 _log = logging.getLogger("baton")
 
@@ -128,7 +129,8 @@ class Connection:
         await self.client()
         from worker import Settings  # noqa: PLC0415  # it takes a second to import
 
-        journal = await Journal.open(Settings.of(environment(self._place)).journal)
+        given = environment(self._place)
+        journal = await Journal.open(Settings.of(given).journal, Keys.of(given))
         try:
             rows = await journal.bookmarked(session, key)
         finally:

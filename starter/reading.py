@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure as TemporalFailure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import Performed
 from conversation.errors import BatonError, Failure, RunClosed
@@ -15,7 +18,6 @@ from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
-from conversation.wire import DATA_CONVERTER
 from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
 
 T = TypeVar("T")
@@ -31,9 +33,9 @@ def told(event: HistoryEvent) -> tuple[str, Any]:
     return name.removesuffix("_event_attributes"), getattr(event, name, None)
 
 
-async def decoded(payloads: Payloads, kind: type[T]) -> T:
-    """The only value of some payloads; raises InvalidInput where it is none of that kind."""
-    values = await DATA_CONVERTER.decode(payloads.payloads, [kind])
+async def decoded(converter: DataConverter, payloads: Payloads, kind: type[T]) -> T:
+    """The only value of some payloads; raises InvalidInput where it is none of that kind, SettingsError without key."""
+    values = await converter.decode(payloads.payloads, [kind])
     value: T = values[0]
     return value
 
@@ -41,8 +43,8 @@ async def decoded(payloads: Payloads, kind: type[T]) -> T:
 class Reader:
     """Reads the history of one run, event by event from its first."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, converter: DataConverter) -> None:
+        self.run, self._converter = run, converter
         self._calls: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
         self._chooser: ChooserPlan | None = None
@@ -59,7 +61,7 @@ class Reader:
             case "activity_task_scheduled", scheduled:
                 call = self._calls[event.event_id] = await self._call(at, scheduled)
                 if call.effect == "append":
-                    self._joining[event.event_id] = await decoded(scheduled.input, AppendRequest)
+                    self._joining[event.event_id] = await decoded(self._converter, scheduled.input, AppendRequest)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -68,14 +70,14 @@ class Reader:
             case "activity_task_cancel_requested", ended:  # nobody waits for it any longer
                 return await self._ended_call(at, ended)
             case name, closed if name in _CLOSED:
-                return await _ended(self.run, at, _CLOSED[name], closed)
+                return await _ended(self._converter, self.run, at, _CLOSED[name], closed)
         return None
 
     async def _began(self, at: datetime, started: Any) -> RunBegan:
         given: Any = None
         if len(started.input.payloads) == 1:
             try:
-                given = await decoded(started.input, object)
+                given = await decoded(self._converter, started.input, object)
             except BatonError:
                 given = None  # the run itself refuses what nobody can read
         given = given if isinstance(given, dict) else {}
@@ -89,7 +91,8 @@ class Reader:
     async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
         kind = _REQUESTS.get(effect)
-        call = Call(scheduled.activity_id, effect, at, await decoded(scheduled.input, kind) if kind else None)
+        request = await decoded(self._converter, scheduled.input, kind) if kind else None
+        call = Call(scheduled.activity_id, effect, at, request)
         match call.request:
             case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
                 return replace(call, what=self._speakers[speaker].models[fallback])
@@ -110,11 +113,11 @@ class Reader:
         reply, failure, said = None, None, tuple[Message, ...]()
         joining = self._joining.pop(number, None)
         if hasattr(ended, "result") and call.effect in _REPLIES:
-            reply = await decoded(ended.result, _REPLIES[call.effect])
+            reply = await decoded(self._converter, ended.result, _REPLIES[call.effect])
             self._keep(reply)
             said = _said(call, reply)
         elif hasattr(ended, "failure"):
-            failure = await _failure(ended.failure)
+            failure = await failure_of(self._converter, ended.failure)
         elif joining and hasattr(ended, "result"):
             said = self._joined(joining)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
@@ -156,8 +159,8 @@ def _said(call: Call, reply: Reply) -> tuple[Message, ...]:
     return ()
 
 
-async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
-    result = await _result(run, closed)
+async def _ended(converter: DataConverter, run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
+    result = await _result(converter, run, closed)
     match result:
         case Turn():
             phase = phase_of(result.stop_reason, result.failure)
@@ -167,10 +170,12 @@ async def _ended(run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
     if end == "canceled":
         return RunEnded(run, at, "Canceled", "canceled")
     failure = RunClosed(f"the run was closed in Temporal: {end}").as_failure()
-    return RunEnded(run, at, "Failed", "failed", failure=await _failure(closed.failure) if end == "failed" else failure)
+    if end == "failed":
+        failure = await failure_of(converter, closed.failure)
+    return RunEnded(run, at, "Failed", "failed", failure=failure)
 
 
-async def _result(run: Run, closed: Any) -> Turn | Status | None:
+async def _result(converter: DataConverter, run: Run, closed: Any) -> Turn | Status | None:
     """What a run has returned, or failed with; None where it was closed from outside."""
     failure = getattr(closed, "failure", TemporalFailure())
     for payloads in (
@@ -179,15 +184,18 @@ async def _result(run: Run, closed: Any) -> Turn | Status | None:
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
-            return await decoded(payloads, Status if run.kind == "query" else Turn)
+            return await decoded(converter, payloads, Status if run.kind == "query" else Turn)
     return None
 
 
-async def _failure(failure: TemporalFailure) -> Failure:
+async def failure_of(converter: DataConverter, failure: TemporalFailure) -> Failure:
     """What went wrong, as the run itself takes it."""
-    info = failure.application_failure_info
-    if failure.HasField("timeout_failure_info"):
-        return Failure(family="TimeoutError", type="CallTimeout", message=failure.message)
-    family = await decoded(info.details, object) if info.details.payloads else None
-    family = family if isinstance(family, str) else "BatonError"
-    return Failure(family=family, type=info.type or "ActivityError", message=failure.message)
+    error = await converter.decode_failure(failure)
+    match error:
+        case ActivityTimeout(message=text):
+            return Failure(family="TimeoutError", type="CallTimeout", message=text)
+        case ApplicationError(message=text, type=kind, details=[str() as family, *_]):
+            return Failure(family=family, type=kind or "ActivityError", message=text)
+    kind = error.type if isinstance(error, ApplicationError) else None
+    text = error.message if isinstance(error, FailureError) else str(error)
+    return Failure(family="BatonError", type=kind or "ActivityError", message=text)

@@ -70,7 +70,7 @@ async def run_queries(
             console.print("note: no worker runs; start one with: python worker.py", soft_wrap=True)
         if detach:
             running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
-            return [await described(handle, running) for handle in started]
+            return [await described(client, handle, running) for handle in started]
         return await _to_the_end(client, started, console)
 
 
@@ -83,7 +83,7 @@ async def _to_the_end(client: Client, started: list[Handle], console: Console) -
     for handle in started:
         status = await final_status(handle)
         tell_end(console, handle.id, status)
-        results.append(await described(handle, status))
+        results.append(await described(client, handle, status))
     return results
 
 

@@ -16,9 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from conversation.errors import RunClosed
 from conversation.message import cut
 from conversation.requests import EndRequest
+from conversation.settings import SettingsError
 from conversation.status import Status, instant
 from conversation.turn import QueryInput
-from conversation.wire import DATA_CONVERTER, TASK_QUEUE, TASK_TIMEOUT
+from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
@@ -64,7 +65,7 @@ async def start_query(
 async def find_run(client: Client, name: str, namespace: str) -> Handle:
     """The run of that id, or else the newest run of the Query of that name.
 
-    Raises NoSuchRunError.
+    Raises NoSuchRunError, or SettingsError where a key is missing to tell.
     """
     handle = client.get_workflow_handle(name)
     try:
@@ -73,11 +74,18 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
+    hidden: SettingsError | None = None
     for wanted in (f"AND WorkflowId STARTS_WITH '{_quoted(name)}-'", ""):  # most runs begin with their Query's name
         async for run in client.list_workflows(f"WorkflowType = 'query' {wanted}", limit=SEARCHED):
-            memo = await run.memo()
+            try:
+                memo = await run.memo()
+            except SettingsError as error:  # it may be the one
+                hidden = error
+                continue
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
                 return client.get_workflow_handle(run.id, run_id=run.run_id)
+    if hidden:
+        raise hidden
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
 
 
@@ -148,11 +156,11 @@ async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
     await handle.signal("terminate_team", EndRequest(reason=reason, now=now))
 
 
-async def described(handle: Handle, status: Status) -> JsonObject:
+async def described(client: Client, handle: Handle, status: Status) -> JsonObject:
     """What a run was started with, as a manifest with its status filled in."""
     async for event in handle.fetch_history_events(page_size=1):
         started = event.workflow_execution_started_event_attributes
-        values = await DATA_CONVERTER.decode(started.input.payloads, [dict[str, JsonValue]])
+        values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
         manifest = _asked_for(values[0], started.workflow_type.name)
         return {**manifest, "status": _plain(status)}
     raise NoSuchRunError(f"the run '{handle.id}' has no history")

@@ -3,19 +3,17 @@
 import asyncio
 import contextlib
 import json
-import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from starter.script import Reply, Request
+from starter.serving import serving
 
 LABEL = "scripted:"
 """What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
@@ -60,19 +58,8 @@ class ScriptedModel:
     @contextlib.contextmanager
     def serving(self, port: int = 0) -> Iterator[str]:
         """Serves from a thread as long as the block runs, on a free port unless one is given; gives the base URL."""
-        with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # named, or asyncio leaves Nagle's delay on
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", port))
-            listener.listen()  # so that whoever connects before the thread runs only waits
-            server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
-            server.config.timeout_graceful_shutdown = 1
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-            finally:
-                server.should_exit = True
-                thread.join()
+        with serving(self.app, port) as url:
+            yield f"{url}/v1"
 
     async def _models(self, _request: HttpRequest) -> Response:
         models = [{"id": "scripted", "object": "model", "owned_by": "a script"}]

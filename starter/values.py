@@ -4,11 +4,11 @@ import json
 from contextlib import suppress
 
 from pydantic import BaseModel, ValidationError
+from temporalio.client import Client
 
 from conversation.panel import DebateShape, PanelShape
 from conversation.status import Status
 from conversation.turn import QueryInput
-from conversation.wire import DATA_CONVERTER
 from resources.agent import Agent
 from resources.catalog import Catalog, Resource
 from resources.query import Query
@@ -16,12 +16,12 @@ from resources.team import Team
 from starter.runs import Handle
 
 
-async def asked_of(run: Handle) -> Resource | None:
+async def asked_of(client: Client, run: Handle) -> Resource | None:
     """The one whom a run asks, if it asks one alone and has brought its manifest along."""
     async for event in run.fetch_history_events(page_size=1):
         started = event.workflow_execution_started_event_attributes
         if started.workflow_type.name == "query":
-            (given,) = await DATA_CONVERTER.decode(started.input.payloads, [QueryInput])
+            (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
             catalog = Catalog.model_validate({"manifests": given.resources})
             query = catalog.get("Query", given.namespace, given.name or "")
             targets = catalog.targets(query) if isinstance(query, Query) else ()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -72,6 +73,7 @@ class Stage:
     task_queue: str
     own: Loaded
     journal_url: str = ""
+    keys: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -83,15 +85,17 @@ class Stage:
         own: Loaded | None = None,
         journal_url: str = "",
         functions: Sequence[Function] = (),
+        keys: str = "",
     ) -> AsyncIterator["Stage"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url)
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
             running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
             async with running:
                 yield stage
-                await replay([await handle.fetch_history() async for handle in stage.handles()])
+                ended = [await handle.fetch_history() async for handle in stage.handles()]
+                await replay(ended, client.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -104,8 +108,8 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
-        model = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **model}
+        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **given}
 
     @property
     def journal(self) -> Path:
@@ -182,12 +186,12 @@ class Stage:
         return chain[::-1]
 
 
-async def replay(histories: Iterable[Any]) -> None:
+async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
     """Replays histories; raises where today's code would decide otherwise."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*worker.PASSED_THROUGH)
     replayer = Replayer(
         workflows=[*WORKFLOWS],
-        data_converter=DATA_CONVERTER,
+        data_converter=converter,
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=worker.FINAL,
     )

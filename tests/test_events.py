@@ -32,7 +32,7 @@ async def recorded(name: str) -> list[Json]:
     """The events of one recorded run, without its child runs."""
     text = (HISTORIES / f"{name}.json").read_text()
     history = WorkflowHistory.from_json("run", text)
-    reader, recorder = Reader(Run("run", "run")), Recorder()
+    reader, recorder = Reader(Run("run", "run"), DATA_CONVERTER), Recorder()
     happenings = [await reader.read(event) for event in history.events]
     return [event.value for each in happenings if each for event in recorder.record(each)]
 

@@ -392,7 +392,6 @@ async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
         await asyncio.sleep(30)
         return "never"
 
-    stage.script()
     panel = round_robin("panel", [reporter, checker], max_rounds=1, synthesizer=False)
     async with baton.connect(server.address, task_queue=stage.task_queue) as first:
         handle = await first.start(panel, input="Why?")

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cachetools import LRUCache
@@ -13,9 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
 from activities.journal.database import connect, insert_new, prepare, reach, set_bookmark
+from activities.journal.row import Row
+from activities.journal.sealing import Seal, key_ids
+from conversation.encryption import Keys
 from conversation.errors import JournalLost, JournalUnavailable
 from conversation.message import Head, Message, Quote, Span
 from conversation.requests import Bookmark, Item
+from conversation.settings import SettingsError
 from resources.catalog import Catalog
 
 CACHED = 64_000_000
@@ -24,39 +27,30 @@ CACHED = 64_000_000
 PATIENCE = 1.0
 """Seconds between two attempts to reach the journal."""
 
+NO_KEYS = Keys()
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A message where it stands."""
-
-    id: str
-    parent: str
-    depth: int
-    message: Message
-
-    @property
-    def head(self) -> Head:
-        """The place right after this row."""
-        return Head(id=self.id, depth=self.depth)
 
 
 class Journal:
     """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=_size)
+    def __init__(self, engine: AsyncEngine, seal: Seal) -> None:
+        self._engine, self._seal = engine, seal
+        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=lambda row: row.size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
 
     @classmethod
-    async def open(cls, url: str) -> "Journal":
-        """Opens the journal at ``url``; raises JournalUnavailable if that is not possible."""
-        journal = cls(connect(url))
+    async def open(cls, url: str, keys: Keys = NO_KEYS) -> "Journal":
+        """Opens the journal at ``url``, which ``keys`` seal.
+
+        Raises JournalUnavailable if that is not possible, and SettingsError if others have sealed it with other keys.
+        """
+        journal = cls(connect(url), Seal(keys))
         try:
             await prepare(journal._engine)
-        except JournalUnavailable:
+            await journal._seal.agree(journal._engine)
+        except (JournalUnavailable, SettingsError):
             await journal.close()
             raise
         return journal
@@ -65,19 +59,22 @@ class Journal:
         """Gives the database's connections back."""
         await self._engine.dispose()
 
+    async def key_ids(self) -> Sequence[str]:
+        """The ids of all keys that the journal has ever been sealed with."""
+        return await key_ids(self._engine)
+
     async def pin(self, catalog: Catalog) -> str:
         """Keeps a catalog under its SHA-256 and returns that."""
-        row = {"sha": catalog.sha, "catalog": catalog.canonical}
-        await self._run(insert_new(self._engine, schema.catalogs, [row]))
+        await self._run(insert_new(self._engine, schema.catalogs, [self._seal.catalog(catalog)]))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
         if sha not in self._catalogs:
-            found = await self._run(select(schema.catalogs.c.catalog).where(schema.catalogs.c.sha == sha))
+            found = await self._run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(self._seal.names(sha))))
             if not found:
                 raise _lost(f"the catalog {sha}")
-            self._catalogs[sha] = Catalog.model_validate_json(found[0][0])
+            self._catalogs[sha] = self._seal.read_catalog(found[0])
         return self._catalogs[sha]
 
     async def append(self, head: Head, items: Iterable[Item], call: str) -> Head:
@@ -114,7 +111,7 @@ class Journal:
         if row := self._rows.get(row_id):
             return row
         found = await self._run(select(schema.messages).where(schema.messages.c.id == row_id))
-        return self._keep(_loaded(found[0])) if found else None
+        return self._keep(self._seal.read_row(found[0])) if found else None
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
         """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
@@ -157,7 +154,7 @@ class Journal:
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise _lost(f"the row {below}")
-        await self._run(insert_new(self._engine, schema.messages, [*map(_stored, rows)]))
+        await self._run(insert_new(self._engine, schema.messages, [*map(self._seal.row, rows)]))
 
     async def _chain(self, last: str) -> list[Row]:
         """The rows from ``last`` back to the first."""
@@ -166,7 +163,7 @@ class Journal:
         before = messages.alias()
         chain = chain.union_all(select(before).join(chain, before.c.id == chain.c.parent))
         found = await self._run(select(chain).order_by(chain.c.depth.desc()))
-        return [self._keep(_loaded(row)) for row in found]
+        return [self._keep(self._seal.read_row(row)) for row in found]
 
     async def _run(self, statement: Executable) -> Sequence[Found[Any]]:
         """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
@@ -180,23 +177,9 @@ class Journal:
                 await asyncio.sleep(PATIENCE)
 
     def _keep(self, row: Row) -> Row:
-        if _size(row) <= CACHED:
+        if row.size <= CACHED:
             self._rows[row.id] = row
         return row
-
-
-def _size(row: Row) -> int:
-    calls = sum(len(call.arguments) for call in row.message.tool_calls)
-    return 500 + len(row.message.content) + calls
-
-
-def _stored(row: Row) -> dict[str, object]:
-    message = row.message.model_dump_json(exclude_unset=True)
-    return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
-
-
-def _loaded(found: Found[Any]) -> Row:
-    return Row(found.id, found.parent, found.depth, Message.model_validate_json(found.message))
 
 
 def _lost(what: str) -> JournalLost:

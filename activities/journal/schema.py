@@ -38,3 +38,11 @@ bookmarks = Table(
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """The one row says which version of these tables this is."""
+
+keys = Table(
+    "baton_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("proof", Text, nullable=False),
+)
+"""The ids of the keys that have sealed anything here; whoever can open the proof has the same key of that id."""

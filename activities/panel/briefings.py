@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from activities.call import call_id
 from activities.functions import Functions
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from activities.panel.cast import MEMBER, PART, capabilities
 from activities.panel.telling import Telling
 from activities.panel.transcript import Transcript

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from activities.journal.journal import Row
+from activities.journal.row import Row
 from conversation.briefs import Brief
 from conversation.errors import JournalLost
 from conversation.message import Message
