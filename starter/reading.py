@@ -13,12 +13,13 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import Performed
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message, Quote
+from conversation.message import Message
 from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
 from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
+from starter.sayings import entered, words
 
 T = TypeVar("T")
 
@@ -115,22 +116,12 @@ class Reader:
         if hasattr(ended, "result") and call.effect in _REPLIES:
             reply = await decoded(self._converter, ended.result, _REPLIES[call.effect])
             self._keep(reply)
-            said = _said(call, reply)
+            said = words(call, reply)
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
         elif joining and hasattr(ended, "result"):
-            said = self._joined(joining)
+            said = entered(joining, self._replies)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
-
-    def _joined(self, request: AppendRequest) -> tuple[Message, ...]:
-        """What was entered into a panel's conversation, and what people have said."""
-        said: list[Message] = []
-        for item in request.items:
-            if isinstance(item, Quote) and item.row in self._replies:
-                said.append(item.of(self._replies[item.row]))
-            elif isinstance(item, Message) and (item.part or item.role == "user"):
-                said.append(item)
-        return tuple(said)
 
     def _keep(self, reply: Reply) -> None:
         """Keeps what later events refer to."""
@@ -149,14 +140,6 @@ _CLOSED = {
     f"workflow_execution_{end}": end.replace("_", " ")
     for end in ("completed", "failed", "canceled", "terminated", "timed_out", "continued_as_new")
 }
-
-
-def _said(call: Call, reply: Reply) -> tuple[Message, ...]:
-    """A model's words; those of a panel are told when they are entered into its conversation."""
-    match call.request, reply:
-        case AskRequest(brief=None), Asked(message=message, wrong=None) if message.content:
-            return (message,)
-    return ()
 
 
 async def _ended(converter: DataConverter, run: Run, at: datetime, end: str, closed: Any) -> RunEnded:

@@ -117,7 +117,7 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
     (
         "debate",
         [],
-        "Keep the one program. Should search ever stop the checkout, give it a service of its own, and leave it at that.",
+        "Keep the one program. Should search ever stop the checkout, give it a service of its own, and no more.",
         ["moderator", "splitter", "keeper", "moderator", "keeper", "splitter", "judge", "synthesizer"],
     ),
 ]

@@ -1,0 +1,26 @@
+"""What is said by a call? A model's words, and what a panel enters into its conversation."""
+
+from collections.abc import Mapping
+
+from conversation.message import Message, Quote
+from conversation.requests import AppendRequest, Asked, AskRequest
+from starter.happenings import Call, Reply
+
+
+def words(call: Call, reply: Reply) -> tuple[Message, ...]:
+    """A model's words; those of a panel are said when they are entered into its conversation."""
+    match call.request, reply:
+        case AskRequest(brief=None), Asked(message=message, wrong=None) if message.content:
+            return (message,)
+    return ()
+
+
+def entered(request: AppendRequest, replies: Mapping[str, Message]) -> tuple[Message, ...]:
+    """What a panel has entered, perhaps by quoting one of the ``replies``, and what people have said."""
+    said: list[Message] = []
+    for item in request.items:
+        if isinstance(item, Quote) and item.row in replies:
+            said.append(item.of(replies[item.row]))
+        elif isinstance(item, Message) and (item.part or item.role == "user"):
+            said.append(item)
+    return tuple(said)
