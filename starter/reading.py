@@ -13,7 +13,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import Performed
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message
+from conversation.message import Message, Part
 from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
@@ -52,6 +52,7 @@ class Reader:
         self._speakers: dict[str, AgentPlan] = {}
         self._replies: dict[str, Message] = {}
         self._joining: dict[int, AppendRequest] = {}
+        self._hidden: tuple[Part, ...] = ()
 
     async def read(self, event: HistoryEvent) -> Happening | None:
         """What an event tells; most tell nothing."""
@@ -120,7 +121,7 @@ class Reader:
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
         elif joining and hasattr(ended, "result"):
-            said = entered(joining, self._replies)
+            said = entered(joining, self._replies, self._hidden)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
 
     def _keep(self, reply: Reply) -> None:
@@ -128,8 +129,9 @@ class Reader:
         match reply:
             case Asked(message=message, head=head) | Performed(message=message, head=head):
                 self._replies[head.id] = message
-            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser)):
+            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser, panel=panel)):
                 self._chooser = chooser
+                self._hidden = ("deliverable",) if panel and not panel.visibility.client else ()
                 members = (*members, aggregator) if aggregator else members
                 self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
             case Pinned(plan=AgentPlan() as agent):

@@ -1,8 +1,8 @@
 """What is said by a call? A model's words, and what a panel enters into its conversation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from conversation.message import Message, Quote
+from conversation.message import Message, Part, Quote, Span
 from conversation.requests import AppendRequest, Asked, AskRequest
 from starter.happenings import Call, Reply
 
@@ -15,10 +15,15 @@ def words(call: Call, reply: Reply) -> tuple[Message, ...]:
     return ()
 
 
-def entered(request: AppendRequest, replies: Mapping[str, Message]) -> tuple[Message, ...]:
-    """What a panel has entered, perhaps by quoting one of the ``replies``, and what people have said."""
+def entered(request: AppendRequest, replies: Mapping[str, Message], hidden: Sequence[Part]) -> tuple[Message, ...]:
+    """What a panel has entered, perhaps by quoting one of the ``replies``, and what people have said.
+
+    Its ``hidden`` parts are not shown to who watches.
+    """
     said: list[Message] = []
     for item in request.items:
+        if not isinstance(item, Span) and item.part in hidden:
+            continue
         if isinstance(item, Quote) and item.row in replies:
             said.append(item.of(replies[item.row]))
         elif isinstance(item, Message) and (item.part or item.role == "user"):

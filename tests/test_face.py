@@ -288,6 +288,14 @@ async def test_what_is_said_is_heard_again_by_whoever_comes_later(stage: Stage, 
         await temporal.attach("nobody")
 
 
+async def test_a_synthesizer_that_is_hidden_is_not_heard(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    panel = round_robin("panel", [seat("writer")], max_rounds=1, synthesizer_visibility={"client": False})
+    handle = await temporal.start(panel, input="Why?")
+    assert [said.text async for said in handle] == ["w1"]
+    assert (await handle.result()).message == "The deliverable."
+
+
 async def test_a_listener_hears_on_where_its_connection_broke_off(
     stage: Stage, server: EmbeddedServer, temporal: Connection
 ) -> None:
