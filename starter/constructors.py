@@ -63,12 +63,11 @@ class Agent(Manifest):
         luggage = Luggage()
         schema, answers = schema_of(output_schema)
         values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
-        of_its_own = isinstance(model, Model)
         known(AgentOptions, more, "Agent")
         spec = {
             "prompt": prompt,
             "model": {"name": model} if isinstance(model, str) else None,
-            "model_ref": luggage.reference(model) if of_its_own else None,
+            "model_ref": luggage.reference(model) if isinstance(model, Model) else None,
             "tools": [luggage.tool(tool) for tool in tools] or None,
             "parameters": values or None,
             "output_schema": schema,

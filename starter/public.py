@@ -26,7 +26,7 @@ from starter.handle import Handle, Result
 from starter.local import Place, temporal
 from starter.made import Manifest, distinct, load
 from starter.runs import Handle as Run
-from starter.runs import find_run, start_query
+from starter.runs import find_run, has_worker, start_query
 
 _log = logging.getLogger("baton")
 
@@ -78,7 +78,7 @@ class Connection:
         async with self._opening:
             if self._client is None:
                 if not self._address:
-                    here = temporal(_log.info, start=True)
+                    here = temporal(_log.warning, start=True)
                     self._place = await asyncio.to_thread(self._held.enter_context, here)
                 self._client = await wire.connect(self._place.address)
         return self._client
@@ -107,6 +107,8 @@ class Connection:
         session = options.get("session")
         begin = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)
         run = await (self._serve(queue, loaded, functions, begin) if here else begin())
+        if not here and self._place.home is None and not await has_worker(client, queue):
+            _log.warning("%s waits: no worker runs; start one with: python worker.py", run.id)
         return Handle(client, run, query.answers)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:

@@ -43,13 +43,12 @@ async def start_query(
     task_queue: str = TASK_QUEUE,
     session: JsonObject | None = None,
 ) -> Handle:
-    """Starts a run of a query with the manifests it needs, and the values that its ``session`` begins with.
+    """Starts a run of a query with the manifests it needs, and the values of its ``session``.
 
     Its id is ``NAME-xxxxxx``, or the caller's own: then a run of that id that is open already is joined.
     """
     suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
-    resources = tuple(_plain(each) for each in catalog.manifests)
-    given = QueryInput(name=query.name, namespace=query.namespace, resources=resources)
+    given = QueryInput(name=query.name, namespace=query.namespace, resources=tuple(map(_plain, catalog.manifests)))
     return await client.start_workflow(
         "query",
         given.model_copy(update={"session": session}) if session else given,
@@ -97,11 +96,11 @@ async def has_open_runs(client: Client) -> bool:
         return True
 
 
-async def has_worker(client: Client) -> bool:
+async def has_worker(client: Client, task_queue: str = TASK_QUEUE) -> bool:
     """Whether any worker waits for runs."""
     queue = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=TASK_QUEUE),
+        task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     return bool((await client.workflow_service.describe_task_queue(queue)).pollers)

@@ -93,7 +93,7 @@ def _seat(luggage: Luggage, given: Seat) -> object:
         given = {key: value for key, value in vars(given).items() if value is not None}
     if not isinstance(given, Mapping) or "speaker" not in given:
         return luggage.speaker(given)
-    place = {key: value for key, value in given.items() if key != "speaker"}
+    place = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # a role is a default one's
     found = luggage.speaker(given["speaker"])
     speaker = {"name": found} if isinstance(found, str) else plain(found)
     assert isinstance(speaker, dict)
@@ -111,6 +111,8 @@ def _parts(luggage: Luggage, options: TeamOptions) -> dict[str, object]:
                 given[key] = luggage.named(value)
             case "model" | "aggregator":
                 given[key] = luggage.reference(value)
+            case "selector" if isinstance(value, Mapping):
+                given[key] = {name: luggage.reference(each) for name, each in value.items()}
             case "tools" if isinstance(value, list | tuple):
                 given[key] = [luggage.tool(each) for each in value]
             case "uses" if isinstance(value, list | tuple):

@@ -14,8 +14,9 @@ from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from conversation.message import TokenUsage
 from starter.embedded import EmbeddedServer
 from starter.made import load
+from starter.script import Line
 from tests.panels import SYNTHESIS, heard, reads, says, seat
-from tests.stage import KEY, Stage, line
+from tests.stage import KEY, Stage, call, line
 from tests.wire import Wire
 
 
@@ -47,7 +48,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
             {"name": "writer", "role": "a writer"},
             Member("editor", role="an editor"),
             Agent("sage", prompt="You are wise."),
-            Member("fool", speaker=Agent("jester", prompt="You jest.")),
+            Member("fool", role="ignored", speaker=Agent("jester", prompt="You jest.")),
         ],
         referee=True,
         terminate_when=enough,
@@ -248,6 +249,18 @@ async def test_agents_and_teams_are_brought_along_under_names_of_their_own(stage
     assert (await handle.result()).value == "Told."
 
 
+async def test_a_selector_may_be_an_agent_of_the_program(stage: Stage, temporal: Connection) -> None:
+    stage.script(
+        Line.model_validate({"system": "You are the chief", "say": [call("select-next-speaker", name="b")]}),
+        line("a", "A."),
+        line("b", call("terminate", response="B it is.")),
+    )
+    chief = Agent("chief", prompt="You are the chief.")
+    a, b = Agent("a", prompt="You are a."), Agent("b", prompt="You are b.", tools=["terminate"])
+    desk = Team("desk", strategy="selector", members=[a, b], selector={"agent": chief}, max_turns=3)
+    assert (await temporal.run(desk, input="Who?")).message == "B it is."
+
+
 async def test_a_failed_run_raises_with_its_status_and_what_was_said(stage: Stage, temporal: Connection) -> None:
     stage.script(says("writer", "w1"), says("editor", {"status": 400}))
     panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1)
@@ -351,6 +364,15 @@ async def test_a_run_that_temporal_has_closed_has_failed(stage: Stage, temporal:
     await stage.client.get_workflow_handle(handle.id).terminate()
     with pytest.raises(baton.RunFailed, match="closed in Temporal: terminated"):
         await handle.result()
+
+
+async def test_a_run_that_no_worker_waits_for_is_told_of(
+    stage: Stage, server: EmbeddedServer, temporal: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with baton.connect(server.address, task_queue=f"{stage.task_queue}-empty") as alone:
+        handle = await alone.start(round_robin("panel", ["a"]), input="Why?")
+    assert f"{handle.id} waits: no worker runs" in caplog.text
+    await stage.client.get_workflow_handle(handle.id).terminate()
 
 
 async def test_a_shared_transcript_is_read_by_its_key(stage: Stage, temporal: Connection) -> None:
