@@ -1,6 +1,7 @@
 """Baton from Python: what a program writes, starts, hears and gets."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,11 +9,15 @@ import pytest
 import pytest_asyncio
 import yaml
 from pydantic import BaseModel
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
 import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from conversation.message import TokenUsage
+from conversation.wire import DATA_CONVERTER
 from starter.embedded import EmbeddedServer
+from starter.hearing import hear
 from starter.made import load
 from starter.script import Line
 from tests.panels import SYNTHESIS, heard, reads, says, seat
@@ -226,6 +231,10 @@ async def test_functions_speak_judge_and_tell_with_nothing_to_register(stage: St
         ("synthesizer", "4 said, round 2 was short", "deliverable"),
     ]
     assert (await handle.result()).message == "4 said, round 2 was short"
+    queue = (await stage.client.get_workflow_handle(handle.id).describe()).task_queue
+    assert queue != stage.task_queue, "another worker there would fail what it has no function for"
+    while [thread for thread in threading.enumerate() if thread.name.startswith("worker ")]:
+        await asyncio.sleep(0.01)  # it ends with its run
     assert [f"Be kind in round {n}." in each.system for n, each in enumerate(heard(stage), 1)] == [True, True]
 
 
@@ -313,11 +322,13 @@ async def test_a_listener_hears_on_where_its_connection_broke_off(
     stage: Stage, server: EmbeddedServer, temporal: Connection
 ) -> None:
     stage.script(says("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
-    panel = round_robin("panel", [seat("writer")], max_rounds=3, synthesizer=False)
-    async with Wire(server.port) as wire, baton.connect(wire.address, task_queue=stage.task_queue) as frail:
-        handle = await frail.start(panel, input="Why?")
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
+    async with Wire(server.port) as wire:
+        client = await Client.connect(wire.address, data_converter=DATA_CONVERTER, retry_config=hasty)
+        panel = round_robin("panel", [seat("writer")], max_rounds=3, synthesizer=False)
+        run = client.get_workflow_handle((await temporal.start(panel, input="Why?")).id)
         said = []
-        async for each in handle:
+        async for each in hear(client, run):
             said.append(each.text)
             if len(said) == 1:
                 await wire.cut(0.5)
