@@ -69,7 +69,7 @@ class Account:
 
     def _speaker(self, happening: Happening) -> _Speaker | None:
         """Whose turn a call belongs to; several speak at once in a parallel team."""
-        if not isinstance(happening, CallBegan | CallEnded) or happening.run.run_id != self.run.run_id:
+        if not isinstance(happening, CallBegan | CallEnded) or happening.run.chain != self.run.chain:
             return None
         match happening.call.request:
             case AskRequest(turn=turn):

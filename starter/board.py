@@ -74,7 +74,7 @@ class Board:
             case CallEnded(call=call):
                 self.open.pop((run.run_id, call.id), None)
             case RunEnded():
-                self.open = {key: each for key, each in self.open.items() if each.run != run}
+                self.open = {key: each for key, each in self.open.items() if each.run.chain != run.chain}
                 if run.id in self.tallies:
                     self.tallies[run.id].end = happening
         if run.root.id in self.tallies:

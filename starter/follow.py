@@ -1,15 +1,16 @@
 """What happens in a run and in its child runs? Read from Temporal's history, as it is written or afterwards."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from starter.chain import chain
 from starter.happenings import Happening, Run, RunEnded
 from starter.reading import Reader, told
 from starter.runs import Handle
@@ -26,8 +27,9 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
     It only reads: the run doesn't notice, however many follow it. A connection that is lost meanwhile is tried again
     for ``patience`` seconds; then Temporal's RPCError is raised.
     """
-    run_id = handle.run_id or (await handle.describe()).run_id
-    trail = _Trail(client, Reader(Run(handle.id, run_id), client.data_converter))
+    newest = handle.run_id or (await handle.describe()).run_id
+    first, *later = [run_id for run_id, _ in await chain(client, handle.id, newest)]
+    trail = _Trail(client, Reader(Run(handle.id, first), client.data_converter), later)
     for happening in await trail.past():
         tell(happening)
     if wait:
@@ -50,24 +52,29 @@ async def _to_the_end(trail: "_Trail", tell: Tell, patience: float) -> None:
 
 @dataclass
 class _Trail:
-    """The history of a run, read up to the event ``last``, and the trails of its child runs by their run ids."""
+    """The history of a run, read up to the event ``last``, and the trails of its child runs by their run ids.
+
+    ``later`` are runs in which it is known to go on; after a reset they are others than its history tells.
+    """
 
     client: Client
     reader: Reader
+    later: list[str] = field(default_factory=list)
     last: int = 0
+    seen: int = 0
     over: bool = False
     children: dict[str, "_Trail"] = field(default_factory=dict)
 
     @property
     def read(self) -> int:
         """How many events have been read, those of child runs included."""
-        return self.last + sum(child.read for child in self.children.values())
+        return self.seen + sum(child.read for child in self.children.values())
 
     async def past(self) -> list[Happening]:
         """What has happened until now, in the order of time."""
         own = [happening async for _, happening in self._new(wait=False) if happening]
         inner = await asyncio.gather(*(child.past() for child in self.children.values()))
-        return sorted(chain(own, *inner), key=lambda happening: happening.at)
+        return sorted(itertools.chain(own, *inner), key=lambda happening: happening.at)
 
     async def go_on(self, tell: Tell) -> None:
         """Tells what happens from now on; all of a child run before what its parent does next."""
@@ -93,18 +100,18 @@ class _Trail:
 
     async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, Happening | None]]:
         """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
-        run = self.reader.run
-        if self.over:
-            return
-        try:
-            handle = self.client.get_workflow_handle(run.id, run_id=run.run_id)
-            async for event in handle.fetch_history_events(wait_new_event=wait):
-                if event.event_id > self.last:
-                    self.last = event.event_id
-                    yield event, await self._read(event)
-        except RPCError as error:  # the history of a child may have been deleted before that of its parent
-            if error.status != RPCStatusCode.NOT_FOUND or not run.parent:
-                raise
+        read = None
+        while not self.over and read != self.reader.run.run_id:
+            read = self.reader.run.run_id
+            try:
+                handle = self.client.get_workflow_handle(self.reader.run.id, run_id=read)
+                async for event in handle.fetch_history_events(wait_new_event=wait):
+                    if event.event_id > self.last:
+                        self.last, self.seen = event.event_id, self.seen + 1
+                        yield event, await self._read(event)
+            except RPCError as error:  # the history of a child may have been deleted before that of its parent
+                if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:
+                    raise
 
     async def _read(self, event: HistoryEvent) -> Happening | None:
         match told(event):
@@ -112,6 +119,10 @@ class _Trail:
                 inner = started.workflow_execution
                 child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
                 self.children[inner.run_id] = _Trail(self.client, Reader(child, self.client.data_converter))
+            case "workflow_execution_continued_as_new", ended:
+                self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
+                self.last = 0
+                return None
         happening = await self.reader.read(event)
         self.over = isinstance(happening, RunEnded)
         return happening

@@ -17,7 +17,10 @@ Reply = Pinned | Asked | Used | Selected | Performed
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent."""
+    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent.
+
+    ``run_id`` is the one in whose history something happened; ``first``, if it is another, the one in which it began.
+    """
 
     id: str
     run_id: str
@@ -26,6 +29,12 @@ class Run:
     name: str = ""
     namespace: str = "default"
     parent: "Run | None" = None
+    first: str = ""
+
+    @property
+    def chain(self) -> str:
+        """What tells it from all other runs, however often it goes on in a new one."""
+        return self.first or self.run_id
 
     @property
     def turn(self) -> int:

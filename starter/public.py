@@ -121,7 +121,7 @@ class Connection:
         run = await find()
         if functions:
             await self._serve((await run.describe()).task_queue, Loaded(), functions, find)
-        return Handle(client, run)
+        return Handle(client, client.get_workflow_handle(run.id))
 
     async def contributions(self, session: str, key: str = "contributions") -> tuple[Contribution, ...]:
         """What was contributed to the panel that shares its transcript under this key of a session; empty if none has.

@@ -1,5 +1,6 @@
 """What does an event of a history mean? Temporal's events of one run, decoded into what has happened in it."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import Performed
+from conversation.carried import Carried
 from conversation.errors import BatonError, Failure, RunClosed
 from conversation.message import Message, Part
 from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
@@ -42,10 +44,11 @@ async def decoded(converter: DataConverter, payloads: Payloads, kind: type[T]) -
 
 
 class Reader:
-    """Reads the history of one run, event by event from its first."""
+    """Reads the history of one run, and of those in which it goes on, event by event from the first."""
 
     def __init__(self, run: Run, converter: DataConverter) -> None:
         self.run, self._converter = run, converter
+        self._begun = False
         self._calls: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
         self._chooser: ChooserPlan | None = None
@@ -54,11 +57,16 @@ class Reader:
         self._joining: dict[int, AppendRequest] = {}
         self._hidden: tuple[Part, ...] = ()
 
+    def goes_on(self, run_id: str) -> None:
+        """The history of another run follows, in which this one goes on."""
+        self.run = replace(self.run, run_id=run_id, first=self.run.chain)
+
     async def read(self, event: HistoryEvent) -> Happening | None:
         """What an event tells; most tell nothing."""
         at = event.event_time.ToDatetime(UTC)
         match told(event):
-            case "workflow_execution_started", started:
+            case "workflow_execution_started", started if not self._begun:
+                self._begun = True
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
                 call = self._calls[event.event_id] = await self._call(at, scheduled)
@@ -88,6 +96,8 @@ class Reader:
         name, namespace = given.get("name" if kind == "query" else kind), given.get("namespace")
         named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
         self.run = replace(named, type=workflow, kind=kind)
+        if carried := given.get("carried"):  # the runs before this one are forgotten
+            self._keep(Carried.model_validate_json(json.dumps(carried)).pinned)
         return RunBegan(self.run, at)
 
     async def _call(self, at: datetime, scheduled: Any) -> Call:
@@ -140,7 +150,7 @@ class Reader:
 
 _CLOSED = {
     f"workflow_execution_{end}": end.replace("_", " ")
-    for end in ("completed", "failed", "canceled", "terminated", "timed_out", "continued_as_new")
+    for end in ("completed", "failed", "canceled", "terminated", "timed_out")
 }
 
 

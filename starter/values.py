@@ -6,28 +6,28 @@ from contextlib import suppress
 from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
 
+from conversation.inputs import QueryInput
 from conversation.panel import DebateShape, PanelShape
 from conversation.status import Status
-from conversation.turn import QueryInput
 from resources.agent import Agent
 from resources.catalog import Catalog, Resource
 from resources.query import Query
 from resources.team import Team
+from starter.chain import chain
 from starter.runs import Handle
 
 
 async def asked_of(client: Client, run: Handle) -> Resource | None:
     """The one whom a run asks, if it asks one alone and has brought its manifest along."""
-    async for event in run.fetch_history_events(page_size=1):
-        started = event.workflow_execution_started_event_attributes
-        if started.workflow_type.name == "query":
-            (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
-            catalog = Catalog.model_validate({"manifests": given.resources})
-            query = catalog.get("Query", given.namespace, given.name or "")
-            targets = catalog.targets(query) if isinstance(query, Query) else ()
-            return catalog.find(targets[0]) if len(targets) == 1 else None
-        break
-    return None
+    run_id = run.run_id or (await run.describe()).run_id
+    (_, started), *_ = await chain(client, run.id, run_id)
+    if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first one is forgotten
+        return None
+    (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
+    catalog = Catalog.model_validate({"manifests": given.resources})
+    query = catalog.get("Query", given.namespace, given.name or "")
+    targets = catalog.targets(query) if isinstance(query, Query) else ()
+    return catalog.find(targets[0]) if len(targets) == 1 else None
 
 
 def value_of(asked: Resource | None, status: Status, answers: type[BaseModel] | None = None) -> object:

@@ -9,10 +9,12 @@ from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from conversation.errors import RunClosed
+from conversation.inputs import TurnInput
 from conversation.message import Head
 from conversation.requests import EndRequest
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
+from workflows.carrying import WIDTH, Rest, is_long
 from workflows.session import Session
 from workflows.stopping import Stop
 
@@ -22,18 +24,25 @@ class Children:
 
     def __init__(self, stop: Stop, session: Session) -> None:
         self.stop, self.session = stop, session
+        self.begun = 0
+        self._free = asyncio.Semaphore(WIDTH)
         self._running: list[ChildWorkflowHandle[object, Turn]] = []
 
-    async def take(self, kind: str, given: TurnInput, place: str, head: Head) -> Turn:
+    async def take(self, kind: str, given: TurnInput, place: str, head: Head, *, rests: bool = False) -> Turn:
         """Lets ``given`` take its turn in a child run of the workflow type ``kind``.
 
-        Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing.
+        Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing. With
+        ``rests``, Rest is raised instead of beginning one more in a run that has become long.
         """
         nothing = Turn(head=head, turns=0, stop_reason="canceled")
         if self.session.values:
             given = given.model_copy(update={"session": self.session.values})
         try:
-            turn = await self._result(kind, given, f"{workflow.info().workflow_id}/{place}/{given.name}")
+            async with self._free:
+                if rests and self.begun and is_long():
+                    raise Rest
+                child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                turn = nothing if self.stop.now else await self._result(kind, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
@@ -47,6 +56,7 @@ class Children:
         return turn
 
     async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
+        self.begun += 1
         child = await self._started(kind, given, child_id)
         self._running.append(child)
         try:

@@ -1,5 +1,6 @@
 """What holds for every run, whatever its type? The signals, the query ``status``, and how it closes."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,19 +12,20 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from conversation import attributes
+from conversation.carried import Carried, State
 from conversation.errors import InvalidInput
 from conversation.message import weight
 from conversation.requests import EndRequest, Pinned, read_end_request
 from conversation.status import Status
 from resources.base import JsonObject, Plain
 from resources.problems import dotted, explain
+from workflows.carrying import AT_ONCE
 from workflows.children import Children
 from workflows.effects import Failed
 from workflows.session import Session
 from workflows.stopping import Stop
 
 Input = TypeVar("Input", bound=Plain)
-
 
 MAX_SESSION = 16_000
 """Bytes of what a session holds; it goes with every brief."""
@@ -36,20 +38,40 @@ class Run:
         self.stop = Stop()
         self.session = Session()
         self.children = Children(self.stop, self.session)
+        self.free = asyncio.Semaphore(AT_ONCE)
+        self.since = workflow.info().start_time
         self.end: datetime | None = None
-        self.searchable = False
+        self._pinned: Pinned | None = None
 
     def begin(self, pinned: Pinned) -> None:
         """Lets the run be found by what it is, where the server knows by what runs are searched."""
-        self.searchable = pinned.searchable
+        self._pinned = pinned
         self._mark({**attributes.of(pinned.plan), attributes.PHASE: "Running"})
+
+    def resume(self, carried: Carried) -> None:
+        """Goes on where the run before this one has stopped; Temporal itself hands its attributes on."""
+        self.since, self._pinned = carried.since, carried.pinned
+        self.stop.resume(carried.wish)
+        self.session.put(carried.session)
+
+    def carried(self, state: State) -> Carried:
+        """What the run in which this one goes on must know."""
+        return Carried(
+            pinned=self.pinned, since=self.since, wish=self.stop.wish, session=self.session.values, state=state
+        )
+
+    @property
+    def pinned(self) -> Pinned:
+        """What the run needs and where it has begun; there as soon as it has begun."""
+        assert self._pinned
+        return self._pinned
 
     def finish(self, status: Status) -> None:
         """Lets the run be found by how it ended."""
         self._mark({attributes.PHASE: status.phase, attributes.STOP_REASON: status.stop_reason})
 
     def _mark(self, values: attributes.Values) -> None:
-        if self.searchable:
+        if self._pinned and self._pinned.searchable:
             workflow.upsert_search_attributes(attributes.updates(values))
 
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
+from conversation.carried import Wish
 from conversation.requests import EndRequest
 from conversation.turn import StopReason
 from workflows.effects import Interrupted
@@ -28,6 +29,16 @@ class Stop:
             self.reason, self.note = reason, request.reason or None
         self.now = self.now or request.now
 
+    @property
+    def wish(self) -> Wish | None:
+        """What was asked, for the run in which this one goes on."""
+        return Wish(reason=self.reason, note=self.note, now=self.now) if self.reason else None
+
+    def resume(self, wish: Wish | None) -> None:
+        """Takes up what was asked of the run that goes on in this one."""
+        if wish:
+            self.reason, self.note, self.now = wish.reason, wish.note, wish.now
+
     def check(self) -> None:
         """Raises Interrupted if the run is to stop without waiting for anything."""
         if self.now:
@@ -35,6 +46,8 @@ class Stop:
 
     async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
         """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""
+        if self.now:
+            return await work  # which finds out by itself
         task = asyncio.create_task(work)
         try:
             await workflow.wait_condition(lambda: task.done() or self.now, timeout=limit, timeout_summary="timeout")

@@ -1,5 +1,6 @@
 """What is a team's run? A discussion whose next speaker a strategy decides."""
 
+from conversation.carried import State, TeamState
 from conversation.plan import TeamPlan
 from conversation.requests import Pinned
 from conversation.turn import Turn
@@ -10,9 +11,12 @@ from workflows.member import Member
 class Team(Member):
     """The base of all strategies."""
 
-    async def speak(self, pinned: Pinned) -> Turn:
+    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
         assert isinstance(pinned.plan, TeamPlan)
-        self.speaking = discussion = Discussion(pinned.plan, pinned.thread, self.stop, self.children)
+        assert state is None or isinstance(state, TeamState)
+        discussion = Discussion(pinned.plan, pinned.thread, self.stop, self.children, self.since, state)
+        self.speaking = discussion
+        await discussion.resume()
         await self.discuss(discussion)
         return discussion.result()
 
