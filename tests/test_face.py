@@ -16,6 +16,7 @@ import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from conversation.message import TokenUsage
 from conversation.wire import DATA_CONVERTER
+from starter.chain import first_run
 from starter.embedded import EmbeddedServer
 from starter.hearing import hear
 from starter.made import load
@@ -333,6 +334,18 @@ async def test_a_listener_hears_on_where_its_connection_broke_off(
             if len(said) == 1:
                 await wire.cut(0.5)
         assert said == ["w1", "w2", "w3"]
+
+
+async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(relay: Stage, impatient: EmbeddedServer) -> None:
+    relay.script(says("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
+    panel = round_robin("panel", [seat("writer")], max_rounds=16, session={"rounds": 16})
+    async with baton.connect(impatient.address, task_queue=relay.task_queue) as temporal:
+        handle = await temporal.start(panel, input="Why?")
+        said = [said.text async for said in handle]
+        assert said == [*(f"w{n}" for n in range(1, 17)), "The deliverable."]
+        team = relay.client.get_workflow_handle(f"{handle.id}/target-1/panel")
+        assert (await team.describe()).run_id != await first_run(team)
+        assert (await handle.result()).value == "The deliverable."
 
 
 async def test_a_session_is_changed_while_a_panel_reads_it(stage: Stage, temporal: Connection) -> None:
