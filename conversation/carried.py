@@ -20,6 +20,13 @@ class Wish(Plain):
     now: bool = False
 
 
+class Said(Plain):
+    """What people have said to a run that has yet to join its conversation, and whether it is to wait."""
+
+    paused: bool = False
+    waiting: tuple[Message, ...] = ()
+
+
 class AgentState(Plain):
     """An agent in the midst of its turn: how often it has asked, and how many calls of its last reply are ``done``.
 
@@ -95,4 +102,5 @@ class Carried(Plain):
     since: datetime
     wish: Wish | None = None
     session: JsonObject = {}
+    floor: Said | None = None
     state: State

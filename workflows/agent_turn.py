@@ -102,6 +102,10 @@ class AgentTurn:
         self.pending.append(again)
 
     async def _ask(self) -> Asked:
+        await self.stop.ready()
+        self.stop.check()
+        if self.brief is None:  # a panel's speaker reads what was said from its brief
+            self.pending += self.stop.floor.take()
         reply = await effects.first_answer(
             self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
         )
@@ -184,6 +188,8 @@ class AgentTurn:
             self.pending.append(item)
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> Turn:
+        if self.brief is None:
+            self.pending += self.stop.floor.take()
         for call in [*self.unanswered]:
             refusal = call.answer("Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)

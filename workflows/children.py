@@ -11,7 +11,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 from conversation.errors import RunClosed
 from conversation.inputs import TurnInput
 from conversation.message import Head
-from conversation.requests import EndRequest
+from conversation.requests import EndRequest, SteerRequest
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.carrying import WIDTH, Rest, is_long
@@ -62,6 +62,10 @@ class Children:
         try:
             if self.stop.reason == "terminated":
                 await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
+            if self.stop.floor.paused:
+                await self._send(child, "pause", None)
+            for said in self.stop.floor.take():
+                await self._send(child, "steer", SteerRequest(text=said.content, name=said.name or "user"))
             return await child
         finally:
             self._running.remove(child)
@@ -85,10 +89,12 @@ class Children:
                     await workflow.get_external_workflow_handle(child_id).cancel()
                 await workflow.sleep(1)
 
-    async def pass_on(self, signal: str, value: object) -> None:
-        """Sends a signal to the running children."""
-        for child in [*self._running]:
+    async def pass_on(self, signal: str, value: object) -> int:
+        """Sends a signal to the running children; to how many of them it went."""
+        running = [*self._running]
+        for child in running:
             await self._send(child, signal, value)
+        return len(running)
 
     async def end(self) -> None:
         """Passes on to the running children that they are to end."""

@@ -86,6 +86,9 @@ class Discussion(Outcome):
         Between two turns, and between the steps of an agent's turn, a long run goes on in a new one.
         """
         member = self.members[seat]
+        await self.attempt(self.stop.ready())
+        if not (self.goes_on() or midst):
+            return
         if isinstance(member, AgentPlan):
             turn = AgentTurn(member, self.thread, self.stop, self.turn + 1, self.turns, rests=True, state=midst)
             self._speaking = seat, turn

@@ -48,6 +48,11 @@ class Panel:
 
     async def hear_next(self) -> None:
         """Hears whoever is next, and enters the contribution into the transcript."""
+        await self.team.attempt(self.team.stop.ready())
+        if not self.goes_on():
+            return
+        if said := self.team.stop.floor.take():
+            await self._append(*said)
         seat = self.waiting.pop(0)
         member, name = self.team.members[seat], self.plan.roster[seat]
         turn = await take(self.team, member, self._brief("member", seat), name)

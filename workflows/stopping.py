@@ -1,4 +1,4 @@
-"""When does a run have to stop? What was asked of it from outside, kept as a flag because a cancel can get lost."""
+"""When does a run have to stop, or to wait? What was asked of it, kept as a flag because a cancel can get lost."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -11,17 +11,22 @@ from conversation.carried import Wish
 from conversation.requests import EndRequest
 from conversation.turn import StopReason
 from workflows.effects import Interrupted
+from workflows.floor import Floor
 
 T = TypeVar("T")
 
 
 class Stop:
-    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts."""
+    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts.
+
+    The ``floor`` holds what else people ask: to wait, and to be heard.
+    """
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.note: str | None = None
         self.now = False
+        self.floor = Floor()
 
     def ask(self, reason: StopReason, request: EndRequest) -> None:
         """Asks the run to stop; a later wish can only make it stop sooner."""
@@ -43,6 +48,10 @@ class Stop:
         """Raises Interrupted if the run is to stop without waiting for anything."""
         if self.now:
             raise Interrupted
+
+    async def ready(self) -> None:
+        """Waits as long as the run is paused; one that is to stop waits no longer."""
+        await workflow.wait_condition(lambda: self.reason is not None or not self.floor.paused)
 
     async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
         """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""

@@ -2,7 +2,7 @@
 
 from conversation.carried import State, TeamState
 from conversation.plan import TeamPlan
-from conversation.requests import Pinned
+from conversation.requests import Pinned, Steered
 from conversation.turn import Turn
 from workflows.discussion import Discussion
 from workflows.member import Member
@@ -18,7 +18,12 @@ class Team(Member):
         self.speaking = discussion
         await discussion.resume()
         await self.discuss(discussion)
+        if said := self.stop.floor.take():
+            await discussion.append(said)
         return discussion.result()
+
+    def heard(self) -> Steered:
+        return Steered(turn=self.speaking.so_far.turns + 2 if self.speaking else 1)
 
     async def discuss(self, team: Discussion) -> None:
         """Hears the members in the strategy's order until the discussion no longer goes on."""

@@ -47,6 +47,11 @@ class Transcript:
         return tuple(Critique(round=each.round or 1, critique=each.content) for each in self.part("critique"))
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What people have said to the panel meanwhile."""
+        return tuple(f"{row.message.name}: {row.message.content}" for row in self.rows if row.message.role == "user")
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         return tuple(Decision.model_validate_json(each.content) for each in self.part("decision"))
 
@@ -75,6 +80,7 @@ class Transcript:
             transcript=self.contributions,
             referee_critiques=self.critiques,
             session=brief.session,
+            remarks=self.remarks or None,
             stance=members[name].stance if name in members else None,
             decision=Decision.model_validate_json(opened[-1].content) if opened else None,
         )
