@@ -8,10 +8,11 @@ from starter.happenings import Call, Reply
 
 
 def words(call: Call, reply: Reply) -> tuple[Message, ...]:
-    """A model's words; those of a panel are said when they are entered into its conversation."""
+    """What people have said to a model, and its own words; those of a panel are said when they are entered into it."""
     match call.request, reply:
-        case AskRequest(brief=None), Asked(message=message, wrong=None) if message.content:
-            return (message,)
+        case AskRequest(brief=None, pending=pending), Asked(message=message, wrong=wrong):
+            people = tuple(item for item in pending if isinstance(item, Message) and _is_a_persons(item))
+            return (*people, message) if message.content and not wrong else people
     return ()
 
 
@@ -26,6 +27,11 @@ def entered(request: AppendRequest, replies: Mapping[str, Message], hidden: Sequ
             continue
         if isinstance(item, Quote) and item.row in replies:
             said.append(item.of(replies[item.row]))
-        elif isinstance(item, Message) and (item.part or item.role == "user"):
+        elif isinstance(item, Message) and (item.part or _is_a_persons(item)):
             said.append(item)
     return tuple(said)
+
+
+def _is_a_persons(message: Message) -> bool:
+    """Whether a person has said it: what Baton itself asks a model to mend has no name."""
+    return message.role == "user" and message.name is not None

@@ -361,6 +361,30 @@ async def test_a_session_is_changed_while_a_panel_reads_it(stage: Stage, tempora
     assert value.rounds == 2
 
 
+async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
+    handle = await temporal.start(round_robin("panel", [seat("writer")], max_rounds=2), input="Why?")
+    await stage.asked(1)
+    await handle.steer("Mind the costs.", name="ann")
+    said = [(each.name, each.text) async for each in handle]
+    assert said == [
+        ("writer", "w1"),
+        ("ann", "Mind the costs."),
+        ("writer", "w2"),
+        ("synthesizer", "The deliverable."),
+    ]
+    assert "Mind the costs." in heard(stage)[1].user
+    one = Agent("one", prompt="You are one.")
+    pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
+    stage.script(line("one", {"text": "1", "delay": 0.7}, "2"))
+    handle = await temporal.start(pair, input="Why?")
+    await stage.asked(len(stage.model.asked) + 1)
+    with pytest.raises(baton.Refused, match="a text of 1 to"):
+        await handle.steer(" ")
+    await handle.steer("Be brief.")
+    assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
+
+
 async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(stage: Stage, temporal: Connection) -> None:
     stage.script(says("writer", "w1", {"text": "w2", "delay": 0.3}))
     panel = round_robin("panel", [seat("writer")])
