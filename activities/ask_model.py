@@ -61,7 +61,7 @@ class AskModel:
         catalog = await self._journal.catalog(thread.catalog)
         speaker = await self._speaker(request)
         schema = await self._schema(request)
-        values = Values(catalog, self._vault)
+        values = await Values.of(self._journal, catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
         enough = None if request.brief else reach(thread.question, request.begun, request.window)
         rows = await self._journal.read(head, enough)

@@ -96,7 +96,8 @@ class Select:
         if not isinstance(team, Team):
             raise UnknownResource(f"the run's catalog has no {request.team}")
         names = [team.spec.members[seat].address for seat in request.candidates]
-        return _Table(request, team, team.spec.selector or Selector(), names, Values(catalog, self._vault))
+        values = await Values.of(self._journal, catalog, self._vault)
+        return _Table(request, team, team.spec.selector or Selector(), names, values)
 
     async def _answer(self, table: _Table, asked: Sequence[Message], row_id: str, pulse: Pulse) -> Row:
         """The answer that stands in the journal, beside the conversation; the model is asked only if none does."""

@@ -69,7 +69,7 @@ class Board:
         match happening:
             case RunBegan() if run.parent is None:
                 self.tallies[run.id] = Tally(run, at)
-            case CallBegan(call=call) if call.request:
+            case CallBegan(call=call) if call.speaker and not call.hidden:
                 self.open[run.run_id, call.id] = Open(run, call)
             case CallEnded(call=call):
                 self.open.pop((run.run_id, call.id), None)

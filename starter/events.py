@@ -54,8 +54,8 @@ class Recorder:
         if account is None or isinstance(happening, RunBegan):
             account = self._accounts[run.chain] = Account(run)
             parent = self._accounts.get(run.parent.chain) if run.parent else None
-            if parent and parent.run.kind == "team":
-                for name, data in parent.turn_begins(run.name, run.turn):
+            if parent and (run.turn or run.round):
+                for name, data in parent.turn_begins(run.name, run.turn, run.round):
                     yield self._event(happening, parent.run, name, data)
         above: Run | None = run
         while above and above.chain in self._accounts:

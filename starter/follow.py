@@ -52,7 +52,7 @@ async def _to_the_end(trail: "_Trail", tell: Tell, patience: float) -> None:
 
 @dataclass
 class _Trail:
-    """The history of a run, read up to the event ``last``, and the trails of its child runs by their run ids.
+    """The history of a run, read up to the event ``last``, and its child runs' by the events of their start.
 
     ``later`` are runs in which it is known to go on; after a reset they are others than its history tells.
     """
@@ -63,7 +63,7 @@ class _Trail:
     last: int = 0
     seen: int = 0
     over: bool = False
-    children: dict[str, "_Trail"] = field(default_factory=dict)
+    children: dict[tuple[str, int], "_Trail"] = field(default_factory=dict)
 
     @property
     def read(self) -> int:
@@ -78,12 +78,12 @@ class _Trail:
 
     async def go_on(self, tell: Tell) -> None:
         """Tells what happens from now on; all of a child run before what its parent does next."""
-        tasks: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
         def follow_children() -> None:
-            for run_id, child in self.children.items():
-                if run_id not in tasks:
-                    tasks[run_id] = asyncio.create_task(child.go_on(tell))
+            for start, child in self.children.items():
+                if start not in tasks:
+                    tasks[start] = asyncio.create_task(child.go_on(tell))
 
         follow_children()
         try:
@@ -91,8 +91,8 @@ class _Trail:
                 if happening:
                     tell(happening)
                 follow_children()
-                if (child := _ended_child(event)) in tasks:
-                    await tasks[child]
+                if (start := (self.reader.run.run_id, _ended_child(event))) in tasks:
+                    await tasks[start]
             await asyncio.gather(*tasks.values())
         finally:
             for task in tasks.values():
@@ -117,8 +117,9 @@ class _Trail:
         match told(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
-                child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
-                self.children[inner.run_id] = _Trail(self.client, Reader(child, self.client.data_converter))
+                child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
+                trail = _Trail(self.client, Reader(child, self.client.data_converter))
+                self.children[self.reader.run.run_id, event.event_id] = trail
             case "workflow_execution_continued_as_new", ended:
                 self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
                 self.last = 0
@@ -128,9 +129,9 @@ class _Trail:
         return happening
 
 
-def _ended_child(event: HistoryEvent) -> str:
-    """The run id of the child run whose end an event tells, if it does."""
+def _ended_child(event: HistoryEvent) -> int:
+    """The event that told the start of the child run whose end an event tells, if it does."""
     name, about = told(event)
     if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
-        return str(about.workflow_execution.run_id)
-    return ""
+        return int(about.started_event_id)
+    return 0

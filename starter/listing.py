@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
@@ -16,7 +13,6 @@ from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
 from starter.chain import first_run
-from starter.harmless import harmless
 from starter.narrate import time_of
 
 
@@ -91,26 +87,3 @@ async def _begun(client: Client, run: WorkflowExecution) -> datetime:
         first = await first_run(client.get_workflow_handle(run.id, run_id=run.run_id))
         return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
     return run.start_time
-
-
-def tell_list(console: Console, runs: list[Listed]) -> None:
-    """Tells the runs as a table; where there is no terminal, as aligned lines."""
-    if not runs:
-        console.print("there is no run")
-    elif console.is_terminal:
-        table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-        for run in runs:
-            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in run.row))
-        console.print(table)
-    else:
-        rows = [COLUMNS, *(run.row for run in runs)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
-
-
-def _colour(cell: str) -> str:
-    return {"Running": "yellow", "Completed": "green", "Failed": "red", "Timed out": "red", "Terminated": "red"}.get(
-        cell, ""
-    )

@@ -12,22 +12,15 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from conversation.briefs import Performed
 from conversation.carried import Carried
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message, Part
-from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
-from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
+from conversation.message import Message
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
-from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
-from starter.sayings import entered, words
+from starter.calls import REPLIES, REQUESTS, Calls
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
 
 T = TypeVar("T")
-
-_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest, "select": SelectRequest}
-_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used, "select": Selected}
-_REPLIES |= {"perform": Performed}
 
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
@@ -48,14 +41,10 @@ class Reader:
 
     def __init__(self, run: Run, converter: DataConverter) -> None:
         self.run, self._converter = run, converter
+        self.calls = Calls()
         self._begun = False
-        self._calls: dict[int, Call] = {}
+        self._open: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
-        self._chooser: ChooserPlan | None = None
-        self._speakers: dict[str, AgentPlan] = {}
-        self._replies: dict[str, Message] = {}
-        self._joining: dict[int, AppendRequest] = {}
-        self._hidden: tuple[Part, ...] = ()
 
     def goes_on(self, run_id: str) -> None:
         """The history of another run follows, in which this one goes on."""
@@ -69,9 +58,7 @@ class Reader:
                 self._begun = True
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
-                call = self._calls[event.event_id] = await self._call(at, scheduled)
-                if call.effect == "append":
-                    self._joining[event.event_id] = await decoded(self._converter, scheduled.input, AppendRequest)
+                call = self._open[event.event_id] = await self._call(at, scheduled)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -97,55 +84,30 @@ class Reader:
         named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
         self.run = replace(named, type=workflow, kind=kind)
         if carried := given.get("carried"):  # the runs before this one are forgotten
-            self._keep(Carried.model_validate_json(json.dumps(carried)).pinned)
+            pinned = Carried.model_validate_json(json.dumps(carried)).pinned
+            self.calls.keep(pinned)
+            return RunBegan(self.run, at, pinned)
         return RunBegan(self.run, at)
 
     async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
-        kind = _REQUESTS.get(effect)
+        kind = REQUESTS.get(effect)
         request = await decoded(self._converter, scheduled.input, kind) if kind else None
-        call = Call(scheduled.activity_id, effect, at, request)
-        match call.request:
-            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
-                return replace(call, what=self._speakers[speaker].models[fallback])
-            case UseRequest(reply=reply, call=number) if reply in self._replies:
-                wanted = self._replies[reply].tool_calls[number]
-                return replace(call, what=wanted.name, arguments=wanted.arguments)
-            case SelectRequest(fallback=fallback) if self._chooser:
-                return replace(call, what=self._chooser.models[fallback])
-            case UseRequest(reply=None):
-                return replace(call, what=call.speaker)
-        return call
+        return self.calls.begun(self.run, Call(scheduled.activity_id, effect, at, request))
 
     async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
         number = ended.scheduled_event_id
-        call = self._calls.pop(number, None)
+        call = self._open.pop(number, None)
         if call is None:
             return None
         reply, failure, said = None, None, tuple[Message, ...]()
-        joining = self._joining.pop(number, None)
-        if hasattr(ended, "result") and call.effect in _REPLIES:
-            reply = await decoded(self._converter, ended.result, _REPLIES[call.effect])
-            self._keep(reply)
-            said = words(call, reply)
+        if hasattr(ended, "result") and call.effect in REPLIES:
+            reply = await decoded(self._converter, ended.result, REPLIES[call.effect])
+            self.calls.keep(reply, call.brief)
+            said = self.calls.said(call, reply)
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
-        elif joining and hasattr(ended, "result"):
-            said = entered(joining, self._replies, self._hidden)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
-
-    def _keep(self, reply: Reply) -> None:
-        """Keeps what later events refer to."""
-        match reply:
-            case Asked(message=message, head=head) | Performed(message=message, head=head):
-                self._replies[head.id] = message
-            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser, panel=panel)):
-                self._chooser = chooser
-                self._hidden = ("deliverable",) if panel and not panel.visibility.client else ()
-                members = (*members, aggregator) if aggregator else members
-                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
-            case Pinned(plan=AgentPlan() as agent):
-                self._speakers = {agent.speaker: agent}
 
 
 _CLOSED = {

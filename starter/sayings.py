@@ -1,35 +1,25 @@
-"""What is said by a call? A model's words, and what a panel enters into its conversation."""
+"""What is said by a call? A model's words, those of people, and what a panel enters into its conversation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from conversation.message import Message, Part, Quote, Span
+from conversation.message import Message, Quote, Span
 from conversation.requests import AppendRequest, Asked, AskRequest
 from starter.happenings import Call, Reply
 
 
-def words(call: Call, reply: Reply) -> tuple[Message, ...]:
-    """What people have said to a model, and its own words; those of a panel are said when they are entered into it."""
+def said_by(call: Call, reply: Reply, replies: Mapping[str, Message]) -> Iterator[Message]:
+    """What has been said once a call is answered; a panel's speakers have said what is entered of their ``replies``."""
     match call.request, reply:
         case AskRequest(brief=None, pending=pending), Asked(message=message, wrong=wrong):
-            people = tuple(item for item in pending if isinstance(item, Message) and _is_a_persons(item))
-            return (*people, message) if message.content and not wrong else people
-    return ()
-
-
-def entered(request: AppendRequest, replies: Mapping[str, Message], hidden: Sequence[Part]) -> tuple[Message, ...]:
-    """What a panel has entered, perhaps by quoting one of the ``replies``, and what people have said.
-
-    Its ``hidden`` parts are not shown to who watches.
-    """
-    said: list[Message] = []
-    for item in request.items:
-        if not isinstance(item, Span) and item.part in hidden:
-            continue
-        if isinstance(item, Quote) and item.row in replies:
-            said.append(item.of(replies[item.row]))
-        elif isinstance(item, Message) and (item.part or _is_a_persons(item)):
-            said.append(item)
-    return tuple(said)
+            yield from (item for item in pending if isinstance(item, Message) and _is_a_persons(item))
+            if message.content and not wrong:
+                yield message
+        case AppendRequest(items=items), _:
+            for item in items:
+                if isinstance(item, Quote) and item.row in replies:
+                    yield item.of(replies[item.row])
+                elif not isinstance(item, Quote | Span) and (item.part or _is_a_persons(item)):
+                    yield item
 
 
 def _is_a_persons(message: Message) -> bool:

@@ -18,10 +18,9 @@ from tests.machine import Machine
 from tests.manifests import Writer
 from tests.postgres import PostgresServer
 from tests.processes import environment
+from tests.scenarios import IMPATIENT
 from tests.stage import KEY, Stage
 from tests.tool_server import ToolServer
-
-IMPATIENT = ("limit.historyCount.suggestContinueAsNew", "50")
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from conversation.requests import Asked
 from conversation.status import Status
@@ -62,6 +62,8 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(relay:
     status = await final_status(handle)
     later: list[Happening] = []
     await follow(relay.client, handle, later.append, wait=False)
+    ends = [each.run.name for each in live if isinstance(each, RunEnded)]
+    assert ends == [each.run.name for each in later if isinstance(each, RunEnded)] == ["inner", "inner", "outer", "q"]
     for told in (live, later):
         assert said_in(told) == numbers(34)
         assert sum(isinstance(each, RunBegan) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
@@ -140,3 +142,22 @@ async def test_a_team_that_is_reset_goes_on_from_there_in_whatever_run_that_is(r
     told: list[Happening] = []
     await follow(relay.client, other, told.append, wait=False)
     assert said_in(told) == numbers(30), "watchers are told of the runs that led here alone"
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate_team", "now"])
+async def test_a_query_reaches_its_team_in_whatever_run_that_is(relay: Stage, how: str) -> None:
+    relay.answer = lambda _: Reply(text="…", delay=0.02)
+    endless = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=999)]
+    handle = await relay.start_query(endless, "team/team")
+    await relay.asked(20)
+    if how == "cancel":
+        await handle.cancel()
+    else:
+        await handle.signal("terminate_team", {"reason": "enough", "now": how == "now"})
+    with contextlib.suppress(WorkflowFailureError):
+        await asyncio.wait_for(handle.result(), 10)
+    status = Status.model_validate_json(json.dumps(await handle.query("status")))
+    assert status.stop_reason == ("canceled" if how == "cancel" else "terminated")
+    assert len(relay.model.asked) < 200
+    team_run = relay.client.get_workflow_handle(f"{handle.id}/target-1/team")
+    assert (await team_run.describe()).status is not WorkflowExecutionStatus.RUNNING

@@ -14,7 +14,7 @@ EVENTS = 5_000
 AT_ONCE = 500
 """Activities of a run that are under way at once: Temporal takes 2,000, and 4 MB of requests from one task."""
 
-WIDTH = 200
+WIDTH = 100
 """Members or targets that speak at once: what they say must fit into the run in which they have begun."""
 
 PORTION = 6_000

@@ -16,7 +16,7 @@ from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from workflows.carrying import WIDTH, Rest, is_long
 from workflows.session import Session
-from workflows.stopping import Stop
+from workflows.stopping import Stop, uninterrupted
 
 
 class Children:
@@ -66,7 +66,7 @@ class Children:
                 await self._send(child, "pause", None)
             for said in self.stop.floor.take():
                 await self._send(child, "steer", SteerRequest(text=said.content, name=said.name or "user"))
-            return await child
+            return await _ended(child)
         finally:
             self._running.remove(child)
 
@@ -85,8 +85,7 @@ class Children:
                     static_summary=f"{kind} · {given.name}",
                 )
             except WorkflowAlreadyStartedError:
-                with contextlib.suppress(ApplicationError):  # it may have ended by now
-                    await workflow.get_external_workflow_handle(child_id).cancel()
+                await _cancel(child_id)
                 await workflow.sleep(1)
 
     async def pass_on(self, signal: str, value: object) -> int:
@@ -105,3 +104,17 @@ class Children:
             await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)
+
+
+async def _ended(child: ChildWorkflowHandle[object, Turn]) -> Turn:
+    """Waits for a child; given up, it is canceled by its id, because Temporal would cancel its first run alone."""
+    try:
+        await workflow.wait([child])
+    except asyncio.CancelledError:
+        await uninterrupted(asyncio.create_task(_cancel(child.id)))
+    return await uninterrupted(child)
+
+
+async def _cancel(child_id: str) -> None:
+    with contextlib.suppress(ApplicationError):  # it may have ended by now
+        await workflow.get_external_workflow_handle(child_id).cancel()

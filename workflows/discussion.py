@@ -117,12 +117,13 @@ class Discussion(Outcome):
 
     async def _result_of(self, turn: Turn, member: TeamMember, before: Head) -> Turn:
         """The turn of a panel, of which nothing but the result joins the conversation, or not even that."""
-        head = before
-        if member.joins == "result" and turn.message and not turn.failure:
-            said = Message(role="assistant", content=turn.message, name=member.name)
-            task = asyncio.create_task(effects.append(before, (said,)))
-            head = await uninterrupted(task)
-        return turn.model_copy(update={"head": head})
+        if turn.failure:
+            return turn.model_copy(update={"head": before})
+        if member.joins == "nothing" or not turn.message:
+            return turn.model_copy(update={"head": before, "messages": ()})
+        said = Message(role="assistant", content=turn.message, name=member.name)
+        task = asyncio.create_task(effects.append(before, (said,)))
+        return turn.model_copy(update={"head": await uninterrupted(task), "messages": (said,)})
 
     def led_to(self) -> int | None:
         """Where the edge leads that goes on from who spoke last, at first to the first; None where the graph ends."""

@@ -107,8 +107,9 @@ async def pin(request: PinRequest) -> Pinned:
 
 async def ask_model(request: AskRequest, model: str) -> Asked:
     """Lets an agent's model speak."""
-    speaker = request.speaker.rpartition("/")[2]
-    return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
+    speaker, brief = request.speaker.rpartition("/")[2], request.brief
+    place = f"round {brief.round}" if brief else f"turn {request.turn}"
+    return await _effect("ask_model", request, Asked, MODEL, f"{place} · {speaker} · {model}")
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
