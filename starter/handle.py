@@ -11,9 +11,9 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from conversation.message import Message, TokenUsage
 from conversation.panel import Contribution
-from conversation.requests import EndRequest
 from conversation.status import Status, turn_status
 from conversation.turn import Turn
+from conversation.wishes import EndRequest
 from resources.base import JsonObject
 from starter import runs
 from starter.hearing import Heard, hear

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from conversation.briefs import Brief, BriefRequest, Performed, PerformRequest
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import Head, Message, TokenUsage
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Phase

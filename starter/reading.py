@@ -13,7 +13,8 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.carried import Carried
-from conversation.errors import BatonError, Failure, RunClosed
+from conversation.errors import RunClosed
+from conversation.failure import BatonError, Failure
 from conversation.message import Message
 from conversation.status import Status, phase_of
 from conversation.turn import Turn

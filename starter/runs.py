@@ -17,10 +17,10 @@ from conversation import wire
 from conversation.errors import RunClosed
 from conversation.inputs import QueryInput
 from conversation.message import cut
-from conversation.requests import EndRequest
 from conversation.settings import SettingsError
 from conversation.status import Status, instant
 from conversation.wire import TASK_TIMEOUT
+from conversation.wishes import EndRequest
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query

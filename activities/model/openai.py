@@ -19,7 +19,8 @@ from activities.model.endpoint import Endpoint
 from activities.model.errors import meaning
 from activities.model.form import response_format
 from activities.tool.kind import Tool
-from conversation.errors import BatonError, BrokenReply, EmptyReply
+from conversation.errors import BrokenReply, EmptyReply
+from conversation.failure import BatonError
 from conversation.message import Message, TokenUsage, ToolCall
 from resources.base import JsonObject
 
