@@ -1,6 +1,7 @@
 """Encryption: nothing that is said can be read without a key, and nothing is lost for want of one."""
 
 import asyncio
+import base64
 import io
 import json
 import signal
@@ -42,7 +43,9 @@ from tests.postgres import execute
 from tests.processes import BATON
 from tests.stage import Handle, Stage, agent, line, manifest, team
 
-OLD, NEW = Key.fresh("old"), Key.fresh("new")
+OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
+    Key.read(f"{name}:{base64.b64encode(name.encode().ljust(32)).decode()}", "a test") for name in ("old", "new")
+)
 MARK = "zqzq-"
 """Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
 
