@@ -44,8 +44,6 @@ from tests.processes import BATON
 from tests.stage import Handle, Stage, agent, line, manifest, team
 
 OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
-    Key.read(f"{name}:{base64.b64encode(name.encode().ljust(32)).decode()}", "a test") for name in ("old", "new")
-)
 MARK = "zqzq-"
 """Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
 
