@@ -1,7 +1,6 @@
 """Encryption: nothing that is said can be read without a key, and nothing is lost for want of one."""
 
 import asyncio
-import base64
 import io
 import json
 import signal
