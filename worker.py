@@ -50,7 +50,8 @@ from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
 from conversation.encryption import Keys
-from conversation.errors import BatonError, JournalUnavailable
+from conversation.errors import JournalUnavailable
+from conversation.failure import BatonError
 from conversation.settings import SettingsError
 from conversation.wire import ConnectionFailed, connect, storing, task_queue
 from resources.loader import Loaded, load_files

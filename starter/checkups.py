@@ -23,7 +23,7 @@ from activities.secrets import Vault
 from activities.settings import ROLES, Lane, Settings
 from activities.values import Values
 from conversation import attributes
-from conversation.errors import BatonError
+from conversation.failure import BatonError
 from resources.agent import DEFAULT_MODEL
 from resources.loader import Loaded
 from resources.model import Model

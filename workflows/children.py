@@ -11,9 +11,9 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 from conversation.errors import RunClosed
 from conversation.inputs import TurnInput
 from conversation.message import Head
-from conversation.requests import EndRequest, SteerRequest
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
+from conversation.wishes import EndRequest, SteerRequest
 from workflows.carrying import WIDTH, Rest, is_long
 from workflows.route import priority
 from workflows.session import Session

@@ -10,7 +10,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import BriefRequest, ConcludeRequest, Performed, PerformRequest
-from conversation.errors import BatonError, CallTimeout, Failure
+from conversation.errors import CallTimeout
+from conversation.failure import BatonError, Failure
 from conversation.message import Head
 from conversation.requests import (
     AppendRequest,

@@ -7,7 +7,8 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.carried import Carried, QueryState
-from conversation.errors import Failure, QueryTimeout
+from conversation.errors import QueryTimeout
+from conversation.failure import Failure
 from conversation.inputs import QueryInput, TurnInput
 from conversation.plan import QueryPlan, TargetPlan
 from conversation.requests import Pinned, PinRequest

@@ -18,7 +18,7 @@ from activities.model.endpoint import Endpoint
 from activities.model.errors import meaning
 from activities.model.form import response_format
 from activities.tool.kind import Tool
-from conversation.errors import BatonError
+from conversation.failure import BatonError
 from conversation.message import Message
 from resources.base import JsonObject
 
