@@ -33,7 +33,8 @@ class Peer:
 
     def install(self, folder: Path) -> Path:
         """Makes its environment in a folder, unless it is there; the Python of it."""
-        python = folder / self.environment / "bin" / "python"
+        python = folder.absolute() / self.environment / "bin" / "python"
+        folder.mkdir(parents=True, exist_ok=True)
         if not (folder / self.environment / "installed").exists():
             wanted = PEERS / f"requirements-{self.environment}.txt"
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder / self.environment], check=True)
