@@ -1,6 +1,6 @@
 """What does a turn cost beyond the least that a durable turn can? Time per turn, and turns per second of 100 teams.
 
-python -m benchmarks.overhead [--quick] [--peers FOLDER]
+python -m benchmarks.overhead [--pairs 15] [--peers FOLDER]
 
 The floor and Baton take their turns one after the other, in one process and on one server; what counts is the ratio of
 each pair. ``--peers`` measures the others on Temporal, too, each with a worker in a process of its own.
@@ -89,7 +89,7 @@ def rows(kind: str, found: Mapping[str, list[Took]], turns: int) -> list[Row]:
     return lines
 
 
-async def measure(*, quick: bool, peers: Path | None) -> Row:
+async def measure(count: int, peers: Path | None) -> Row:
     """Everything, line by line."""
     async with (
         Ground.laid() as ground,
@@ -103,21 +103,20 @@ async def measure(*, quick: bool, peers: Path | None) -> Row:
                 assert peers
                 found |= peer.versions(peers)
                 plays[peer.name] = playing(peer, ground, peers)
-        alone = await pairs(plays, 1, ONE, 5 if quick else 15)
-        many = await pairs(plays, TEAMS, MANY, 2 if quick else 5)
+        alone = await pairs(plays, 1, ONE, count)
+        many = await pairs(plays, TEAMS, MANY, max(count // 3, 1))
     return {"versions": found, "rows": rows("one team", alone, ONE) + rows("100 teams", many, MANY * TEAMS)}
 
 
 def main() -> None:
     """Measures, prints and keeps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="with few pairs")
+    parser.add_argument("--pairs", type=int, default=15, help="how often each is measured; 100 teams a third of it")
     parser.add_argument("--peers", type=Path, help="where the environments of other systems are")
     given = parser.parse_args()
-    result = asyncio.run(measure(quick=given.quick, peers=given.peers))
+    result = asyncio.run(measure(given.pairs, given.peers))
     print(json.dumps(result, indent=1))
-    if not given.quick:
-        keep("overhead", result)
+    keep("overhead", result)
 
 
 if __name__ == "__main__":
