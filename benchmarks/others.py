@@ -76,12 +76,20 @@ class Played:
     files: Path
 
 
+async def result(out: asyncio.StreamReader) -> bytes:
+    """The line of a program's output that is JSON, among those of the libraries that it uses."""
+    async for line in out:
+        if line.startswith(b"{"):
+            return line
+    return b""
+
+
 async def said_by(command: list[str]) -> dict[str, Any]:
     """What a program says. One whose run was closed by force may not come to its own end."""
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), LONGEST)
+        line = await asyncio.wait_for(result(process.stdout), LONGEST)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
     except TimeoutError:

@@ -60,7 +60,8 @@ def connect(url: str) -> AsyncEngine:
 
 
 def _sqlite(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), **_ALONE)
+    """One connection, on which statements wait for each other in order: several would wait by trying again."""
+    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), pool_size=1, max_overflow=0, **_ALONE)
     event.listen(engine.sync_engine, "connect", _tune)
     return engine
 
