@@ -78,7 +78,7 @@ class Query(Run):
         """
         left = [each for each in enumerate(self.plan.targets) if each[0] not in self.answers]
         tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in left]
-        await finish(tasks, lambda: self.plan.fail_fast and any(turn.failure for turn in self.answers.values()))
+        await finish(tasks, self._gives_up)
         for task in tasks:
             task.result()
 
@@ -88,7 +88,11 @@ class Query(Run):
         if turn.stop_reason == "canceled" and self.stop.reason:
             turn = turn.model_copy(update={"stop_reason": self.stop.reason, "failure": self._overdue()})
         self.answers[index] = fitted(self.plan, turn)
+
+    def _gives_up(self) -> bool:
+        """Whether an answer ends the query; what was answered is shown for all at once, as there may be thousands."""
         show_status(self.status())
+        return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     def _overdue(self) -> Failure | None:
         if self.stop.reason != "timeout":
