@@ -3,7 +3,7 @@
 from pydantic import JsonValue, ValidationError
 
 from conversation.failure import MAX_TEXT
-from conversation.message import cut
+from conversation.message import MAX_RESULT, cut, weight
 from resources.base import Plain
 
 
@@ -30,9 +30,15 @@ class Steered(Plain):
 def read_steer_request(value: JsonValue) -> SteerRequest | None:
     """What a signal ``steer`` says, if it says anything."""
     try:
-        return SteerRequest.model_validate(value)
+        said = SteerRequest.model_validate(value)
     except ValidationError:
         return None
+    return said if is_worth_saying(said) else None
+
+
+def is_worth_saying(said: SteerRequest) -> bool:
+    """Whether it is neither empty nor too long for a history."""
+    return bool(said.text.strip()) and weight(said.text) <= MAX_RESULT and len(said.name) <= 64
 
 
 def read_end_request(value: JsonValue) -> EndRequest:

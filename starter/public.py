@@ -74,13 +74,13 @@ class Connection:
         self._held.close()
 
     async def client(self) -> Client:
-        """Temporal's own client. Raises UnreachableError or ConnectionFailed where there is no server."""
+        """Temporal's own client. Raises UnreachableError or ConnectionFailed without a server, and SettingsError."""
         async with self._opening:
             if self._client is None:
                 if not self._address:
                     here = temporal(_log.warning, start=True)
                     self._place = await asyncio.to_thread(self._held.enter_context, here)
-                self._client = await wire.connect(self._place.address)
+                self._client = await self._place.connect()
         return self._client
 
     async def run(self, target: Manifest, input: str | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002

@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 
 from conversation.errors import InvalidInput
 from conversation.message import MAX_RESULT, weight
-from conversation.wishes import EndRequest, Steered, SteerRequest, read_end_request, read_steer_request
+from conversation.wishes import EndRequest, Steered, SteerRequest, is_worth_saying, read_end_request, read_steer_request
 from resources.base import JsonObject
 from workflows.children import Children
 from workflows.session import Session
@@ -68,7 +68,7 @@ class Hearing:
     @steer.validator
     def _worth_saying(self, request: SteerRequest) -> None:
         """Refuses what is empty, or too long for a history."""
-        if not request.text.strip() or weight(request.text) > MAX_RESULT or len(request.name) > 64:
+        if not is_worth_saying(request):
             raise ValueError(f"a text of 1 to {MAX_RESULT:,} bytes is needed, and a name of at most 64 characters")
 
     def heard(self) -> Steered:
