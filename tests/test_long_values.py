@@ -87,7 +87,7 @@ async def test_what_a_tool_or_a_failing_model_says_at_length_is_cut_and_neither_
     tool = manifest("Tool", "news", {"type": "http", "description": "News.", "http": {"url": site.url}})
     site.answers(Answer("x" * 5_000_000))
     stage.script(line("one", call("news"), {"status": 400, "text": HUGE, "raw": HUGE}))
-    handle = await stage.start_team([tool, agent("one", tools=NEWS), team("team", "one")])
+    handle = await stage.start_team([tool, agent("one", tools=NEWS), team("team", "one", maxTurns=1)])
     turn = await stage.turn(handle)
     assert turn.failure
     assert turn.failure.family == "ModelError"
@@ -113,17 +113,6 @@ async def test_long_signals_are_no_harm(stage: Stage) -> None:
     assert (turn.stop_reason, texts(turn.messages), len(stage.model.asked)) == ("terminated", ["a"], 1)
     assert len(turn.note or "") < 10_000
     assert await size(stage, handle) < 1_000_000
-
-
-async def test_hundreds_of_targets_and_members_at_once_are_each_heard_once(stage: Stage) -> None:
-    stage.answer = lambda _: Reply(text="fine")
-    names = [f"a{n}" for n in range(150)]
-    team_of_all = await stage.start_team([*map(agent, names), team("team", *names, strategy="parallel")])
-    query = await stage.start_query([agent("one")], *["agent/one"] * 150)
-    assert len(stage.transcript((await stage.turn(team_of_all)).head.id)) == 1 + 150
-    status = await stage.status(query)
-    assert [response.message for response in status.responses] == ["fine"] * 150
-    assert len(stage.model.asked) == 300
 
 
 def test_of_many_short_messages_as_many_are_kept_as_fit_with_all_that_stands_around_them() -> None:
