@@ -2,7 +2,7 @@
 
 from conversation.errors import MaxTurnsReached
 from conversation.failure import Failure
-from conversation.message import Head, Message, TokenUsage, cut, latest
+from conversation.message import Head, Message, TokenUsage, cut, latest, tail
 from conversation.plan import MemberPlan, TeamPlan
 from conversation.turn import StopReason, Turn
 from workflows.details import show
@@ -37,10 +37,10 @@ class Outcome:
 
         Hundreds at once, as each by itself would take longer the more there are.
         """
-        said = (message for turn in turns for message in turn.messages)
+        before = (*self.so_far.messages, *(message for turn in turns[:-1] for message in turn.messages))
         self.so_far = self.so_far.model_copy(
             update={
-                "messages": latest((*self.so_far.messages, *said)),
+                "messages": latest((*tail(before), *turns[-1].messages)),
                 "turns": self.turn + len(turns),
                 "ended": self.so_far.ended or any(turn.ended for turn in turns),
                 "usage": sum((turn.usage for turn in turns), self.so_far.usage),
