@@ -163,8 +163,9 @@ async def main(paths: list[Path]) -> int:
     try:
         own = load_files(paths)
         client = await connect()
-        asked = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(asked, retry=True)
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace), retry=True
+        )
     except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
