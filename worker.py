@@ -78,8 +78,7 @@ async def running(
     if not settings.journal_url:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
-    models, tools, calls = Models(vault), Tools(vault), InFlight()
-    known = Functions.of(settings.functions, functions)
+    models, tools, calls, known = Models(vault), Tools(vault), InFlight(), Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal, Keys.of(environment))
     try:
         client = storing(client, *stores(environment, Blobs(lambda: contextlib.nullcontext(journal))))
@@ -163,9 +162,8 @@ async def main(paths: list[Path]) -> int:
     try:
         own = load_files(paths)
         client = await connect()
-        await client.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=client.namespace), retry=True
-        )
+        asked = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(asked, retry=True)
     except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
