@@ -3,7 +3,7 @@
 from pydantic import JsonValue, ValidationError
 
 from conversation.failure import MAX_TEXT
-from conversation.message import cut
+from conversation.message import MAX_RESULT, cut, weight
 from resources.base import Plain
 
 
@@ -19,6 +19,11 @@ class SteerRequest(Plain):
 
     text: str
     name: str = "user"
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether anything is said, and no more than a history holds."""
+        return bool(self.text.strip()) and weight(self.text) <= MAX_RESULT and len(self.name) <= 64
 
 
 class Steered(Plain):
