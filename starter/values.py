@@ -36,7 +36,7 @@ def value_of(asked: Resource | None, status: Status, answers: type[BaseModel] | 
     Raises pydantic's ValidationError where the answer is none of that model.
     """
     if isinstance(asked, Team) and asked.spec.is_panel:
-        ended = status.stop_reason == "terminated"  # then the panel delivers what it has come to; ended at once, nothing
+        ended = status.stop_reason == "terminated"  # then the panel delivers what it has come to, or its last words
         if ended or asked.spec.synthesizer is False:
             shape = DebateShape if asked.spec.strategy == "debate" else PanelShape
             with suppress(ValidationError):
