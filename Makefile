@@ -4,13 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean schema record-histories bench-selector
+.PHONY: demo test lint types lock clean schema record-histories bench bench-flat bench-overhead bench-peers bench-selector
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
 
+# Most tests wait for servers: four at a time take as long as the slowest quarter of them.
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -42,6 +43,22 @@ schema: $(READY)
 record-histories: $(READY)
 	$(BIN)/python -m tests.record
 
+# All that is measured of Baton alone.
+bench: bench-flat bench-overhead bench-selector
+
+# Measures what a turn leaves behind in runs of up to 10,000 turns.
+bench-flat: $(READY)
+	$(BIN)/python -m benchmarks.flat
+
+# Measures what a turn takes, beside the least that a durable turn can.
+bench-overhead: $(READY)
+	$(BIN)/python -m benchmarks.overhead
+
+# Measures both beside other systems, each in an environment of its own in .baton/peers, which is made at first.
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.flat --peers .baton/peers
+	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
+
 # Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
-	$(BIN)/python benchmarks/selector.py
+	$(BIN)/python -m benchmarks.selector

@@ -42,7 +42,7 @@ from tests.postgres import execute
 from tests.processes import BATON
 from tests.stage import Handle, Stage, agent, line, manifest, team
 
-OLD, NEW = Key.fresh("old"), Key.fresh("new")
+OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
 MARK = "zqzq-"
 """Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
 

@@ -107,7 +107,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
         ({"roster": [{"name": "a", "rôle": "?"}]}, "is not a field of Member"),
         ({"roster": [lambda briefing: "hm"]}, "spec.members[0].name"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_a_wrong_panel_is_refused_where_it_is_written_in_the_loaders_words(given: dict[str, Any], told: str) -> None:
     with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):

@@ -103,8 +103,7 @@ class AgentTurn:
 
     async def _ask(self) -> Asked:
         await self.stop.ready()
-        if self.brief is None:  # a panel's speaker reads what was said from its brief
-            self.pending += self.stop.floor.take()
+        self.pending += [] if self.brief else self.stop.floor.take()  # in a panel, the brief tells of it
         reply = await effects.first_answer(
             self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
         )
@@ -187,8 +186,7 @@ class AgentTurn:
             self.pending.append(item)
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> Turn:
-        if self.brief is None:
-            self.pending += self.stop.floor.take()
+        self.pending += [] if self.brief else self.stop.floor.take()
         for call in [*self.unanswered]:
             refusal = call.answer("Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)
