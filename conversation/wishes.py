@@ -20,6 +20,11 @@ class SteerRequest(Plain):
     text: str
     name: str = "user"
 
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether anything is said, and no more than a history holds."""
+        return bool(self.text.strip()) and weight(self.text) <= MAX_RESULT and len(self.name) <= 64
+
 
 class Steered(Plain):
     """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
@@ -33,12 +38,7 @@ def read_steer_request(value: JsonValue) -> SteerRequest | None:
         said = SteerRequest.model_validate(value)
     except ValidationError:
         return None
-    return said if is_worth_saying(said) else None
-
-
-def is_worth_saying(said: SteerRequest) -> bool:
-    """Whether it is neither empty nor too long for a history."""
-    return bool(said.text.strip()) and weight(said.text) <= MAX_RESULT and len(said.name) <= 64
+    return said if said.is_worth_saying else None
 
 
 def read_end_request(value: JsonValue) -> EndRequest:
