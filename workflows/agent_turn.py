@@ -77,9 +77,8 @@ class AgentTurn:
         self.pending.append(again)
 
     async def _ask(self) -> Asked:
-        reply = await effects.first_answer(
-            self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
-        )
+        models = self.agent.models
+        reply = await effects.first_answer(models, lambda place: effects.ask_model(self._request(place), models))
         self.head, self.pending = reply.head, []
         self.unanswered = list(reply.message.tool_calls)
         self.messages.append(reply.message)

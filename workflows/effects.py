@@ -54,11 +54,11 @@ FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of failures of a model after which the next one is asked."""
 
 
-async def first_answer(models: tuple[str, ...], ask: Callable[[int, str], Awaitable[Reply]]) -> Reply:
-    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place and name."""
-    for fallback, model in enumerate(models):
+async def first_answer(models: tuple[str, ...], ask: Callable[[int], Awaitable[Reply]]) -> Reply:
+    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place."""
+    for fallback in range(len(models)):
         try:
-            return await ask(fallback, model)
+            return await ask(fallback)
         except Failed as failed:
             if fallback == len(models) - 1 or failed.failure.family not in FALLS_BACK:
                 raise
@@ -81,14 +81,6 @@ JOURNAL = _Options(
     heartbeat_timeout=HEARTBEAT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-MODEL = _Options(
-    start_to_close_timeout=timedelta(minutes=5),
-    schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT,
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=6
-    ),
-)
 TOOL = _Options(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),
@@ -104,10 +96,23 @@ async def pin(request: PinRequest) -> Pinned:
     return await _effect("pin", request, Pinned, JOURNAL, "resolve and pin the manifests")
 
 
-async def ask_model(request: AskRequest, model: str) -> Asked:
-    """Lets an agent's model speak."""
-    speaker = request.speaker.rpartition("/")[2]
-    return await _effect("ask_model", request, Asked, MODEL, f"turn {request.turn} · {speaker} · {model}")
+async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
+    """Lets an agent's model speak, or the fallback that the request names."""
+    summary = f"turn {request.turn} · {request.speaker.rpartition('/')[2]} · {models[request.fallback]}"
+    return await _effect("ask_model", request, Asked, _model_options(models, request.fallback), summary)
+
+
+def _model_options(models: tuple[str, ...], fallback: int) -> _Options:
+    """Where no other model is left, an outage of two minutes is outlasted; else 15 seconds are enough."""
+    attempts = 10 if fallback == len(models) - 1 else 6
+    return _Options(
+        start_to_close_timeout=timedelta(minutes=5),
+        schedule_to_close_timeout=timedelta(minutes=30),
+        heartbeat_timeout=HEARTBEAT,
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=attempts
+        ),
+    )
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
@@ -122,10 +127,11 @@ def _tool_options(seconds: float | None) -> _Options:
     return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
 
 
-async def select(request: SelectRequest, model: str) -> Selected:
+async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
     """Lets a team's selector choose who speaks next."""
-    team = request.team.rpartition("/")[2]
-    return await _effect("select", request, Selected, MODEL, f"who takes turn {request.turn}? · {team} · {model}")
+    team, model = request.team.rpartition("/")[2], models[request.fallback]
+    summary = f"who takes turn {request.turn}? · {team} · {model}"
+    return await _effect("select", request, Selected, _model_options(models, request.fallback), summary)
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
