@@ -39,7 +39,7 @@ from activities.evaluate import Evaluate
 from activities.functions import Function, Functions
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
-from activities.journal import Journal
+from activities.journal import Blobs, Journal
 from activities.model import Models
 from activities.perform import Perform
 from activities.pin import Pin
@@ -52,7 +52,7 @@ from conversation.attributes import registered
 from conversation.encryption import Keys
 from conversation.errors import BatonError, JournalUnavailable
 from conversation.settings import SettingsError
-from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, connect
+from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, connect, storing
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -112,6 +112,7 @@ async def running(
     models, tools, calls = Models(vault), Tools(vault), InFlight()
     known = Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal, Keys.of(environment))
+    client = storing(client, Blobs(lambda: contextlib.nullcontext(journal)))
     try:
         pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
         activities: list[Callable[..., Any]] = [

@@ -13,7 +13,7 @@ from activities.output import plain, schema_of, told, wrong
 from activities.panel.briefings import Room
 from activities.panel.cast import deliverable, speaker_of
 from activities.plans import models_of
-from activities.prompt import conversation
+from activities.prompt import conversation, reach
 from activities.secrets import Vault
 from activities.tool import Tools
 from activities.values import Values
@@ -61,9 +61,10 @@ class AskModel:
         catalog = await self._journal.catalog(thread.catalog)
         speaker = await self._speaker(request)
         schema = await self._schema(request)
-        values = Values(catalog, self._vault)
+        values = await Values.of(self._journal, catalog, self._vault)
         head = await self._journal.append(thread.head, request.pending, call_id())
-        rows = await self._journal.read(head)
+        enough = None if request.brief else reach(thread.question, request.begun, request.window)
+        rows = await self._journal.read(head, enough)
         agent = speaker if isinstance(speaker, Agent) else None
         tools = self._tools.of(agent, values) if agent else []
         if agent and request.brief:
@@ -72,7 +73,8 @@ class AskModel:
             messages = [*briefed, *(row.message for row in rows[request.begun :])]
         else:
             prompt = values.prompt(agent) if agent else None
-            messages = conversation(prompt, rows, thread.question, request.begun, request.window)
+            question = await self._journal.row(thread.question)
+            messages = conversation(prompt, rows, question, request.begun, request.window)
         model, name = models_of(speaker, catalog)[request.fallback]
         endpoint = self._models.endpoint(model, name, values)
         asked = told(map(values.whole, messages), schema)

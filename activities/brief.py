@@ -25,7 +25,7 @@ class Brief:
         async with heartbeats():
             thread = request.thread
             rows = await self._journal.read(thread.head)
-            values = Values(await self._journal.catalog(thread.catalog), self._vault)
+            values = await Values.of(self._journal, thread.catalog, self._vault)
             text = Room.at(request.brief, values, rows, thread.question).explicit()
             head = await self._journal.append(Head(), [Message(role="user", content=text)], call_id())
             return Thread(catalog=thread.catalog, question=head.id, head=head)

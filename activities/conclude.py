@@ -26,7 +26,7 @@ class Conclude:
         async with heartbeats():
             thread, brief = request.thread, request.brief
             rows = await self._journal.read(thread.head)
-            values = Values(await self._journal.catalog(thread.catalog), self._vault)
+            values = await Values.of(self._journal, thread.catalog, self._vault)
             room = Room.at(brief, values, rows, thread.question)
             shape = room.transcript.shape(brief.round)
             said = Message(role="assistant", content=_json(shape), name=room.team.name)

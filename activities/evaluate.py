@@ -1,7 +1,7 @@
 """``evaluate``: a team's conditions are judged after a turn, or a panel's after a round, on all that was said."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from temporalio import activity
 
@@ -13,6 +13,7 @@ from activities.panel.transcript import Transcript
 from conversation.errors import BatonError, ConditionFailed, UnknownResource
 from conversation.message import last_word
 from conversation.requests import Evaluated, EvaluateRequest
+from conversation.turn import Thread
 from resources.base import JsonObject
 from resources.condition import Facts, holds
 from resources.panel import Named
@@ -33,7 +34,7 @@ class Evaluate:
             team = catalog.by_id(request.team)
             if not isinstance(team, Team):
                 raise UnknownResource(f"the run's catalog has no {request.team}")
-            rows = await self._journal.read(request.thread.head)
+            rows = await self._journal.read(request.thread.head, None if request.brief else _spoken(request.thread))
             facts = _facts(request, team, rows)
             if await self._ends(request, team, rows, facts):
                 return Evaluated(ends=True)
@@ -55,6 +56,11 @@ class Evaluate:
             what = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
             raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {what}")
         return value
+
+
+def _spoken(thread: Thread) -> Callable[[Row], bool]:
+    """Tells whether a row is somebody's word, as the last of which conditions read."""
+    return lambda row: row.id != thread.question and last_word([row.message]) is not None
 
 
 async def _edge(request: EvaluateRequest, team: Team, facts: Facts) -> int | None:

@@ -47,7 +47,12 @@ class Functions:
         return cls([*(each for each in found if hasattr(each, _MARK)), *given])
 
     async def call(self, name: str, *given: object, **named: object) -> object:
-        """What the function gives. Raises UnknownResource, and FunctionFailed for whatever it raises."""
+        """What the function gives.
+
+        Raises:
+            UnknownResource: the worker has no such function.
+            FunctionFailed: it has raised something; worth another try where that was a connection's or a timeout.
+        """
         target = self._known.get(name)
         if target is None:
             known = ", ".join(sorted(self._known)) or "none"
@@ -57,7 +62,8 @@ class Functions:
                 return await target(*given, **named)
             return await asyncio.to_thread(target, *given, **named)
         except Exception as error:
-            raise FunctionFailed(f"the function '{name}' failed: {type(error).__name__}: {error}") from error
+            text = f"the function '{name}' failed: {type(error).__name__}: {error}"
+            raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
 
 
 def name_of(target: Function) -> str:

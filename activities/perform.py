@@ -36,7 +36,7 @@ class Perform:
         thread = request.thread
         if (row := await self._journal.find(row_id)) is None:
             rows = await self._journal.read(thread.head)
-            values = Values(await self._journal.catalog(thread.catalog), self._vault)
+            values = await Values.of(self._journal, thread.catalog, self._vault)
             room = Room.at(request.brief, values, rows, thread.question)
             given = room.transcript.shape(request.brief.round) if room.brief.part == "synthesizer" else room.briefing
             text, coerced = as_text(await self._functions.call(request.function, given))

@@ -53,7 +53,7 @@ class Pin:
         plan = _plan(start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            question = Values(catalog, self._vault).question(start)
+            question = (await Values.of(self._journal, catalog, self._vault)).question(start)
         head = await self._journal.append(Head(), [question], call_id())
         thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
         return self._pinned(thread, plan)

@@ -1,9 +1,8 @@
 """What does a model get to read? System prompt, history, the question last, then the turn's own messages."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from activities.journal.row import Row
-from conversation.errors import JournalLost
 from conversation.message import Message
 from resources.window import ContextWindow
 
@@ -12,20 +11,32 @@ CHARACTERS = 4
 
 
 def conversation(
-    prompt: str | None, rows: list[Row], question: str, begun: int, window: ContextWindow | None = None
+    prompt: str | None, rows: Sequence[Row], question: Row, begun: int, window: ContextWindow | None = None
 ) -> list[Message]:
     """The messages for one call (seed 004, Local Execution Path).
 
-    ``rows`` is the whole conversation. What stood in it before depth ``begun``, the question apart, is history, of
-    which the ``window`` leaves a part; what came after is the turn's own.
+    ``rows`` is the conversation, as far back as the ``window`` reaches. What stood in it before depth ``begun``, the
+    question apart, is history, of which the window leaves a part; what came after is the turn's own.
     """
-    asked = [row.message for row in rows if row.id == question]
-    if not asked:
-        raise JournalLost(f"the conversation does not hold its question {question}")
     system = [Message(role="system", content=prompt)] if prompt else []
-    history = [row.message for row in within([row for row in rows[:begun] if row.id != question], window)]
-    own = [row.message for row in rows[begun:]]
-    return [*system, *history, *asked, *own]
+    history = within([row for row in rows if row.depth <= begun and row.id != question.id], window)
+    own = (row for row in rows if row.depth > begun and row.id != question.id)
+    return [*system, *(row.message for row in (*history, question, *own))]
+
+
+def reach(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:
+    """Tells of each row, from the last one back, whether a window leaves nothing of what stands before it."""
+    if window is None or window.keep_first:
+        return lambda _: False
+    limit, used = _limit(window), 0
+
+    def enough(row: Row) -> bool:
+        nonlocal used
+        if row.depth <= begun and row.id != question:
+            used += _weight([row], window)
+        return used > limit and row.message.role != "tool"
+
+    return enough
 
 
 def within(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
@@ -36,7 +47,7 @@ def within(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
     first = _first(units, window.keep_first)
     kept: list[list[Row]] = []
     used = sum(_weight(unit, window) for unit in units[:first])
-    limit = window.max_messages or (window.max_tokens or 0) * CHARACTERS
+    limit = _limit(window)
     for unit in reversed(units[first:]):
         used += _weight(unit, window)
         if used > limit:
@@ -62,6 +73,10 @@ def _first(units: list[list[Row]], messages: int) -> int:
         held += len(units[count])
         count += 1
     return count
+
+
+def _limit(window: ContextWindow) -> int:
+    return window.max_messages or (window.max_tokens or 0) * CHARACTERS
 
 
 def _weight(unit: list[Row], window: ContextWindow) -> int:

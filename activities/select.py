@@ -13,7 +13,7 @@ from activities.journal import Journal
 from activities.journal.row import Row
 from activities.model import Models
 from activities.plans import chooser_models
-from activities.prompt import within
+from activities.prompt import reach, within
 from activities.secrets import Vault
 from activities.values import Values
 from conversation.errors import BatonError, UnknownResource
@@ -96,7 +96,8 @@ class Select:
         if not isinstance(team, Team):
             raise UnknownResource(f"the run's catalog has no {request.team}")
         names = [team.spec.members[seat].address for seat in request.candidates]
-        return _Table(request, team, team.spec.selector or Selector(), names, Values(catalog, self._vault))
+        values = await Values.of(self._journal, catalog, self._vault)
+        return _Table(request, team, team.spec.selector or Selector(), names, values)
 
     async def _answer(self, table: _Table, asked: Sequence[Message], row_id: str, pulse: Pulse) -> Row:
         """The answer that stands in the journal, beside the conversation; the model is asked only if none does."""
@@ -111,10 +112,11 @@ class Select:
 
     async def _asked(self, table: _Table) -> list[Message]:
         selector, values, team = table.selector, table.values, table.team
-        rows = await self._journal.read(table.request.thread.head)
-        question = [row for row in rows if row.id == table.request.thread.question]
-        history = within([row for row in rows if row not in question], team.spec.context_window)
-        messages = [values.whole(row.message) for row in (*question, *history)]
+        thread, window = table.request.thread, team.spec.context_window
+        question = await self._journal.row(thread.question)
+        rows = await self._journal.read(thread.head, reach(thread.question, thread.head.depth, window))
+        history = within([row for row in rows if row.id != thread.question], window)
+        messages = [values.whole(row.message) for row in (question, *history)]
         told = {"Participants": ", ".join(table.names), "Roles": _roles(table), "History": _history(messages)}
         prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, told.__getitem__)
         if selector.enable_terminate_tool:

@@ -49,7 +49,7 @@ class UseTool:
     async def _call(self, request: UseRequest) -> tuple[ToolCall, Tool]:
         """What is to be done; the journal holds all of a model's call, the history perhaps not."""
         catalog = await self._journal.catalog(request.thread.catalog)
-        values = Values(catalog, self._vault)
+        values = await Values.of(self._journal, catalog, self._vault)
         speaker = speaker_of(catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             asked = values.whole((await self._said(request.thread.question)).message)

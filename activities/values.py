@@ -1,8 +1,11 @@
 """Which value stands behind a name? Read on the worker, at the moment of use, from where the manifest says."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from activities.call import run_id
+from activities.journal import Journal
+from activities.panel.transcript import as_lines, contributions
 from activities.secrets import Vault
 from conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from conversation.message import Blank, Message
@@ -13,7 +16,7 @@ from resources.manifest import Manifest
 from resources.query import Query
 from resources.template import TemplateError, check_names, fill, pieces
 from resources.tool import Tool
-from resources.values import KeyRef, Parameter, ValueSource
+from resources.values import KeyRef, Parameter, Shared, ValueSource
 
 Owner = Query | Agent | Tool
 """Who can have parameters."""
@@ -21,10 +24,24 @@ Owner = Query | Agent | Tool
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a run: those of its pinned catalog, and the secrets that the worker has for it."""
+    """The values of a run: those of its pinned catalog, and the secrets that the worker has for it.
+
+    ``shared`` is what was said in panels that share it, read beforehand.
+    """
 
     catalog: Catalog
     vault: Vault
+    shared: Mapping[Shared, str] = field(default_factory=dict)
+
+    @classmethod
+    async def of(cls, journal: Journal, catalog: str | Catalog, vault: Vault) -> "Values":
+        """The values for an activity of a run, whose catalog may be pinned under a SHA-256 already."""
+        catalog = catalog if isinstance(catalog, Catalog) else await journal.catalog(catalog)
+        shared = {}
+        for each in catalog.shared:
+            session = each.session or run_id()
+            shared[each] = as_lines(contributions(await journal.bookmarked(session, each.key)))
+        return cls(catalog, vault, shared)
 
     def text(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """What a source gives; None if there is none, or its key is optional and missing.
@@ -41,6 +58,8 @@ class Values:
             return self._config(key, owner)
         if parameter := source.value_from.query_parameter_ref:
             return self._of_query(parameter.name)
+        if shared := source.value_from.contributions_ref:
+            return self.shared[shared]
         raise UnknownResource(f"{owner.id} takes a value from where no run can read it")
 
     def named(self, *owners: Owner) -> Callable[[str], str]:

@@ -41,6 +41,10 @@ class ToolCall(Plain):
     name: Text
     arguments: Text = "{}"
 
+    def answer(self, text: str) -> "Message":
+        """What the model is told of the call where no tool has answered."""
+        return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
+
 
 class Blank(Plain):
     """A place in a text that a secret parameter fills in, on the worker and at the moment of use."""

@@ -71,8 +71,8 @@ class DebateShape(Plain):
 class Briefing(Plain):
     """What an override, a condition or a function for instructions is handed: all there is to know, and nothing else.
 
-    ``round`` is the present one, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``decision`` is how a
-    moderator has opened the round.
+    ``round`` is the present one, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are
+    what people have said to the panel, and ``decision`` is how a moderator has opened the round.
     """
 
     goal: str
@@ -82,5 +82,6 @@ class Briefing(Plain):
     transcript: tuple[Contribution, ...] = ()
     referee_critiques: tuple[Critique, ...] = ()
     session: JsonObject = {}
+    remarks: tuple[str, ...] | None = None
     stance: str | None = None
     decision: Decision | None = None

@@ -6,9 +6,10 @@ from pydantic import Field
 
 from resources.agent import OnError
 from resources.base import JsonObject, Plain
-from resources.panel import Shared, Visibility
+from resources.panel import Visibility
 from resources.query import TargetType
 from resources.strategy import NoProgress
+from resources.values import Shared
 from resources.window import ContextWindow
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from conversation.briefs import Brief
 from conversation.errors import MAX_TEXT
@@ -162,6 +162,27 @@ class EndRequest(Plain):
 
     reason: str = ""
     now: bool = False
+
+
+class SteerRequest(Plain):
+    """The update ``steer``: what a person says to whoever speaks next, and under which name."""
+
+    text: str
+    name: str = "user"
+
+
+class Steered(Plain):
+    """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
+
+    turn: int | None = None
+
+
+def read_steer_request(value: JsonValue) -> SteerRequest | None:
+    """What a signal ``steer`` says, if it says anything."""
+    try:
+        return SteerRequest.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def read_end_request(value: JsonValue) -> EndRequest:

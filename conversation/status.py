@@ -11,8 +11,11 @@ from conversation.turn import StopReason, Turn
 from resources.base import Plain
 from resources.query import TargetType
 
-ROOM = 200_000
-"""Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more."""
+ROOM = 150_000
+"""Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more.
+
+With all that stands around them it stays below what our clients keep elsewhere: any client can read it as it is.
+"""
 
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
@@ -77,8 +80,7 @@ def query_status(
     ``reason`` is why the query as a whole was stopped, ``failure`` what failed before any target was asked.
     """
     start, end = times
-    room = ROOM // max(1, len(plan.targets))
-    responses = tuple(_response(target, answers.get(index), room) for index, target in enumerate(plan.targets))
+    responses = tuple(_response(target, answers.get(index)) for index, target in enumerate(plan.targets))
     error = failure.message if failure else _joined_error(responses)
     return Status(
         phase=phase_of(reason, error) if end else "Running",
@@ -112,7 +114,13 @@ def turn_status(turn: Turn, start: datetime, end: datetime | None) -> Status:
     )
 
 
-def _response(target: TargetPlan, turn: Turn | None, room: int) -> Response:
+def fitted(plan: QueryPlan, turn: Turn) -> Turn:
+    """The turn of a target, cut to what a status has room for."""
+    room = ROOM // max(1, len(plan.targets))
+    return turn.model_copy(update={"messages": latest(turn.messages, room), "answer": cut(turn.message, room)})
+
+
+def _response(target: TargetPlan, turn: Turn | None) -> Response:
     whom = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
         return Response(target=whom, status="Running")
@@ -120,12 +128,12 @@ def _response(target: TargetPlan, turn: Turn | None, room: int) -> Response:
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
         target=whom,
-        message=cut(turn.message, room),
+        message=turn.message,
         status="Failed" if error else "Success",
         stop_reason=turn.stop_reason,
         error=error,
         failure=failure,
-        messages=latest(turn.messages, room),
+        messages=turn.messages,
         head=turn.head,
     )
 

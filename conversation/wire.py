@@ -9,7 +9,12 @@ from pathlib import Path
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    ExternalStorage,
+    StorageDriver,
+)
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from conversation.encryption import Codec, Keys
@@ -53,6 +58,21 @@ def converter(environment: Mapping[str, str]) -> DataConverter:
     if not keys.ids:
         return plain
     return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+
+
+LONG = 1_000_000
+"""Bytes from which on a value is kept elsewhere, and a history holds a reference: half of what Temporal takes.
+
+All that a run says to clients is shorter, but for the status of a query with thousands of targets: any client reads it.
+"""
+
+
+def storing(client: Client, driver: StorageDriver) -> Client:
+    """The same client, which keeps long values with a driver, and finds those there that others have kept."""
+    storage = ExternalStorage([driver], payload_size_threshold=LONG)
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
+    return Client(**config)
 
 
 class ConnectionFailed(RuntimeError):

@@ -20,6 +20,7 @@ from resources.model import Model
 from resources.query import TARGETS, Query
 from resources.team import Team
 from resources.tool import Tool
+from resources.values import Shared, sources
 
 Resource = (
     Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine | Capability
@@ -104,6 +105,12 @@ class Catalog(Plain):
                 elif not reference.optional:
                     missing.append(Missing(manifest, reference))
         return Catalog(manifests=tuple(reached[key] for key in sorted(reached))), tuple(missing)
+
+    @cached_property
+    def shared(self) -> tuple[Shared, ...]:
+        """Which panels' contributions the values in it are made of, each once."""
+        places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
+        return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))
 
     @cached_property
     def canonical(self) -> str:

@@ -15,6 +15,7 @@ from resources.reading import manifest_of, parts, refused
 from resources.rules import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
 from resources.secrecy import Secrets, take_out
 from resources.secret import Secret
+from resources.team import Team
 
 
 @dataclass
@@ -44,6 +45,16 @@ class Loaded:
             if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
         ]
         return [*missing, *(self.problem(*violation) for violation in asks_nobody(self.catalog))]
+
+    def assumed(self) -> list[Problem]:
+        """The members of panels of whom nothing is known but the name."""
+        teams = (each for each in self.catalog.manifests if isinstance(each, Team) and each.spec.is_panel)
+        members = ((team, *each) for team in teams for each in zip(team.spec.members, team.members(), strict=True))
+        return [
+            self.problem(team, each.path, f"no Agent or Team '{each.name}' is known: it speaks as a default member")
+            for team, member, each in members
+            if not member.role and each.optional and each.kinds and not self.catalog.find(each)
+        ]
 
     def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.

@@ -13,6 +13,7 @@ from resources.json_schema import JsonSchema
 from resources.member import Member, Speaker
 from resources.shapes import BY_SHAPE, MAPPING, SINGLE
 from resources.template import check_names
+from resources.values import Shared
 
 
 def _as_speaker(value: object) -> object:
@@ -39,17 +40,6 @@ Ending = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[Named, MAPPING]
 
 Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[Named, MAPPING], BY_SHAPE]
 """A text, or a function that gives one."""
-
-
-class Shared(Plain):
-    """Under which key the contributions of the latest run can be read in a session by others."""
-
-    session: Annotated[Text, Field(max_length=255)] | None = Field(
-        None, description="the session; by default the run's own id"
-    )
-    key: Annotated[Text, Field(max_length=255)] = Field(
-        "contributions", description="the key, distinct where several panels share a session"
-    )
 
 
 class Visibility(Plain):

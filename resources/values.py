@@ -34,6 +34,17 @@ class ParameterRef(Plain):
     name: str = Field(min_length=1, description="the parameter's name")
 
 
+class Shared(Plain):
+    """Under which key of a session the contributions to a panel stand: those of the latest run that began there."""
+
+    session: Annotated[Text, Field(max_length=255)] | None = Field(
+        None, description="the session; by default the id of the run that was started from outside"
+    )
+    key: Annotated[Text, Field(max_length=255)] = Field(
+        "contributions", description="the key, distinct where several panels share a session"
+    )
+
+
 class ValueFrom(Plain):
     """The places a value can come from; exactly one is given."""
 
@@ -41,11 +52,13 @@ class ValueFrom(Plain):
     config_map_key_ref: KeyRef | None = Field(None, description="a key of a ConfigMap")
     service_ref: Annotated[ServiceRef | None, NOT_YET] = Field(None, description="a service's address")
     query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query that runs")
+    contributions_ref: Shared | None = Field(None, description="what was said in a panel, {session, key}")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise ValueError("needs exactly one of secretKeyRef, configMapKeyRef, serviceRef, queryParameterRef")
+            places = "secretKeyRef, configMapKeyRef, serviceRef, queryParameterRef, contributionsRef"
+            raise ValueError(f"needs exactly one of {places}")
         return self
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from conversation.briefs import PerformRequest
 from conversation.errors import Failure
 from conversation.message import TokenUsage
 from conversation.plan import TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
+from conversation.requests import Asked, AskRequest, Pinned, Selected, Used, UseRequest
 from resources.base import JsonObject
+from starter.data import about, briefed, failed, outcome, tokens
 from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded, spent
 
 Named = tuple[str, JsonObject]
@@ -20,14 +22,18 @@ SUBJECTS = {
     "model": "ModelExecution",
     "tool": "ToolExecution",
 }
-CALLS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall"}
+CALLS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall", "perform": "FunctionCall"}
+
+Place = tuple[int, str]
+"""When somebody speaks: the number of the turn, and in a panel the part, if it is no member's."""
 
 
 @dataclass
 class _Speaker:
-    """A member agent that has not ended its turn; ``unanswered`` counts the tool calls of its last words."""
+    """An agent that has not ended its turn; ``unanswered`` counts the tool calls of its last words."""
 
     about: JsonObject
+    place: Place
     usage: TokenUsage = field(default_factory=TokenUsage)
     unanswered: int = 0
     ends: bool = False
@@ -36,15 +42,16 @@ class _Speaker:
 
 @dataclass
 class Account:
-    """What has been seen of a run. ``begun`` are the numbers of its members' turns; several may go on at once."""
+    """What has been seen of a run. ``begun`` are its members' turns, of which several may go on at once, and parts."""
 
     run: Run
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
-    begun: set[int] = field(default_factory=set)
+    max_rounds: int | None = None
+    begun: set[Place] = field(default_factory=set)
     selected: bool = False
-    speakers: dict[int, _Speaker] = field(default_factory=dict)
-    asked_in: dict[str, int] = field(default_factory=dict)
+    speakers: dict[Place, _Speaker] = field(default_factory=dict)
+    asked_in: dict[str, Place] = field(default_factory=dict)
     ended_by: str | None = None
     last_words: str | None = None
 
@@ -69,22 +76,26 @@ class Account:
 
     def _speaker(self, happening: Happening) -> _Speaker | None:
         """Whose turn a call belongs to; several speak at once in a parallel team."""
-        if not isinstance(happening, CallBegan | CallEnded) or happening.run.run_id != self.run.run_id:
+        if not isinstance(happening, CallBegan | CallEnded) or happening.run.chain != self.run.chain:
             return None
         match happening.call.request:
-            case AskRequest(turn=turn):
-                return self.speakers.get(turn)
-            case UseRequest(reply=str(reply)):
-                return self.speakers.get(self.asked_in.get(reply, 0))
+            case AskRequest() as request:
+                return self.speakers.get(_place(request))
+            case UseRequest(reply=str(reply)) if reply in self.asked_in:
+                return self.speakers.get(self.asked_in[reply])
         return None
 
-    def turn_begins(self, member: str, number: int) -> Iterator[Named]:
+    def turn_begins(self, member: str, number: int = 0, in_round: int = 0) -> Iterator[Named]:
         """A member's turn begins; events count turns from 0. Where nobody had to choose the member, it says so."""
+        number = number or 1 + sum(not part for _, part in self.begun)
         if self.run.type == "selector" and not self.selected:
             yield "ParticipantSelected", {**self._about, "member": member, "reason": "only_candidate"}
         self.selected = False
-        self.begun.add(number)
-        yield "TeamTurn", {"type": "Start", **self._about, "turn": number - 1, "maxTurns": self.max_turns}
+        self.begun.add((number, ""))
+        bound: JsonObject = {"maxTurns": self.max_turns}
+        if in_round:
+            bound = {"round": in_round, "maxRounds": self.max_rounds}
+        yield "TeamTurn", {"type": "Start", **self._about, "turn": number - 1, **bound}
 
     @property
     def _about(self) -> JsonObject:
@@ -96,24 +107,33 @@ class Account:
     def _call_began(self, call: Call) -> Iterator[Named]:
         if call.effect == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
-        request = call.request
-        if isinstance(request, AskRequest) and self.run.kind == "team" and request.turn not in self.begun:
-            _, namespace, agent = request.speaker.split("/")
-            yield from self.turn_begins(agent, request.turn)
-            names: JsonObject = {"agent": agent, "namespace": namespace, "team": self.run.name}
-            speaker = self.speakers[request.turn] = _Speaker({**names, "turn": request.turn - 1})
-            yield "AgentExecutionStarted", speaker.about
+        match call.request:
+            case AskRequest() as request if self.run.kind == "team" and _place(request) not in self.begun:
+                yield from self._agent_begins(call, request)
+            case PerformRequest(name=name, brief=brief) if brief.seat is not None:
+                yield from self.turn_begins(name, in_round=brief.round)
         if call.effect in CALLS:
-            arguments: JsonObject = {"arguments": call.arguments} if call.effect == "use_tool" else {}
-            yield f"{CALLS[call.effect]}Started", {**_about(call), **arguments}
+            shown = call.effect == "use_tool" and not call.hidden
+            arguments: JsonObject = {"arguments": call.arguments} if shown else {}
+            yield f"{CALLS[call.effect]}Started", {**about(call), **arguments}
+
+    def _agent_begins(self, call: Call, request: AskRequest) -> Iterator[Named]:
+        """An agent begins to speak, as a member or in another part of a panel."""
+        place = _place(request)
+        if not place[1]:
+            yield from self.turn_begins(call.agent, request.turn, call.brief.round if call.brief else 0)
+        self.begun.add(place)
+        names: JsonObject = {"agent": call.agent, "namespace": request.speaker.split("/")[1], "team": self.run.name}
+        speaker = self.speakers[place] = _Speaker({**names, "turn": request.turn - 1, **briefed(call)}, place)
+        yield "AgentExecutionStarted", speaker.about
 
     def _call_ended(self, ended: CallEnded) -> Iterator[Named]:
         call = ended.call
         if call.effect == "pin":
             yield from self._pinned(ended)
         if call.effect in CALLS:
-            outcome = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
-            yield f"{CALLS[call.effect]}{outcome}", {**_about(call), "attempts": ended.attempts, **_outcome(ended)}
+            end = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
+            yield f"{CALLS[call.effect]}{end}", {**about(call), "attempts": ended.attempts, **outcome(ended)}
         if isinstance(ended.reply, Selected):
             self.selected = True
             yield "ParticipantSelected", {**self._about, "member": ended.reply.member, "reason": ended.reply.how}
@@ -126,7 +146,7 @@ class Account:
         match reply:
             case Asked(message=message, head=head):
                 speaker.unanswered = len(message.tool_calls)
-                self.asked_in[head.id] = int(str(speaker.about["turn"])) + 1
+                self.asked_in[head.id] = speaker.place
             case _ if isinstance(call.request, UseRequest):
                 speaker.unanswered -= 1
         if isinstance(reply, Used) and reply.ends:
@@ -136,16 +156,16 @@ class Account:
             yield self._fall_silent(speaker, "Completed")
 
     def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:
-        del self.speakers[int(str(speaker.about["turn"])) + 1]
-        return f"AgentExecution{outcome}", {**speaker.about, **_failed(failure), **_tokens(speaker.usage)}
+        del self.speakers[speaker.place]
+        return f"AgentExecution{outcome}", {**speaker.about, **failed(failure), **tokens(speaker.usage)}
 
     def _pinned(self, ended: CallEnded) -> Iterator[Named]:
         """A run that was started from outside finds its context; a child run is given its own."""
         match ended.reply:
-            case Pinned(plan=TeamPlan(max_turns=bound)):
-                self.max_turns = bound
+            case Pinned(plan=TeamPlan(max_turns=bound, panel=panel)):
+                self.max_turns, self.max_rounds = bound, panel.max_rounds if panel else None
         if self.run.parent is None and ended.failure:
-            yield "ContextLoadFailed", {**self._about, **_failed(ended.failure)}
+            yield "ContextLoadFailed", {**self._about, **failed(ended.failure)}
         elif self.run.parent is None and isinstance(ended.reply, Pinned):
             yield "ContextLoaded", {**self._about, "messages": ended.reply.thread.head.depth}
 
@@ -162,38 +182,10 @@ class Account:
             yield "TeamTerminated", {**self._about, "member": self.ended_by, "reason": reason}
         if self.run.kind in SUBJECTS:
             how = {"turns": ended.turns, "stopReason": ended.stop_reason, "note": ended.note}
-            about = {**self._about, **how, **_failed(ended.failure), **_tokens(self.usage)}
+            about = {**self._about, **how, **failed(ended.failure), **tokens(self.usage)}
             yield f"{SUBJECTS[self.run.kind]}{ended.phase}", about
 
 
-def _about(call: Call) -> JsonObject:
-    who: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
-    match call.request:
-        case AskRequest(turn=turn):
-            return {**who, "turn": turn - 1, "model": call.what}
-        case SelectRequest(turn=turn):
-            return {**who, "turn": turn - 1, "model": call.what}
-    return {**who, "tool": call.what}
-
-
-def _outcome(ended: CallEnded) -> JsonObject:
-    match ended.reply:
-        case Asked(message=message, wrong=wrong):
-            calls = [call.name for call in message.tool_calls]
-            about: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
-            return {**about, **_tokens(spent(ended))}
-        case Used(message=message):
-            return {"content": message.content}
-        case Selected():
-            return _tokens(spent(ended))
-    return _failed(ended.failure)
-
-
-def _failed(failure: Failure | None) -> JsonObject:
-    if failure is None:
-        return {}
-    return {"error": failure.message, "errorType": failure.type, "member": failure.member, "target": failure.target}
-
-
-def _tokens(usage: TokenUsage) -> JsonObject:
-    return {"tokenUsage": usage.model_dump(mode="json")}
+def _place(request: AskRequest) -> Place:
+    brief = request.brief
+    return request.turn, brief.part if brief and brief.seat is None else ""

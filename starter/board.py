@@ -69,12 +69,12 @@ class Board:
         match happening:
             case RunBegan() if run.parent is None:
                 self.tallies[run.id] = Tally(run, at)
-            case CallBegan(call=call) if call.request:
+            case CallBegan(call=call) if call.speaker and not call.hidden:
                 self.open[run.run_id, call.id] = Open(run, call)
             case CallEnded(call=call):
                 self.open.pop((run.run_id, call.id), None)
             case RunEnded():
-                self.open = {key: each for key, each in self.open.items() if each.run != run}
+                self.open = {key: each for key, each in self.open.items() if each.run.chain != run.chain}
                 if run.id in self.tallies:
                     self.tallies[run.id].end = happening
         if run.root.id in self.tallies:

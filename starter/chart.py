@@ -10,6 +10,7 @@ from typing import Literal
 from resources.agent import Agent
 from resources.base import Reference
 from resources.catalog import Catalog, Resource
+from resources.member import Member
 from resources.model import Model
 from resources.query import Query
 from resources.team import Team
@@ -93,17 +94,25 @@ class _Draft:
             why = "drawn elsewhere" if team.id in self.drawn else "its members are too deep to be drawn"
             return Box("team", (*head, why))
         self.drawn.add(team.id)
-        plan = arranged(team.spec)
-        members = [self.referred(each, team.namespace, depth + 1) for each in team.members()]
-        placed = [replace(box, column=plan.columns[index]) for index, box in enumerate(members)]
-        for index, member in enumerate(team.spec.members):
-            if member.as_:
-                lines = (f"{member.as_} = {placed[index].lines[0]}", *placed[index].lines[1:])
-                placed[index] = replace(placed[index], lines=lines)
+        plan = arranged(
+            team.spec, {part: reference.name if reference else part for part, reference in team.appointed()}
+        )
+        placed = []
+        for column, member, reference in zip(plan.columns, team.spec.members, team.members(), strict=True):
+            box = replace(self._member(member, reference, team.namespace, depth), column=column)
+            lines = (f"{member.as_} = {box.lines[0]}", *box.lines[1:]) if member.as_ else box.lines
+            placed.append(replace(box, lines=(*lines, *_lines("", member.stance or "")[1:])))
         for index in plan.idle:
             placed[index] = replace(placed[index], lines=(*placed[index].lines, "is never reached"))
         helpers = [Box(shape, lines, column) for shape, lines, column in plan.helpers]
         return Box("team", head, inside=(*placed, *helpers), arrows=plan.arrows)
+
+    def _member(self, member: Member, reference: Reference, namespace: str, depth: int) -> Box:
+        """The box of a member, which in a panel may be a function, or a default one."""
+        if reference.kinds and (self.catalog.find(reference) or not reference.optional):
+            return self.referred(reference, namespace, depth + 1)
+        function = member.type == "activity"
+        return Box("tool" if function else "agent", _lines(member.name, "function" if function else member.role or ""))
 
     def _equipment(self, agent: Agent) -> list[str]:
         """Model and tools, in one line if there is room."""

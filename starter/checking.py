@@ -25,6 +25,8 @@ def validate(
         raise ManifestError(outside)
     for problem in outside:
         say(f"warning: {problem}")
+    for problem in loaded.assumed():
+        say(f"note: {problem}")
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
 
 

@@ -48,9 +48,9 @@ def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
 
 def about(open_: Open) -> str:
     """The team, the turn, the model or tool, and the attempt, as far as they tell anything."""
-    run, request = open_.run, open_.call.request
+    run, speaks = open_.run, isinstance(open_.call.request, AskRequest)
     told = [run.name] if run.kind == "team" else []
-    told += [turn_of(request), open_.call.what] if isinstance(request, AskRequest) else [f"uses {open_.call.what}"]
+    told += [turn_of(open_.call), open_.call.what] if speaks else [turn_of(open_.call), f"uses {open_.call.what}"]
     if open_.attempt > 1:
         told.append(f"attempt {open_.attempt}{' is due' if open_.waits else ''}")
     return " · ".join(filter(None, told))

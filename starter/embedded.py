@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -48,6 +49,7 @@ class EmbeddedServer:
     lock: IO[str]
     port: int
     ui_port: int
+    tuning: Sequence[tuple[str, str]] = TUNING
     codec: str = ""
     _process: asyncio.subprocess.Process | None = None
 
@@ -102,7 +104,7 @@ class EmbeddedServer:
         binary = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
         if binary is None:
             raise ServerError("there is no embedded server for this platform: set TEMPORAL_ADDRESS to one that runs")
-        tuning = (part for key, value in TUNING for part in ("--dynamic-config-value", f"{key}={value}"))
+        tuning = (part for key, value in self.tuning for part in ("--dynamic-config-value", f"{key}={value}"))
         database = ("--db-filename", str(self.folder / "temporal.db"))
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
         ports = ("--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port))

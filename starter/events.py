@@ -50,16 +50,16 @@ class Recorder:
 
     def record(self, happening: Happening) -> Iterator[Event]:
         """The events that a happening stands for."""
-        run, account = happening.run, self._accounts.get(happening.run.run_id)
+        run, account = happening.run, self._accounts.get(happening.run.chain)
         if account is None or isinstance(happening, RunBegan):
-            account = self._accounts[run.run_id] = Account(run)
-            parent = self._accounts.get(run.parent.run_id) if run.parent else None
-            if parent and parent.run.kind == "team":
-                for name, data in parent.turn_begins(run.name, run.turn):
+            account = self._accounts[run.chain] = Account(run)
+            parent = self._accounts.get(run.parent.chain) if run.parent else None
+            if parent and (run.turn or run.round):
+                for name, data in parent.turn_begins(run.name, run.turn, run.round):
                     yield self._event(happening, parent.run, name, data)
         above: Run | None = run
-        while above and above.run_id in self._accounts:
-            self._accounts[above.run_id].spend(happening)
+        while above and above.chain in self._accounts:
+            self._accounts[above.chain].spend(happening)
             above = above.parent
         for name, data in account.events(happening):
             yield self._event(happening, run, name, data)

@@ -1,14 +1,15 @@
 """What happens in a run and in its child runs? Read from Temporal's history, as it is written or afterwards."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from starter.chain import chain
 from starter.happenings import Happening, Run, RunEnded
 from starter.reading import Reader, told
 from starter.runs import Handle
@@ -21,8 +22,9 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
 
     It only reads: the run doesn't notice, however many follow it.
     """
-    run_id = handle.run_id or (await handle.describe()).run_id
-    trail = _Trail(client, Reader(Run(handle.id, run_id), client.data_converter))
+    newest = handle.run_id or (await handle.describe()).run_id
+    first, *later = [run_id for run_id, _ in await chain(client, handle.id, newest)]
+    trail = _Trail(client, Reader(Run(handle.id, first), client.data_converter), later)
     for happening in await trail.past():
         tell(happening)
     if wait:
@@ -31,28 +33,32 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
 
 @dataclass
 class _Trail:
-    """The history of a run, read up to the event ``last``, and the trails of its child runs by their run ids."""
+    """The history of a run, read up to the event ``last``, and its child runs' by the events of their start.
+
+    ``later`` are runs in which it is known to go on; after a reset they are others than its history tells.
+    """
 
     client: Client
     reader: Reader
+    later: list[str] = field(default_factory=list)
     last: int = 0
     over: bool = False
-    children: dict[str, "_Trail"] = field(default_factory=dict)
+    children: dict[tuple[str, int], "_Trail"] = field(default_factory=dict)
 
     async def past(self) -> list[Happening]:
         """What has happened until now, in the order of time."""
         own = [happening async for _, happening in self._new(wait=False) if happening]
         inner = await asyncio.gather(*(child.past() for child in self.children.values()))
-        return sorted(chain(own, *inner), key=lambda happening: happening.at)
+        return sorted(itertools.chain(own, *inner), key=lambda happening: happening.at)
 
     async def go_on(self, tell: Tell) -> None:
         """Tells what happens from now on; all of a child run before what its parent does next."""
-        tasks: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
         def follow_children() -> None:
-            for run_id, child in self.children.items():
-                if run_id not in tasks:
-                    tasks[run_id] = asyncio.create_task(child.go_on(tell))
+            for start, child in self.children.items():
+                if start not in tasks:
+                    tasks[start] = asyncio.create_task(child.go_on(tell))
 
         follow_children()
         try:
@@ -60,8 +66,8 @@ class _Trail:
                 if happening:
                     tell(happening)
                 follow_children()
-                if (child := _ended_child(event)) in tasks:
-                    await tasks[child]
+                if (start := (self.reader.run.run_id, _ended_child(event))) in tasks:
+                    await tasks[start]
             await asyncio.gather(*tasks.values())
         finally:
             for task in tasks.values():
@@ -69,33 +75,38 @@ class _Trail:
 
     async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, Happening | None]]:
         """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
-        run = self.reader.run
-        if self.over:
-            return
-        try:
-            handle = self.client.get_workflow_handle(run.id, run_id=run.run_id)
-            async for event in handle.fetch_history_events(wait_new_event=wait):
-                if event.event_id > self.last:
-                    self.last = event.event_id
-                    yield event, await self._read(event)
-        except RPCError as error:  # the history of a child may have been deleted before that of its parent
-            if error.status != RPCStatusCode.NOT_FOUND or not run.parent:
-                raise
+        read = None
+        while not self.over and read != self.reader.run.run_id:
+            read = self.reader.run.run_id
+            try:
+                handle = self.client.get_workflow_handle(self.reader.run.id, run_id=read)
+                async for event in handle.fetch_history_events(wait_new_event=wait):
+                    if event.event_id > self.last:
+                        self.last = event.event_id
+                        yield event, await self._read(event)
+            except RPCError as error:  # the history of a child may have been deleted before that of its parent
+                if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:
+                    raise
 
     async def _read(self, event: HistoryEvent) -> Happening | None:
         match told(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
-                child = Run(inner.workflow_id, inner.run_id, parent=self.reader.run)
-                self.children[inner.run_id] = _Trail(self.client, Reader(child, self.client.data_converter))
+                child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
+                trail = _Trail(self.client, Reader(child, self.client.data_converter))
+                self.children[self.reader.run.run_id, event.event_id] = trail
+            case "workflow_execution_continued_as_new", ended:
+                self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
+                self.last = 0
+                return None
         happening = await self.reader.read(event)
         self.over = isinstance(happening, RunEnded)
         return happening
 
 
-def _ended_child(event: HistoryEvent) -> str:
-    """The run id of the child run whose end an event tells, if it does."""
+def _ended_child(event: HistoryEvent) -> int:
+    """The event that told the start of the child run whose end an event tells, if it does."""
     name, about = told(event)
     if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
-        return str(about.workflow_execution.run_id)
-    return ""
+        return int(about.started_event_id)
+    return 0

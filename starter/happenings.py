@@ -4,19 +4,24 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from conversation.briefs import Brief, BriefRequest, Performed, PerformRequest
 from conversation.errors import Failure
-from conversation.message import TokenUsage
-from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
+from conversation.message import Head, TokenUsage
+from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Phase
 from conversation.turn import StopReason
 
-Request = AskRequest | UseRequest | SelectRequest
-Reply = Pinned | Asked | Used | Selected
+Request = AskRequest | UseRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
+Reply = Pinned | Asked | Used | Selected | Performed | Head
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent."""
+    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent.
+
+    ``run_id`` is the one in whose history something happened; ``first``, if it is another, the one in which it began.
+    What is said in a ``hidden`` one is not shown.
+    """
 
     id: str
     run_id: str
@@ -25,11 +30,26 @@ class Run:
     name: str = ""
     namespace: str = "default"
     parent: "Run | None" = None
+    first: str = ""
+    hidden: bool = False
+
+    @property
+    def chain(self) -> str:
+        """What tells it from all other runs, however often it goes on in a new one."""
+        return self.first or self.run_id
 
     @property
     def turn(self) -> int:
         """Which turn of its team it takes, as its id tells; 0 where it takes none."""
-        place = re.search(r"/turn-(\d+)/[^/]*$", self.id)
+        return self._place(r"turn-(\d+)")
+
+    @property
+    def round(self) -> int:
+        """In which round of its panel it takes a turn, as its id tells; 0 where it takes none."""
+        return self._place(r"round-(\d+)/\d+")
+
+    def _place(self, pattern: str) -> int:
+        place = re.search(f"/{pattern}/[^/]*$", self.id)
         return int(place[1]) if place else 0
 
     @property
@@ -40,7 +60,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an activity. ``what`` is the model that is asked, or the tool that is used, with its ``arguments``."""
+    """A call of an activity. ``what`` is the model that is asked, or what is used, with its ``arguments``.
+
+    In a panel, ``brief`` is what it is made on, and ``seat`` the name of the member that makes it. What comes of a
+    ``hidden`` one is not shown.
+    """
 
     id: str
     effect: str
@@ -48,13 +72,20 @@ class Call:
     request: Request | None = None
     what: str = ""
     arguments: str = ""
+    brief: Brief | None = None
+    seat: str = ""
+    hidden: bool = False
 
     @property
     def speaker(self) -> str:
         """The name of who speaks, uses a tool or selects; empty for a call of another kind."""
         match self.request:
+            case AskRequest() | UseRequest() if self.seat:
+                return self.seat
             case AskRequest(speaker=speaker) | UseRequest(speaker=speaker):
                 return speaker.rpartition("/")[2]
+            case PerformRequest(name=name):
+                return name
             case SelectRequest():
                 return "selector"
         return ""
@@ -63,17 +94,20 @@ class Call:
     def agent(self) -> str:
         """The same if it is an agent; empty for a model or a tool that is asked by itself."""
         match self.request:
-            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker) if speaker.startswith("Agent/"):
+            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker) if not speaker.startswith(
+                ("Model/", "Tool/")
+            ):
                 return self.speaker
         return ""
 
 
 @dataclass(frozen=True)
 class RunBegan:
-    """A run has begun."""
+    """A run has begun, or goes on after runs of which no history is left, with what was ``pinned`` in them."""
 
     run: Run
     at: datetime
+    pinned: Pinned | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +150,7 @@ Happening = RunBegan | CallBegan | CallEnded | RunEnded
 def spent(happening: Happening) -> TokenUsage:
     """What a happening has cost."""
     match happening:
-        case CallBegan(call=Call(request=UseRequest())):
+        case CallBegan(call=Call(request=UseRequest() | PerformRequest())):
             return TokenUsage(tool_calls=1)
         case CallEnded(reply=Asked(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)

@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError
 
 from conversation.settings import SettingsError
 from conversation.status import instant
 from conversation.wire import TASK_QUEUE
 from resources.base import JsonObject
-from starter.harmless import harmless
+from starter.chain import first_run
 from starter.narrate import time_of
 
 
@@ -56,14 +54,17 @@ class Listed:
         return self.id, self.name or "", self.type, self.state, instant(self.start), time_of(self.duration)
 
 
+WHOLE = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
+"""Runs that were started from outside, each once, however often it has gone on in a new one."""
+
 COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
 
 
 async def listed(client: Client, namespace: str | None, limit: int, task_queue: str = TASK_QUEUE) -> list[Listed]:
     """The newest runs, without child runs; with a namespace, those of its Queries."""
     found: list[Listed] = []
-    async for run in client.list_workflows(f"TaskQueue = '{task_queue}' AND ParentWorkflowId IS NULL"):
-        one = await _listed(run)
+    async for run in client.list_workflows(f"TaskQueue = '{task_queue}' AND {WHOLE}"):
+        one = await _listed(client, run)
         if namespace in (None, one.namespace):
             found.append(one)
         if len(found) >= limit:
@@ -71,33 +72,18 @@ async def listed(client: Client, namespace: str | None, limit: int, task_queue: 
     return sorted(found, key=lambda each: each.start, reverse=True)
 
 
-async def _listed(run: WorkflowExecution) -> Listed:
+async def _listed(client: Client, run: WorkflowExecution) -> Listed:
     memo: Mapping[str, object] = {}
     with contextlib.suppress(SettingsError):  # without its key a run is listed by its id alone
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
-    return Listed(run.id, name, namespace, run.workflow_type, state, run.start_time, run.close_time)
+    return Listed(run.id, name, namespace, run.workflow_type, state, await _begun(client, run), run.close_time)
 
 
-def tell_list(console: Console, runs: list[Listed]) -> None:
-    """Tells the runs as a table; where there is no terminal, as aligned lines."""
-    if not runs:
-        console.print("there is no run")
-    elif console.is_terminal:
-        table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-        for run in runs:
-            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in run.row))
-        console.print(table)
-    else:
-        rows = [COLUMNS, *(run.row for run in runs)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
-
-
-def _colour(cell: str) -> str:
-    return {"Running": "yellow", "Completed": "green", "Failed": "red", "Timed out": "red", "Terminated": "red"}.get(
-        cell, ""
-    )
+async def _begun(client: Client, run: WorkflowExecution) -> datetime:
+    """When the run began that goes on in this one; its own start where that is forgotten."""
+    with contextlib.suppress(RPCError):
+        first = await first_run(client.get_workflow_handle(run.id, run_id=run.run_id))
+        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
+    return run.start_time

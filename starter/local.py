@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from conversation.wire import connect, settings
+from temporalio.client import Client
+
+from activities.journal import Blobs, Database
+from conversation.wire import connect, settings, storing
 from starter.home import ENVIRONMENT, Dev, Home, fingerprint
 from starter.runs import has_open_runs
 
@@ -32,6 +35,12 @@ class Place:
     address: str | None
     ui: str | None = None
     home: Home | None = None
+
+    async def connect(self) -> Client:
+        """A client that also finds what is kept in the journal, where that can be reached from here."""
+        client = await connect(self.address)
+        journal = os.environ.get("BATON_JOURNAL_URL") or (self.home and f"sqlite:///{self.home.file('journal.db')}")
+        return storing(client, Blobs(lambda: Database.at(journal))) if journal else client
 
 
 def is_elsewhere() -> bool:

@@ -1,5 +1,6 @@
 """What can be done with runs that exist? The commands that look at them, and those that end them."""
 
+import asyncio
 import json
 from typing import Annotated
 
@@ -7,15 +8,18 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from starter import runs
+from starter import audit, runs
+from starter.asking import UsageError
+from starter.contributions import shared
 from starter.events import Event, Recorder
 from starter.follow import follow
 from starter.happenings import Happening
-from starter.listing import listed, tell_list
+from starter.listing import COLUMNS, listed
 from starter.live import Watch
 from starter.local import Place
 from starter.narrate import tell_end
 from starter.running import dumped
+from starter.table import tell_table
 from starter.terminal import Form, Output, at_temporal, err, say, show
 
 app = typer.Typer()
@@ -33,7 +37,7 @@ def list_runs(
     """Lists the newest runs."""
     found = at_temporal(lambda client, _place: listed(client, namespace, limit))
     if output is Form.text:
-        tell_list(Console(highlight=False), found)
+        tell_table(Console(highlight=False), COLUMNS, [run.row for run in found], "there is no run")
     else:
         show(dumped([run.value for run in found], output))
 
@@ -105,6 +109,47 @@ def _written(event: Event, form: Form) -> str:
     if form is Form.text:
         return event.line
     return f"---\n{dumped(event.value, form)}" if form is Form.yaml else json.dumps(event.value, ensure_ascii=False)
+
+
+@app.command()
+def tasks(
+    name: RunName,
+    namespace: Namespace = "default",
+    status: Annotated[audit.State | None, typer.Option("--status", help="Only those of this status.")] = None,
+    output: Output = Form.text,
+) -> None:
+    """Lists who has taken a turn in the panels and debates of a run, when, and what came of it."""
+
+    async def look(client: Client, _place: Place) -> list[audit.Task]:
+        return await audit.audited(client, await runs.find_run(client, name, namespace))
+
+    found = [task for task in at_temporal(look) if status in (None, task.status)]
+    if output is Form.text:
+        none = "no member of a panel has taken a turn in it"
+        tell_table(Console(highlight=False), audit.COLUMNS, [task.row for task in found], none)
+    else:
+        show(dumped([task.value for task in found], output))
+
+
+@app.command()
+def contributions(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="The run in which it was said.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="The session, if it is no run's own.")] = None,
+    key: Annotated[str, typer.Option("--key", help="The key under which the panel shares them.")] = "contributions",
+    namespace: Namespace = "default",
+    output: Output = Form.text,
+) -> None:
+    """Shows what was said in a panel that shares its contributions. It reads the journal, as a worker does."""
+    if (name is None) == (session is None):
+        raise UsageError("name a run, or a --session")
+
+    async def run_id(client: Client, _place: Place) -> str:
+        return (await runs.find_run(client, name or "", namespace)).id
+
+    found = asyncio.run(shared(session or at_temporal(run_id), key))
+    values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
+    lines = [f"[round {each.round}] {each.agent_name}: {each.text}" for each in found]
+    show("\n".join(lines) if output is Form.text else dumped(values, output))
 
 
 @app.command()

@@ -8,14 +8,16 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
+from conversation.briefs import Performed
 from conversation.errors import Failure
-from conversation.message import Message, TokenUsage, cut
+from conversation.message import TokenUsage, cut
 from conversation.requests import Asked, AskRequest, Selected, Used
 from conversation.status import Status
 from resources.problems import ManifestError
 from starter.happenings import Call, CallEnded, Happening, Run, RunBegan
 from starter.harmless import harmless
 from starter.scripted_model import LABEL
+from starter.words import worded
 
 SCRIPTED = "the words below are scripted: no model is asked"
 """What stands above the words of a scripted model."""
@@ -35,10 +37,10 @@ class Narrator:
                 self._teams += run.kind == "team"
                 if run.parent:
                     self._line(Text(f"{run.id} ({run.type})", style="dim"))
-            case CallEnded(reply=Asked() as reply, call=Call(request=AskRequest() as request) as call):
-                self._said(happening.run, request, reply.message, happening.at - call.since)
-                if reply.wrong:
-                    self._line(Text.assemble(("  ✗ ", "red"), cut(f"the answer {reply.wrong}", 500)))
+            case CallEnded(call=Call(hidden=True), failure=None):
+                pass
+            case CallEnded(reply=Asked() | Performed() as reply, call=call):
+                self._said(happening.run, call, reply, happening.at - call.since)
             case CallEnded(reply=Used(message=message)):
                 self._used(message.name or "tool", message.content)
             case CallEnded(reply=Selected(member=member, how=how)):
@@ -53,19 +55,23 @@ class Narrator:
         self._line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._text(f"{text}…")
 
-    def _said(self, run: Run, request: AskRequest, message: Message, took: timedelta) -> None:
+    def _said(self, run: Run, call: Call, reply: Asked | Performed, took: timedelta) -> None:
+        message = reply.message
         if not self._warned and (message.model or "").startswith(LABEL):
             self._warned = True
             self._console.print(Text(f"({SCRIPTED})", style="bold magenta"))
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
         team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
         place = run.id if self._several else ""
-        about = " · ".join(filter(None, (team, turn_of(request), message.model, tokens, time_of(took), place)))
-        self._line(Text.assemble((message.name or "?", "bold green"), (f"  {about}", "dim")))
+        by = message.model if isinstance(call.request, AskRequest) else f"function {call.what}"
+        about = " · ".join(filter(None, (team, turn_of(call), by, tokens, time_of(took), place)))
+        self._line(Text.assemble((call.speaker or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
-            self._text(message.content)
-        for call in message.tool_calls:
-            self._line(Text.assemble("  → ", (call.name, "cyan"), f" {cut(call.arguments, 500)}"))
+            self._text(worded(call.brief, message.content))
+        for wanted in message.tool_calls:
+            self._line(Text.assemble("  → ", (wanted.name, "cyan"), f" {cut(wanted.arguments, 500)}"))
+        if isinstance(reply, Asked) and reply.wrong:
+            self._line(Text.assemble(("  ✗ ", "red"), cut(f"the answer {reply.wrong}", 500)))
 
     def _used(self, tool: str, text: str) -> None:
         self._line(Text.assemble("  ← ", (tool, "cyan"), f": {indent(cut(text, 500), '    ').lstrip()}"))
@@ -82,8 +88,14 @@ class Narrator:
         self._console.print(text, soft_wrap=True)
 
 
-def turn_of(request: AskRequest) -> str:
-    """Which turn it is, as in ``turn 3 of 9``."""
+def turn_of(call: Call) -> str:
+    """Which turn it is, as in ``turn 3 of 9``; in a panel the round, and the part of who goes by another name."""
+    brief, request = call.brief, call.request
+    if brief:
+        part = "" if brief.seat is not None or brief.part == call.speaker else f" · {brief.part}"
+        return f"round {brief.round}{part}"
+    if not isinstance(request, AskRequest):
+        return ""
     return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
 
 

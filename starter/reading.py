@@ -1,5 +1,6 @@
 """What does an event of a history mean? Temporal's events of one run, decoded into what has happened in it."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -11,18 +12,14 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
+from conversation.carried import Carried
 from conversation.errors import BatonError, Failure, RunClosed
-from conversation.message import Message
-from conversation.plan import AgentPlan, ChooserPlan, TeamPlan
-from conversation.requests import Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
-from starter.happenings import Call, CallBegan, CallEnded, Happening, Reply, Request, Run, RunBegan, RunEnded
+from starter.calls import REPLIES, REQUESTS, Calls
+from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
 
 T = TypeVar("T")
-
-_REQUESTS: dict[str, type[Request]] = {"ask_model": AskRequest, "use_tool": UseRequest, "select": SelectRequest}
-_REPLIES: dict[str, type[Reply]] = {"pin": Pinned, "ask_model": Asked, "use_tool": Used, "select": Selected}
 
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
@@ -39,24 +36,28 @@ async def decoded(converter: DataConverter, payloads: Payloads, kind: type[T]) -
 
 
 class Reader:
-    """Reads the history of one run, event by event from its first."""
+    """Reads the history of one run, and of those in which it goes on, event by event from the first."""
 
     def __init__(self, run: Run, converter: DataConverter) -> None:
         self.run, self._converter = run, converter
-        self._calls: dict[int, Call] = {}
+        self.calls = Calls()
+        self._begun = False
+        self._open: dict[int, Call] = {}
         self._attempts: dict[int, int] = {}
-        self._chooser: ChooserPlan | None = None
-        self._speakers: dict[str, AgentPlan] = {}
-        self._replies: dict[str, Message] = {}
+
+    def goes_on(self, run_id: str) -> None:
+        """The history of another run follows, in which this one goes on."""
+        self.run = replace(self.run, run_id=run_id, first=self.run.chain)
 
     async def read(self, event: HistoryEvent) -> Happening | None:
         """What an event tells; most tell nothing."""
         at = event.event_time.ToDatetime(UTC)
         match told(event):
-            case "workflow_execution_started", started:
+            case "workflow_execution_started", started if not self._begun:
+                self._begun = True
                 return await self._began(at, started)
             case "activity_task_scheduled", scheduled:
-                call = self._calls[event.event_id] = await self._call(at, scheduled)
+                call = self._open[event.event_id] = await self._call(at, scheduled)
                 return CallBegan(self.run, at, call)
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -81,54 +82,35 @@ class Reader:
         name, namespace = given.get("name" if kind == "query" else kind), given.get("namespace")
         named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
         self.run = replace(named, type=workflow, kind=kind)
+        if carried := given.get("carried"):  # the runs before this one are forgotten
+            pinned = Carried.model_validate_json(json.dumps(carried)).pinned
+            self.calls.keep(pinned)
+            return RunBegan(self.run, at, pinned)
         return RunBegan(self.run, at)
 
     async def _call(self, at: datetime, scheduled: Any) -> Call:
         effect = scheduled.activity_type.name
-        kind = _REQUESTS.get(effect)
+        kind = REQUESTS.get(effect)
         request = await decoded(self._converter, scheduled.input, kind) if kind else None
-        call = Call(scheduled.activity_id, effect, at, request)
-        match call.request:
-            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
-                return replace(call, what=self._speakers[speaker].models[fallback])
-            case UseRequest(reply=reply, call=number) if reply in self._replies:
-                wanted = self._replies[reply].tool_calls[number]
-                return replace(call, what=wanted.name, arguments=wanted.arguments)
-            case SelectRequest(fallback=fallback) if self._chooser:
-                return replace(call, what=self._chooser.models[fallback])
-            case UseRequest(reply=None):
-                return replace(call, what=call.speaker)
-        return call
+        return self.calls.begun(self.run, Call(scheduled.activity_id, effect, at, request))
 
     async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
         number = ended.scheduled_event_id
-        call = self._calls.pop(number, None)
+        call = self._open.pop(number, None)
         if call is None:
             return None
         reply, failure = None, None
-        if hasattr(ended, "result") and call.effect in _REPLIES:
-            reply = await decoded(self._converter, ended.result, _REPLIES[call.effect])
-            self._keep(reply)
+        if hasattr(ended, "result") and call.effect in REPLIES:
+            reply = await decoded(self._converter, ended.result, REPLIES[call.effect])
+            self.calls.keep(reply, call.brief)
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
 
-    def _keep(self, reply: Reply) -> None:
-        """Keeps what later events refer to."""
-        match reply:
-            case Asked(message=message, head=head):
-                self._replies[head.id] = message
-            case Pinned(plan=TeamPlan(members=members, aggregator=aggregator, chooser=chooser)):
-                self._chooser = chooser
-                members = (*members, aggregator) if aggregator else members
-                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
-            case Pinned(plan=AgentPlan() as agent):
-                self._speakers = {agent.speaker: agent}
-
 
 _CLOSED = {
     f"workflow_execution_{end}": end.replace("_", " ")
-    for end in ("completed", "failed", "canceled", "terminated", "timed_out", "continued_as_new")
+    for end in ("completed", "failed", "canceled", "terminated", "timed_out")
 }
 
 

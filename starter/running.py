@@ -14,7 +14,6 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from conversation.status import Status, instant
-from conversation.wire import connect
 from resources.base import JsonObject
 from resources.loader import Loaded
 from resources.query import Query
@@ -61,7 +60,7 @@ async def run_queries(
     """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
-    client = await connect(place.address)
+    client = await place.connect()
     started = await start_all(client, place, loaded, queries, paths, run_id)
     with _coming_back(started, console):
         for handle in started:

@@ -13,15 +13,16 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from conversation.errors import RunClosed
+from conversation.inputs import QueryInput
 from conversation.message import cut
 from conversation.requests import EndRequest
 from conversation.settings import SettingsError
 from conversation.status import Status
-from conversation.turn import QueryInput
 from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
+from starter.chain import chain, first_run
 
 Handle = WorkflowHandle[object, object]
 
@@ -73,7 +74,9 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
                 hidden = error
                 continue
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
-                return client.get_workflow_handle(run.id, run_id=run.run_id)
+                found = client.get_workflow_handle(run.id, run_id=run.run_id)
+                newest = client.get_workflow_handle(run.id)  # in which it may have gone on
+                return newest if await first_run(newest) == await first_run(found) else found
     if hidden:
         raise hidden
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
@@ -122,12 +125,10 @@ async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
 
 async def described(client: Client, handle: Handle, status: Status) -> JsonObject:
     """What a run was started with, as a manifest with its status filled in."""
-    async for event in handle.fetch_history_events(page_size=1):
-        started = event.workflow_execution_started_event_attributes
-        values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
-        manifest = _asked_for(values[0], started.workflow_type.name)
-        return {**manifest, "status": _plain(status)}
-    raise NoSuchRunError(f"the run '{handle.id}' has no history")
+    run_id = handle.run_id or (await handle.describe()).run_id
+    (_, started), *_ = await chain(client, handle.id, run_id)
+    values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+    return {**_asked_for(values[0], started.workflow_type.name), "status": _plain(status)}
 
 
 def _asked_for(given: JsonObject, workflow: str) -> JsonObject:

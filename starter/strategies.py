@@ -1,6 +1,6 @@
 """How does each strategy look? Columns for the members, and arrows for who speaks after whom."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -40,15 +40,43 @@ COUNTED = ("selector", "graph")
 def bound(spec: TeamSpec) -> str:
     """The strategy and how long it may go on, such as ``round-robin · 3 rounds``."""
     words = [spec.strategy, *(["loops"] if spec.loops else [])]
-    unit = "round" if spec.strategy == "round-robin" else "turn" if spec.loops or spec.strategy in COUNTED else ""
-    if spec.max_turns and unit:
-        words.append(f"{spec.max_turns} {unit}{'s' if spec.max_turns > 1 else ''}")
+    in_rounds = spec.is_panel or spec.strategy == "round-robin"
+    unit = "round" if in_rounds else "turn" if spec.loops or spec.strategy in COUNTED else ""
+    limit = spec.rounds if spec.is_panel else spec.max_turns
+    if limit and unit:
+        words.append(f"{limit} {unit}{'s' if limit > 1 else ''}")
     return " · ".join(words)
 
 
-def arranged(spec: TeamSpec) -> Plan:
-    """How a team's members stand and who speaks after whom."""
-    return _ARRANGED[spec.strategy](spec)
+def arranged(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
+    """How a team's members stand and who speaks after whom; ``parts`` are the names of who has a part beside them."""
+    return _panel(spec, parts) if spec.is_panel else _ARRANGED[spec.strategy](spec)
+
+
+def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
+    """Rounds as a loop, which a referee closes or a moderator opens; then a judge and a synthesizer, as they are."""
+    count, opens = len(spec.members), "moderator" in parts
+    helpers: list[Helper] = []
+
+    def stands(part: str, column: int) -> int:
+        name = parts[part]
+        helpers.append(("agent", (name,) if name == part else (name, part), column))
+        return count + len(helpers) - 1
+
+    if opens:
+        last = stands("moderator", 0)
+        columns: tuple[int, ...] = (1,) * count
+        arrows = [Arrow(last, place, both=True) for place in range(count)]
+    else:
+        columns, last = tuple(range(count)), count - 1
+        arrows = [Arrow(*pair) for pair in pairwise(range(count))]
+    for part in ("referee", "judge", "synthesizer"):
+        if part in parts:
+            before, last = last, stands(part, 1 + max(*columns, *(column for *_, column in helpers), 0))
+            arrows.append(Arrow(before, last))
+        if part == "referee" and spec.rounds > 1 and not opens:
+            arrows.append(Arrow(last, 0))
+    return Plan(columns, tuple(arrows), tuple(helpers))
 
 
 def _goes_round(spec: TeamSpec) -> bool:

@@ -11,7 +11,6 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from conversation.wire import connect
 from starter.harmless import harmless
 from starter.local import Place, temporal
 
@@ -58,7 +57,7 @@ def at_temporal(work: Callable[[Client, Place], Coroutine[Any, Any, T]]) -> T:
     """Does what needs a server; raises UnreachableError if none runs."""
 
     async def connected(place: Place) -> T:
-        return await work(await connect(place.address), place)
+        return await work(await place.connect(), place)
 
     with temporal(say, start=False) as place:
         return asyncio.run(connected(place))

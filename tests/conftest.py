@@ -1,6 +1,7 @@
 """What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and real databases."""
 
 import atexit
+import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,12 +12,13 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from conversation.wire import connect
-from starter.embedded import EmbeddedServer, free_ports
+from starter.embedded import TUNING, EmbeddedServer, free_ports
 from starter.home import Home
 from tests.machine import Machine
 from tests.manifests import Writer
 from tests.postgres import PostgresServer
 from tests.processes import environment
+from tests.scenarios import IMPATIENT
 from tests.stage import KEY, Stage
 from tests.tool_server import ToolServer
 
@@ -30,16 +32,36 @@ def write(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+@contextlib.asynccontextmanager
+async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[EmbeddedServer]:
     """The embedded server that users have, on ports of its own."""
-    home = Home(tmp_path_factory.mktemp("server"))
-    with home.lock("dev") as lock:
+    with Home(folder).lock("dev") as lock:
         assert lock is not None
-        embedded = EmbeddedServer(home.folder, lock, *free_ports((0, 0)))
+        embedded = EmbeddedServer(folder, lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
         await embedded.start()
         yield embedded
         await embedded.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    """The server of most tests."""
+    async with serving(tmp_path_factory.mktemp("server")) as embedded:
+        yield embedded
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    """A server on which a run is long after fifty events, and is to go on in a new one."""
+    async with serving(tmp_path_factory.mktemp("impatient"), IMPATIENT) as embedded:
+        yield embedded
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def relay(impatient: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage on that server."""
+    async with Stage.set(await connect(impatient.address), tmp_path) as stage:
+        yield stage
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

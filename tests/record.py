@@ -4,11 +4,12 @@ breaks the teams that run while it is rolled out."""
 import asyncio
 import json
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from starter.embedded import EmbeddedServer, free_ports
+from starter.embedded import TUNING, EmbeddedServer, free_ports
 from starter.home import Home
-from tests.scenarios import SCENARIOS, play
+from tests.scenarios import IMPATIENT, ON_AN_IMPATIENT_SERVER, SCENARIOS, play
 from tests.stage import Stage
 from tests.stored import STORED, stored
 
@@ -21,11 +22,17 @@ async def record() -> None:
     HISTORIES.mkdir(exist_ok=True)
     for file in HISTORIES.iterdir():
         file.unlink()
+    impatient = [each.__name__ for each in ON_AN_IMPATIENT_SERVER]
+    await _record([name for name in SCENARIOS if name not in impatient], TUNING)
+    await _record(impatient, (*TUNING, IMPATIENT))
+
+
+async def _record(names: Iterable[str], tuning: Sequence[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder, Home(Path(folder)).lock("dev") as lock:
         assert lock
-        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)))
+        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)), tuning=tuning)
         client = await server.start()
-        for name in SCENARIOS:
+        for name in names:
             (place := Path(folder) / name).mkdir()
             async with Stage.set(client, place) as stage:
                 played = await play(stage, name)

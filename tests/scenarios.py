@@ -172,6 +172,18 @@ async def query_terminated(stage: Stage) -> Handle:
     return handle
 
 
+async def going_on(stage: Stage) -> Handle:
+    """On a server that wants runs of fifty events at most."""
+    trio(stage)
+    given = team("team", "brainstormer", "coordinator", maxTurns=6, onMaxTurns="complete")
+    return await stage.start_query([*TRIO, given], "team/team")
+
+
+async def going_on_in_a_turn(stage: Stage) -> Handle:
+    stage.script(line("one", *[call("noop", message="x")] * 9, "Done."))
+    return await stage.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
+
+
 async def refused(stage: Stage) -> Handle:
     return await stage.start("query", {"spec": {"inptu": "x"}})
 
@@ -203,8 +215,16 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         query_canceled,
         query_terminated,
         refused,
+        going_on,
+        going_on_in_a_turn,
     )
 }
+
+IMPATIENT = ("limit.historyCount.suggestContinueAsNew", "50")
+"""With this a server wants runs to go on in new ones after fifty events."""
+
+ON_AN_IMPATIENT_SERVER = (going_on, going_on_in_a_turn)
+"""The scenarios that need one."""
 
 
 async def play(stage: Stage, name: str) -> Handle:

@@ -20,9 +20,10 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 import worker
 from activities.functions import Function
+from activities.journal import Blobs, Database
 from conversation.status import Status
 from conversation.turn import Turn
-from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT
+from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT, storing
 from resources.loader import Loaded
 from starter.script import Line, Reply, Request, Script
 from starter.scripted_model import ScriptedModel
@@ -94,8 +95,8 @@ class Stage:
             running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
             async with running:
                 yield stage
-                ended = [await handle.fetch_history() async for handle in stage.handles()]
-                await replay(ended, client.data_converter)
+                kept = storing(client, Blobs(lambda: Database.at(stage.journal_at)))
+                await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
 
     @contextlib.asynccontextmanager
     async def forgetful(self) -> AsyncIterator["Stage"]:
@@ -110,6 +111,11 @@ class Stage:
         """What the worker is started with."""
         given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
         return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **given}
+
+    @property
+    def journal_at(self) -> str:
+        """The journal's address."""
+        return self.journal_url or f"sqlite:///{self.journal}"
 
     @property
     def journal(self) -> Path:

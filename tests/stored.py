@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic.json_schema import models_json_schema
 from temporalio import activity, workflow
 
 from activities.append import Append
@@ -11,7 +12,7 @@ from activities.evaluate import Evaluate
 from activities.pin import Pin
 from activities.select import Select
 from activities.use_tool import UseTool
-from conversation import attributes, errors, message, plan, requests, status, turn, wire
+from conversation import attributes, carried, errors, inputs, message, plan, requests, status, turn, wire
 from resources.base import Plain
 from workflows.registry import WORKFLOWS
 
@@ -23,13 +24,14 @@ ACTIVITIES = (Pin.pin, AskModel.ask_model, UseTool.use_tool, Append.append, Sele
 def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
-    modules = (message, plan, requests, status, turn, errors)
-    shapes = {
-        each.__name__: each.model_json_schema()
+    modules = (message, plan, requests, status, turn, inputs, carried, errors)
+    models = [
+        each
         for module in modules
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, Plain) and each.__module__ == module.__name__
-    }
+    ]
+    _, shapes = models_json_schema([(each, "validation") for each in models])
     return {
         "task queue": wire.TASK_QUEUE,
         "search attributes": sorted(key.name for key in attributes.ALL),
@@ -39,7 +41,7 @@ def stored() -> dict[str, Any]:
         "errors": {name: each.family for name, each in vars(errors).items() if hasattr(each, "family")},
         "stop reasons": get_args(turn.StopReason),
         "phases": get_args(status.Phase),
-        "shapes": _without_words(shapes),
+        "shapes": _without_words(shapes["$defs"]),
     }
 
 

@@ -18,7 +18,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from conversation.turn import Turn
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from conversation.wire import TASK_QUEUE, TASK_TIMEOUT, connect
 from starter.embedded import EmbeddedServer
 from starter.script import Call, Reply, Request
 from starter.scripted_model import ScriptedModel
@@ -183,3 +183,33 @@ async def test_a_run_survives_the_death_of_its_worker(play: Play, moment: str) -
     print(f"{moment}: {waited:.1f} s from the restart to the next call")
     assert waited < 30
     await replay([await handle.fetch_history()])
+
+
+async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one(
+    impatient: EmbeddedServer, tmp_path: Path
+) -> None:
+    """It is killed at two moments around that at which the run goes on."""
+    model = ScriptedModel(lambda request: Reply(text=str(len(request["messages"]) - 1)))
+    with model.serving() as url:
+        env = environment(
+            TEMPORAL_ADDRESS=impatient.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+        )
+        worker = WorkerProcess(env, tmp_path / "log")
+        play = Play(await connect(impatient.address), model, worker, tmp_path / "journal.db")
+        play.worker.start()
+        given = {"team": "t", "input": "?", "resources": [agent("one"), team("t", "one", maxTurns=24)]}
+        handle = await play.client.start_workflow(
+            "round-robin", given, id=f"crash-{uuid.uuid4().hex[:8]}", task_queue=TASK_QUEUE, task_timeout=TASK_TIMEOUT
+        )
+        for rows in (8, 17):
+            await until(partial(reached, play, rows))
+            play.worker.kill()
+            play.worker.start()
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+        assert isinstance(failure.value.cause, ApplicationError)
+        turn = Turn.model_validate_json(json.dumps(failure.value.cause.details[0]))
+        assert (turn.stop_reason, turn.turns) == ("max_turns", 24)
+        assert texts(turn.messages) == [str(number) for number in range(1, 25)]
+        assert play.written() == 25, "each message stands once in the journal"
+        await play.worker.stop()

@@ -121,6 +121,40 @@ def test_a_graph_begins_at_the_first_member_and_says_who_is_never_reached(write:
     assert [each.lines[-1] == "is never reached" for each in box.inside[:4]] == [False, False, False, True]
 
 
+def test_a_panel_is_a_loop_that_a_referee_closes_and_that_ends_in_what_is_delivered(write: Writer) -> None:
+    spec: Json = {"maxRounds": 2, "referee": "strict"}
+    box = drawn(write.load(team("t", "a", "b", **spec))).inside[0]
+    assert box.lines == ("t", "round-robin · 2 rounds")
+    assert told(box) == ["a → b", "b → strict", "strict → a", "strict → synthesizer"]
+    assert [each.column for each in box.inside] == [0, 1, 2, 3]
+    assert box.inside[2].lines == ("strict", "referee")
+    once = {"maxRounds": 1, "synthesizer": False}
+    assert arrows_of(write, "a", "b", **once) == ["a → b"]
+    assert arrows_of(write, "a", "b", synthesizer=False) == ["a → b", "b → a"]
+
+
+def test_a_debate_ends_with_a_judge_and_may_be_opened_by_a_moderator(write: Writer) -> None:
+    members = [{"name": "a", "stance": "For"}, {"name": "b", "stance": "Against", "role": "a cynic"}]
+    spec: Json = {"strategy": "debate", "members": members}
+    page = drawn(write.load(manifest("Team", "t", spec)))
+    box = page.inside[0]
+    assert box.lines == ("t", "debate · 2 rounds")
+    assert told(box) == ["a → b", "b → a", "b → judge", "judge → synthesizer"]
+    assert [each.lines for each in box.inside[:2]] == [("a", "For"), ("b", "a cynic", "Against")]
+    nothing_is_crossed(page)
+    page = drawn(write.load(manifest("Team", "t", {**spec, "moderator": True, "judge": "solomon"})))
+    box = page.inside[0]
+    assert told(box) == ["moderator ↔ a", "moderator ↔ b", "moderator → solomon", "solomon → synthesizer"]
+    assert [each.column for each in box.inside] == [1, 1, 0, 2, 3]
+    nothing_is_crossed(page)
+
+
+def test_a_member_without_a_manifest_and_a_function_are_drawn_as_what_they_are(write: Writer) -> None:
+    members = [{"name": "a", "role": "a writer"}, {"name": "b", "type": "activity", "as": "c"}]
+    box = drawn(write.load(manifest("Team", "t", {"strategy": "round-robin", "members": members}))).inside[0]
+    assert box.inside[:2] == (Box("agent", ("a", "a writer")), Box("tool", ("c = b", "function"), column=1))
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

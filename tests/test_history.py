@@ -113,7 +113,7 @@ async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
     """Resets a run to just after an event; the run that goes on from there."""
     request = ResetWorkflowExecutionRequest(
         namespace="default",
-        workflow_execution=WorkflowExecution(workflow_id=handle.id),
+        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.run_id or ""),
         workflow_task_finish_event_id=event,
         reason="test",
         request_id=uuid.uuid4().hex,

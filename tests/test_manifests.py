@@ -363,3 +363,12 @@ def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
+
+
+def test_a_panels_member_of_whom_nothing_is_known_but_the_name_is_told(write: Writer) -> None:
+    members = [{"name": "writr"}, {"name": "one"}, {"name": "editor", "role": "an editor"}]
+    panel = manifest("Team", "t", {"strategy": "round-robin", "members": members, "maxRounds": 1})
+    loaded = write.load(panel, agent("one"))
+    (note,) = loaded.assumed()
+    assert str(note).endswith("spec.members[0].name: no Agent or Team 'writr' is known: it speaks as a default member")
+    assert loaded.unresolved() == []

@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from conversation.turn import Turn
 from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from starter.audit import audited
 from starter.embedded import EmbeddedServer
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
@@ -62,6 +63,10 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     assert set(answered.values()) == {1}, "no answered call was repeated"
     assert (tmp_path / "worker.log").read_text().count("made one by str()") == 1
     await replay([await handle.fetch_history()])
+    found = await audited(client, handle)
+    assert [task.goal for task in found] == [f"{name} (round {n})" for n in (1, 2, 3) for name in ("a", "b", "ballot")]
+    repeated = [task.goal for task in found if task.attempts == 2]
+    assert repeated == ["b (round 2)"] or (len(repeated) <= 1 and moment != "in-a-members-call")
 
 
 def _question(messages: list[dict[str, str]]) -> str:

@@ -54,7 +54,18 @@ def count(shape: PanelShape) -> str:
     return f"{len(shape.contributions)} contributions in {shape.rounds} rounds"
 
 
-FUNCTIONS = (risk_desk, votes, broken, enough, not_a_yes, told, count)
+_tries: list[int] = []
+
+
+@function
+def flaky(briefing: Briefing) -> str:
+    _tries.append(briefing.round)
+    if len(_tries) == 1:
+        raise ConnectionError("gone for a moment")
+    return "here"
+
+
+FUNCTIONS = (flaky, risk_desk, votes, broken, enough, not_a_yes, told, count)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -109,6 +120,12 @@ async def test_a_function_that_fails_ends_the_panel_at_once(stage: Stage, name: 
     assert told in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
+
+
+async def test_a_function_is_called_again_where_a_connection_has_failed(stage: Stage) -> None:
+    turn = await stage.turn(await stage.start_team([panel(performs("flaky"), maxRounds=1, synthesizer=False)], "panel"))
+    assert [each["text"] for each in shape(turn)["contributions"]] == ["here"]
+    assert len(_tries) == 2
 
 
 async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
+from conversation.carried import AgentState, State
 from conversation.plan import AgentPlan
 from conversation.requests import Pinned
 from conversation.turn import Turn
@@ -18,9 +19,10 @@ class Agent(Member):
     async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
-    async def speak(self, pinned: Pinned) -> Turn:
+    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
         assert isinstance(pinned.plan, AgentPlan)
-        self.speaking = turn = AgentTurn(pinned.plan, pinned.thread, self.stop, of=1)
+        assert state is None or isinstance(state, AgentState)
+        self.speaking = turn = AgentTurn(pinned.plan, pinned.thread, self.stop, of=1, rests=True, state=state)
         return (await turn.take()).model_copy(update={"ended": False, "note": self.stop.note})
 
 

@@ -5,9 +5,10 @@ import asyncio
 from temporalio import workflow
 
 from conversation.briefs import Brief, BriefRequest, PerformRequest
+from conversation.inputs import TurnInput
 from conversation.message import TokenUsage
 from conversation.plan import ActivityMember, AgentPlan, MemberPlan, TeamMember
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from workflows import effects
 from workflows.agent_turn import AgentTurn
 from workflows.discussion import Discussion

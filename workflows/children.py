@@ -9,12 +9,14 @@ from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from conversation.errors import RunClosed
+from conversation.inputs import TurnInput
 from conversation.message import Head
-from conversation.requests import EndRequest
-from conversation.turn import Turn, TurnInput
+from conversation.requests import EndRequest, SteerRequest
+from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
+from workflows.carrying import WIDTH, Rest, is_long
 from workflows.session import Session
-from workflows.stopping import Stop
+from workflows.stopping import Stop, uninterrupted
 
 
 class Children:
@@ -22,18 +24,25 @@ class Children:
 
     def __init__(self, stop: Stop, session: Session) -> None:
         self.stop, self.session = stop, session
+        self.begun = 0
+        self._free = asyncio.Semaphore(WIDTH)
         self._running: list[ChildWorkflowHandle[object, Turn]] = []
 
-    async def take(self, kind: str, given: TurnInput, place: str, head: Head) -> Turn:
+    async def take(self, kind: str, given: TurnInput, place: str, head: Head, *, rests: bool = False) -> Turn:
         """Lets ``given`` take its turn in a child run of the workflow type ``kind``.
 
-        Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing.
+        Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing. With
+        ``rests``, Rest is raised instead of beginning one more in a run that has become long.
         """
         nothing = Turn(head=head, turns=0, stop_reason="canceled")
         if self.session.values:
             given = given.model_copy(update={"session": self.session.values})
         try:
-            turn = await self._result(kind, given, f"{workflow.info().workflow_id}/{place}/{given.name}")
+            async with self._free:
+                if rests and self.begun and is_long():
+                    raise Rest
+                child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                turn = nothing if self.stop.now else await self._result(kind, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
@@ -47,12 +56,17 @@ class Children:
         return turn
 
     async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
+        self.begun += 1
         child = await self._started(kind, given, child_id)
         self._running.append(child)
         try:
             if self.stop.reason == "terminated":
                 await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
-            return await child
+            if self.stop.floor.paused:
+                await self._send(child, "pause", None)
+            for said in self.stop.floor.take():
+                await self._send(child, "steer", SteerRequest(text=said.content, name=said.name or "user"))
+            return await _ended(child)
         finally:
             self._running.remove(child)
 
@@ -71,14 +85,15 @@ class Children:
                     static_summary=f"{kind} · {given.name}",
                 )
             except WorkflowAlreadyStartedError:
-                with contextlib.suppress(ApplicationError):  # it may have ended by now
-                    await workflow.get_external_workflow_handle(child_id).cancel()
+                await _cancel(child_id)
                 await workflow.sleep(1)
 
-    async def pass_on(self, signal: str, value: object) -> None:
-        """Sends a signal to the running children."""
-        for child in [*self._running]:
+    async def pass_on(self, signal: str, value: object) -> int:
+        """Sends a signal to the running children; to how many of them it went."""
+        running = [*self._running]
+        for child in running:
             await self._send(child, signal, value)
+        return len(running)
 
     async def end(self) -> None:
         """Passes on to the running children that they are to end."""
@@ -89,3 +104,17 @@ class Children:
             await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)
+
+
+async def _ended(child: ChildWorkflowHandle[object, Turn]) -> Turn:
+    """Waits for a child; given up, it is canceled by its id, because Temporal would cancel its first run alone."""
+    try:
+        await workflow.wait([child])
+    except asyncio.CancelledError:
+        await uninterrupted(asyncio.create_task(_cancel(child.id)))
+    return await uninterrupted(child)
+
+
+async def _cancel(child_id: str) -> None:
+    with contextlib.suppress(ApplicationError):  # it may have ended by now
+        await workflow.get_external_workflow_handle(child_id).cancel()

@@ -14,7 +14,9 @@ def show(name: str, turn: Turn, of: int | None = None) -> None:
     """Makes ``turn`` so far the run's current details."""
     count = f"{turn.turns} of {of}" if of else f"{turn.turns}"
     end = f" · {turn.stop_reason}" if turn.stop_reason != "completed" else ""
-    title = f"### {name} · turn {count}{end} · {turn.usage.total_tokens} tokens"
+    last = turn.messages[-1].round if turn.messages else None
+    place = f"round {last}" if last else f"turn {count}"
+    title = f"### {name} · {place}{end} · {turn.usage.total_tokens} tokens"
     failure = [f"**{turn.failure.type}** {turn.failure.message}"] if turn.failure else []
     said = [_said(message) for message in latest(turn.messages, SHOWN)]
     workflow.set_current_details("\n\n".join((title, *said, *failure)))
@@ -30,6 +32,7 @@ def show_status(status: Status) -> None:
 
 
 def _said(message: Message) -> str:
-    speaker = f"**{message.name or message.role}**" + (f" ({message.model})" if message.model else "")
+    place = f"round {message.round} · " if message.round else ""
+    speaker = f"{place}**{message.name or message.role}**" + (f" ({message.model})" if message.model else "")
     calls = "".join(f"\n- calls `{call.name}` with `{cut(call.arguments, 200)}`" for call in message.tool_calls)
     return f"{speaker}: {cut(message.content, 2_000)}{calls}"

@@ -29,6 +29,7 @@ from conversation.requests import (
 )
 from conversation.turn import Thread
 from resources.base import Plain
+from workflows.carrying import portions
 
 Reply = TypeVar("Reply", bound=Plain)
 
@@ -98,7 +99,9 @@ async def pin(request: PinRequest) -> Pinned:
 
 async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
     """Lets an agent's model speak, or the fallback that the request names."""
-    summary = f"turn {request.turn} · {request.speaker.rpartition('/')[2]} · {models[request.fallback]}"
+    speaker, brief = request.speaker.rpartition("/")[2], request.brief
+    place = f"round {brief.round}" if brief else f"turn {request.turn}"
+    summary = f"{place} · {speaker} · {models[request.fallback]}"
     return await _effect("ask_model", request, Asked, _model_options(models, request.fallback), summary)
 
 
@@ -156,17 +159,22 @@ async def conclude(request: ConcludeRequest) -> Asked:
 
 
 async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
-    """Puts what joins the conversation on top of a head, and moves a bookmark there."""
-    request = AppendRequest(head=head, items=items)
-    if bookmark:
-        request = request.model_copy(update={"bookmark": bookmark})
-    return await _effect("append", request, Head, JOURNAL, f"{len(items)} more")
+    """Puts what joins the conversation on top of a head, in as many requests as that takes; moves a bookmark there."""
+    for portion in portions(items) or [()]:
+        request = AppendRequest(head=head, items=portion)
+        if bookmark:
+            request = request.model_copy(update={"bookmark": bookmark})
+        head = await _effect("append", request, Head, JOURNAL, f"{len(portion)} more")
+    return head
 
 
 async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
     try:
-        result: Reply = await workflow.execute_activity(name, request, result_type=reply, summary=summary, **options)
-        return result
+        async with workflow.instance().free:
+            result: Reply = await workflow.execute_activity(
+                name, request, result_type=reply, summary=summary, **options
+            )
+            return result
     except ActivityError as error:
         raise _meaning(error, name) from None
 

@@ -7,11 +7,14 @@ from typing import Protocol
 from pydantic import JsonValue
 from temporalio import workflow
 
+from conversation.carried import State
+from conversation.inputs import TurnInput
 from conversation.message import Head
 from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, turn_status
-from conversation.turn import Turn, TurnInput
+from conversation.turn import Turn
 from workflows import effects
+from workflows.carrying import Rest
 from workflows.details import show
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
@@ -23,6 +26,10 @@ class Speaking(Protocol):
     @property
     def so_far(self) -> Turn:
         """What has been said until now."""
+
+    @property
+    def state(self) -> State:
+        """What a run must know to go on from here."""
 
 
 class Member(Run):
@@ -37,8 +44,13 @@ class Member(Run):
         try:
             request = received(given, TurnInput)
             parent = request.thread is not None
+            if request.carried:
+                self.resume(request.carried)
             self.turn = await self.stop.guard(self._take(request))
             show(request.name, self.turn)
+        except Rest:
+            assert self.speaking
+            workflow.continue_as_new(request.going_on(self.carried(self.speaking.state)))
         except Failed as failed:
             self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.end = workflow.now()
@@ -48,17 +60,17 @@ class Member(Run):
             close(status, self.turn)
         return self.turn
 
-    async def speak(self, pinned: Pinned) -> Turn:
-        """Takes the turn; what a subclass is for."""
+    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
+        """Takes the turn, or what is left of it; what a subclass is for."""
         raise NotImplementedError
 
     async def _take(self, given: TurnInput) -> Turn:
         nothing = Turn(head=given.thread.head if given.thread else Head(), turns=0)
         try:
-            pinned = await effects.pin(_pin_request(given))
-            self.begin(pinned)
-            self.session.put(given.session)
-            return await self.speak(pinned)
+            if given.carried is None:
+                self.begin(await effects.pin(_pin_request(given)))
+                self.session.put(given.session)
+            return await self.speak(self.pinned, given.carried.state if given.carried else None)
         except (Interrupted, asyncio.CancelledError):
             return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})
         except Failed as failed:
@@ -68,7 +80,7 @@ class Member(Run):
     def status(self) -> Status:
         """The status of seed 003, without responses."""
         turn = self.speaking.so_far if self.speaking and not self.end else self.turn
-        return turn_status(turn, workflow.info().start_time, self.end)
+        return turn_status(turn, self.since, self.end)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

@@ -3,10 +3,12 @@
 from temporalio import workflow
 
 from conversation.briefs import Brief, BriefPart, ConcludeRequest
+from conversation.carried import PanelState
 from conversation.message import Message, Part, Quote
 from conversation.plan import MemberPlan, PanelPlan, TeamMember
 from conversation.requests import Bookmark
 from conversation.turn import Turn
+from resources.base import JsonObject
 from workflows import effects
 from workflows.briefed import take
 from workflows.discussion import Discussion
@@ -22,11 +24,10 @@ class Panel:
     """
 
     def __init__(self, team: Discussion, plan: PanelPlan, session: Session) -> None:
+        kept = PanelState.model_validate(team.kept or {"begun": team.so_far.head})
         self.team, self.plan, self.session = team, plan, session
-        self.round, self.waiting = 0, list[int]()
-        self._criticized, self._done = 0, False
-        self._begun = team.so_far.head
-        session.put({**plan.session, **session.values})
+        self.round, self.waiting = kept.round, [*kept.waiting]
+        self._criticized, self._done, self._begun = kept.criticized, kept.done, kept.begun
         team.turns = plan.max_rounds * len(team.members)
 
     def goes_on(self) -> bool:
@@ -34,7 +35,10 @@ class Panel:
         return self.team.goes_on()
 
     async def begin(self) -> None:
-        """Clears the transcript that the session keeps (seed 002, initContributions)."""
+        """Fills the session, and clears the transcript that it keeps (seed 002, initContributions)."""
+        if self.team.kept:
+            return  # in the run before this one
+        self.session.put({**self.plan.session, **self.session.values})
         if self.plan.contributions:
             await self._append()
 
@@ -44,6 +48,11 @@ class Panel:
 
     async def hear_next(self) -> None:
         """Hears whoever is next, and enters the contribution into the transcript."""
+        await self.team.attempt(self.team.stop.ready())
+        if not self.goes_on():
+            return
+        if said := self.team.stop.floor.take():
+            await self._append(*said)
         seat = self.waiting.pop(0)
         member, name = self.team.members[seat], self.plan.roster[seat]
         turn = await take(self.team, member, self._brief("member", seat), name)
@@ -53,6 +62,18 @@ class Panel:
             turn = turn.model_copy(update={"head": self.team.so_far.head})
         self.team.join(member, turn)
         self.team.seat = seat
+        self.team.kept = self._state()
+        self.team.rest()
+
+    def _state(self) -> JsonObject:
+        state = PanelState(
+            begun=self._begun,
+            round=self.round,
+            waiting=tuple(self.waiting),
+            criticized=self._criticized,
+            done=self._done,
+        )
+        return state.model_dump(mode="json")
 
     async def hear_referee(self) -> None:
         """Has the round criticized, if there is a referee and it hasn't been yet."""

@@ -1,17 +1,20 @@
 """The workflow ``query``: puts a question to its targets, each in a child run, and gathers what they answer."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from temporalio import workflow
 
+from conversation.carried import Carried, QueryState
 from conversation.errors import Failure, QueryTimeout
+from conversation.inputs import QueryInput, TurnInput
 from conversation.plan import QueryPlan, TargetPlan
-from conversation.requests import PinRequest
-from conversation.status import Status, query_status
-from conversation.turn import QueryInput, Thread, Turn, TurnInput
+from conversation.requests import Pinned, PinRequest
+from conversation.status import Status, fitted, query_status
+from conversation.turn import Thread, Turn
 from workflows import effects
+from workflows.carrying import Rest
 from workflows.details import show_status
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
@@ -26,19 +29,23 @@ class Query(Run):
         super().__init__()
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, Turn] = {}
+        self.until: datetime | None = None
         self.failure: Failure | None = None
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Status:
         try:
             request = received(given, QueryInput)
-            self.session.put(request.session)
-            pinned = await self.stop.guard(effects.pin(_pin_request(request)))
-            self.begin(pinned)
-            assert isinstance(pinned.plan, QueryPlan)
-            self.plan = pinned.plan
-            limit = None if self.plan.timeout is None else timedelta(seconds=self.plan.timeout)
-            await self.stop.guard(self._ask_all(pinned.thread), limit)
+            if request.carried:
+                self.resume(request.carried)
+            else:
+                self.session.put(request.session)
+                self.begin(await self.stop.guard(effects.pin(_pin_request(request))))
+            left = max(timedelta(), self.until - workflow.now()) if self.until else None
+            await self.stop.guard(self._ask_all(self.pinned.thread), left)
+        except Rest:
+            state = QueryState(kind="query", answers=self.answers, until=self.until)
+            workflow.continue_as_new(request.going_on(self.carried(state)))
         except (Interrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before anybody was asked")
         except Failed as failed:
@@ -49,21 +56,37 @@ class Query(Run):
         close(status, status)
         return status
 
+    def begin(self, pinned: Pinned) -> None:
+        """Takes up what is asked of the query; its time begins."""
+        super().begin(pinned)
+        assert isinstance(pinned.plan, QueryPlan)
+        self.plan = pinned.plan
+        self.until = workflow.now() + timedelta(seconds=self.plan.timeout) if self.plan.timeout is not None else None
+
+    def resume(self, carried: Carried) -> None:
+        """Takes up what the run before this one was asked, and has heard."""
+        super().resume(carried)
+        assert isinstance(carried.pinned.plan, QueryPlan)
+        assert isinstance(carried.state, QueryState)
+        self.plan, self.answers, self.until = carried.pinned.plan, dict(carried.state.answers), carried.state.until
+
     async def _ask_all(self, thread: Thread) -> None:
-        """Waits for every target; a failure with failFast, or an end of the query, gives up those still asked."""
-        tasks = [
-            asyncio.create_task(self._ask(index, target, thread)) for index, target in enumerate(self.plan.targets)
-        ]
+        """Waits for every target; a failure with failFast, or an end of the query, gives up those still asked.
+
+        Where the run becomes long it asks nobody else, waits for those who are asked, and goes on in a new one.
+        """
+        left = [each for each in enumerate(self.plan.targets) if each[0] not in self.answers]
+        tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in left]
         await finish(tasks, lambda: self.plan.fail_fast and any(turn.failure for turn in self.answers.values()))
         for task in tasks:
             task.result()
 
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
         given = TurnInput.model_validate({target.type: target.name, "namespace": target.namespace, "thread": thread})
-        turn = await self.children.take(target.workflow, given, f"target-{index + 1}", thread.head)
+        turn = await self.children.take(target.workflow, given, f"target-{index + 1}", thread.head, rests=True)
         if turn.stop_reason == "canceled" and self.stop.reason:
             turn = turn.model_copy(update={"stop_reason": self.stop.reason, "failure": self._overdue()})
-        self.answers[index] = turn
+        self.answers[index] = fitted(self.plan, turn)
         show_status(self.status())
 
     def _overdue(self) -> Failure | None:
@@ -74,7 +97,7 @@ class Query(Run):
     @workflow.query(description="How the query stands, or how it has ended.")
     def status(self) -> Status:
         """The status of seed 003, System Outputs."""
-        times = workflow.info().start_time, self.end
+        times = self.since, self.end
         stop = self.stop
         return query_status(
             self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=self.failure or self._overdue()

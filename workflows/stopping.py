@@ -1,4 +1,4 @@
-"""When does a run have to stop? What was asked of it from outside, kept as a flag because a cancel can get lost."""
+"""When does a run have to stop, or to wait? What was asked of it, kept as a flag because a cancel can get lost."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -7,20 +7,26 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
+from conversation.carried import Wish
 from conversation.requests import EndRequest
 from conversation.turn import StopReason
 from workflows.effects import Interrupted
+from workflows.floor import Floor
 
 T = TypeVar("T")
 
 
 class Stop:
-    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts."""
+    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts.
+
+    The ``floor`` holds what else people ask: to wait, and to be heard.
+    """
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.note: str | None = None
         self.now = False
+        self.floor = Floor()
 
     def ask(self, reason: StopReason, request: EndRequest) -> None:
         """Asks the run to stop; a later wish can only make it stop sooner."""
@@ -28,13 +34,29 @@ class Stop:
             self.reason, self.note = reason, request.reason or None
         self.now = self.now or request.now
 
+    @property
+    def wish(self) -> Wish | None:
+        """What was asked, for the run in which this one goes on."""
+        return Wish(reason=self.reason, note=self.note, now=self.now) if self.reason else None
+
+    def resume(self, wish: Wish | None) -> None:
+        """Takes up what was asked of the run that goes on in this one."""
+        if wish:
+            self.reason, self.note, self.now = wish.reason, wish.note, wish.now
+
     def check(self) -> None:
         """Raises Interrupted if the run is to stop without waiting for anything."""
         if self.now:
             raise Interrupted
 
+    async def ready(self) -> None:
+        """Waits as long as the run is paused; one that is to stop waits no longer."""
+        await workflow.wait_condition(lambda: self.reason is not None or not self.floor.paused)
+
     async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
         """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""
+        if self.now:
+            return await work  # which finds out by itself
         task = asyncio.create_task(work)
         try:
             await workflow.wait_condition(lambda: task.done() or self.now, timeout=limit, timeout_summary="timeout")

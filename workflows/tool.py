@@ -5,6 +5,7 @@ import asyncio
 from pydantic import JsonValue
 from temporalio import workflow
 
+from conversation.carried import State
 from conversation.message import TokenUsage
 from conversation.plan import ToolTarget
 from conversation.requests import Pinned, UseRequest
@@ -22,7 +23,7 @@ class Tool(Member):
     async def run(self, *given: JsonValue) -> Turn:
         return await self.conduct(given)
 
-    async def speak(self, pinned: Pinned) -> Turn:
+    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
         assert isinstance(pinned.plan, ToolTarget)
         plan, thread = pinned.plan, pinned.thread
         turn = Turn(head=thread.head, usage=TokenUsage(tool_calls=1), note=self.stop.note)

@@ -1,6 +1,6 @@
 """In which tables does the journal stand?"""
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, Text
+from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, Text
 
 VERSION = 1
 
@@ -35,6 +35,14 @@ bookmarks = Table(
     Column("depth", Integer, nullable=False),
 )
 """Where the transcript stands that a session keeps under a key: the rows after depth ``begun`` up to a head."""
+
+blobs = Table(
+    "baton_blobs",
+    metadata,
+    Column("sha", String(64), primary_key=True),
+    Column("blob", LargeBinary, nullable=False),
+)
+"""Values that are too long for a history, under the SHA-256 of their bytes."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """The one row says which version of these tables this is."""

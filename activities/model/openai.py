@@ -157,7 +157,7 @@ class _Answer:
 
 def _message(message: Message) -> ChatCompletionMessageParam:
     data: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.role == "assistant" and message.name:
+    if message.role in ("assistant", "user") and message.name:
         data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
     if message.role == "tool":
         data["tool_call_id"] = message.tool_call_id

@@ -88,7 +88,8 @@ class Telling:
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
         """The goal and all sections in which anything stands."""
         goal = "The question" if self.transcript.team.spec.strategy == "debate" else "The goal"
-        whole = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections))
+        remarks = "What people have said to you all", self.transcript.remarks
+        whole = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
         return "\n\n".join(f"# {title}\n{text}" for title, text in whole if text)
 
     def _count(self) -> str:

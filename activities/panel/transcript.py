@@ -1,6 +1,6 @@
 """What has been said in a panel? Read from the rows of its conversation, where each is marked as the part it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from activities.journal.row import Row
@@ -8,7 +8,24 @@ from conversation.briefs import Brief
 from conversation.errors import JournalLost
 from conversation.message import Message
 from conversation.panel import Briefing, Contribution, Critique, DebateShape, Decision, PanelShape, Verdict
+from resources.member import Member
 from resources.team import Team
+
+
+def contributions(rows: Iterable[Row], members: Iterable[Member] = ()) -> tuple[Contribution, ...]:
+    """What was contributed, with the stances of members."""
+    stances = {member.address: member.stance for member in members}
+    said = [row.message for row in rows if row.message.part == "contribution"]
+    return tuple(
+        Contribution(round=each.round or 1, agent_name=name, text=each.content, stance=stances.get(name))
+        for each in said
+        if (name := each.name or "")
+    )
+
+
+def as_lines(entries: Iterable[Contribution]) -> str:
+    """Contributions as a text, ``[round N] name: text``."""
+    return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 
 
 @dataclass(frozen=True)
@@ -35,16 +52,16 @@ class Transcript:
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        stances = {member.address: member.stance for member in self.team.spec.members}
-        return tuple(
-            Contribution(round=each.round or 1, agent_name=name, text=each.content, stance=stances.get(name))
-            for each in self.part("contribution")
-            if (name := each.name or "")
-        )
+        return contributions(self.rows, self.team.spec.members)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:
         return tuple(Critique(round=each.round or 1, critique=each.content) for each in self.part("critique"))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What people have said to the panel meanwhile."""
+        return tuple(f"{row.message.name}: {row.message.content}" for row in self.rows if row.message.role == "user")
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -75,6 +92,7 @@ class Transcript:
             transcript=self.contributions,
             referee_critiques=self.critiques,
             session=brief.session,
+            remarks=self.remarks or None,
             stance=members[name].stance if name in members else None,
             decision=Decision.model_validate_json(opened[-1].content) if opened else None,
         )

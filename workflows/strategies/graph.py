@@ -18,10 +18,8 @@ class Graph(Team):
 
     async def discuss(self, team: Discussion) -> None:
         team.turns = team.plan.max_turns
-        seat: int | None = 0
-        while team.goes_on() and seat is not None:
+        while team.goes_on() and (seat := team.led_to()) is not None:
             if team.turn == team.turns:
                 team.max_turns_reached()
                 break
             await team.hear(seat)
-            seat = team.led_to()

@@ -1,0 +1,38 @@
+"""Where are values kept that are too long for a history? In the journal, under the SHA-256 of their bytes."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+from activities.journal.store import Database
+
+
+class Blobs(StorageDriver):
+    """The driver of Temporal's SDK for a journal's database, which ``reach`` gives while it is used."""
+
+    def __init__(self, reach: Callable[[], AbstractAsyncContextManager[Database]]) -> None:
+        self._reach = reach
+
+    def name(self) -> str:
+        """What stands in histories."""
+        return "baton-journal"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keeps values, each once however often it is stored: a replay stores them again."""
+        async with self._reach() as journal:
+            names = [await journal.keep(payload.SerializeToString(deterministic=True)) for payload in payloads]
+        return [StorageDriverClaim({"sha": name}) for name in names]
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Gives values back; raises JournalLost where one is missing."""
+        async with self._reach() as journal:
+            return [Payload.FromString(await journal.kept(claim.claim_data["sha"])) for claim in claims]

@@ -1,0 +1,75 @@
+"""How is the journal's database used? A statement at a time, until it has worked; long values are kept as they are."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+from sqlalchemy import Executable, select
+from sqlalchemy import Row as Found
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.journal import schema
+from activities.journal.database import connect, insert_new, prepare, reach
+from conversation.errors import JournalLost, JournalUnavailable
+
+PATIENCE = 1.0
+"""Seconds between two attempts to reach the journal."""
+
+_log = logging.getLogger(__name__)
+
+
+class Database:
+    """The database of a journal."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, url: str) -> AsyncIterator[Self]:
+        """The database at ``url`` while the block runs; raises JournalUnavailable."""
+        database = cls(connect(url))
+        try:
+            await prepare(database.engine)
+            yield database
+        finally:
+            await database.close()
+
+    async def close(self) -> None:
+        """Gives the database's connections back."""
+        await self.engine.dispose()
+
+    async def run(self, statement: Executable) -> Sequence[Found[Any]]:
+        """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
+        while True:
+            try:
+                async with reach(self.engine) as connection:
+                    result = await connection.execute(statement)
+                    return result.all() if result.returns_rows else ()
+            except JournalUnavailable as error:
+                _log.warning("waiting for the journal: %s", error.message)
+                await asyncio.sleep(PATIENCE)
+
+    async def keep(self, blob: bytes) -> str:
+        """Keeps bytes under their SHA-256 and returns that."""
+        sha = hashlib.sha256(blob).hexdigest()
+        await self.run(insert_new(self.engine, schema.blobs, [{"sha": sha, "blob": blob}]))
+        return sha
+
+    async def kept(self, sha: str) -> bytes:
+        """The bytes that are kept under ``sha``; raises JournalLost if there are none."""
+        found = await self.run(select(schema.blobs.c.blob).where(schema.blobs.c.sha == sha))
+        if not found:
+            raise lost(f"the value {sha}")
+        blob: bytes = found[0][0]
+        return blob
+
+
+def lost(what: str) -> JournalLost:
+    """The error for what should stand in the journal."""
+    return JournalLost(
+        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
+    )

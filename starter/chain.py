@@ -1,0 +1,37 @@
+"""In which runs does a run go on? Temporal makes a new one of each that has become long; all have one id."""
+
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+Started = WorkflowExecutionStartedEventAttributes
+
+
+async def chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
+    """The run ids that lead from the first run to this one, each with what it was started with.
+
+    Runs that Temporal has forgotten are left out: the newest are kept longest. Raises RPCError if it has forgotten all.
+    """
+    found: list[tuple[str, Started]] = []
+    while run_id:
+        try:
+            started = await _started(client, name, run_id)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND or not found:
+                raise
+            break
+        found.append((run_id, started))
+        run_id = started.continued_execution_run_id
+    return found[::-1]
+
+
+async def first_run(handle: WorkflowHandle[object, object]) -> str:
+    """The run id of the first run of those that go on in one another."""
+    return (await handle.describe()).raw_description.workflow_execution_info.first_run_id
+
+
+async def _started(client: Client, name: str, run_id: str) -> Started:
+    handle = client.get_workflow_handle(name, run_id=run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        return event.workflow_execution_started_event_attributes
+    raise AssertionError("a history has a first event")
