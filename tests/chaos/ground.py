@@ -86,9 +86,9 @@ class Ground:
         while not all(worker.log.read_text().count(WORKS) >= worker.started for worker in self.workers):
             await asyncio.sleep(0.05)
 
-    async def start(self, workflow: str, given: Json, name: str) -> Handle:
-        """Starts a run."""
-        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT}
+    async def start(self, workflow: str, given: Json, name: str, signal: str | None = None) -> Handle:
+        """Starts a run, and sends it a signal before it does anything."""
+        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT, "start_signal": signal}
         return await self.client.start_workflow(workflow, given, id=name, **options)
 
     def rows(self, run: str = "") -> list[Json]:
@@ -97,6 +97,11 @@ class Ground:
             found = database.execute("select message from baton_messages where id like ?", (f"{run}%",)).fetchall()
             return [json.loads(message) for (message,) in found]
         return []
+
+    def count(self) -> int:
+        """How many rows the journal has."""
+        with contextlib.closing(sqlite3.connect(self.journal)) as database:
+            return int(database.execute("select count(*) from baton_messages").fetchone()[0])
 
     @property
     def journal(self) -> Path:
