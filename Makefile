@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean schema record-histories bench-selector
+.PHONY: demo test lint types lock clean schema record-histories bench-selector bench-death bench-flood bench-patience bench-outage bench-fuzz
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -45,3 +45,23 @@ record-histories: $(READY)
 # Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
 	$(BIN)/python benchmarks/selector.py
+
+# Kills processes at every kind of moment under teams of all strategies; searches for secrets in what they leave.
+bench-death: $(READY)
+	$(BIN)/python -m tests.chaos.death --each 1
+
+# Sends 5,100 queries at once to one worker.
+bench-flood: $(READY)
+	$(BIN)/python -m benchmarks.flood
+
+# Lets teams wait on one worker, and wakes some of them: --teams 10000 takes long.
+bench-patience: $(READY)
+	$(BIN)/python -m benchmarks.patience
+
+# Lets the model's server fail for a minute under a hundred teams.
+bench-outage: $(READY)
+	$(BIN)/python -m benchmarks.outage
+
+# Gives odd input to the loader, runs, models and tools; guided by coverage where atheris is installed.
+bench-fuzz: $(READY)
+	$(BIN)/python -m tests.chaos.fuzz

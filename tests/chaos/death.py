@@ -7,19 +7,17 @@ compared with what came of one that nobody disturbed: its end, every message, an
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from temporalio.api.enums.v1 import EventType
-
 from tests.chaos.ground import Ground
+from tests.chaos.moments import HITS, MOMENTS, Runs
 from tests.chaos.report import Report, arguments, percentiles
-from tests.chaos.teams import HELD_CALL, TEAMS, Cast, Played
+from tests.chaos.teams import TEAMS, Cast, Played
 from tests.stage import Json
 
-Runs = Sequence[Played]
 VICTIMS = {"worker": (True, False), "server": (False, True), "both": (True, True)}
 
 
@@ -58,7 +56,7 @@ class Killer:
         """Plays all teams, kills at the moment, and looks at what has come of them."""
         hold, wait = MOMENTS[moment]
         runs = await self.begin(hold)
-        await asyncio.wait_for(wait(self, runs, runs[self._number % len(runs)]), 60)
+        await asyncio.wait_for(wait(self.ground, runs, runs[self._number % len(runs)]), 60)
         kept = {run.label: run.marks for run in runs}
         blow = Blow(moment, victim, len(self.ground.workers))
         blow.hit = sum(HITS[moment](self.cast, run, kept[run.label]) for run in runs)
@@ -112,58 +110,6 @@ class Killer:
             return 0
         asked = self.ground.model.asked[number - 1].at
         return asked + self.cast.hold if asked < restarted else 0
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
-
-
-async def _before(killer: Killer, _runs: Runs, chosen: Played) -> None:
-    await _until(lambda: bool(killer.ground.rows(chosen.run_id)))
-
-
-async def _in(_killer: Killer, runs: Runs, _chosen: Played) -> None:
-    await _until(lambda: all(run.is_held for run in runs))
-
-
-async def _kept(killer: Killer, runs: Runs, chosen: Played) -> None:
-    """Stops the server while the model answers, so that nothing can be acknowledged."""
-    await _in(killer, runs, chosen)
-    killer.ground.server_process.suspend()
-    await _until(lambda: all(run.is_kept for run in runs))
-
-
-async def _after(_killer: Killer, _runs: Runs, chosen: Played) -> None:
-    scheduled: dict[int, str] = {}
-    done = 0
-    async for event in chosen.handle.fetch_history_events(wait_new_event=True):
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
-        completed = event.activity_task_completed_event_attributes.scheduled_event_id
-        done += scheduled.get(completed) in ("ask_model", "select")
-        if done == HELD_CALL:
-            return
-
-
-Moment = Callable[[Killer, Runs, Played], Awaitable[None]]
-MOMENTS: dict[str, tuple[float, Moment]] = {
-    "before the call": (0, _before),
-    "in the call": (1.0, _in),
-    "answer kept, not acknowledged": (1.0, _kept),
-    "after the acknowledgement": (0, _after),
-}
-"""How long the third answer takes, and how the moment is waited for."""
-
-HITS: dict[str, Callable[[Cast, Played, dict[str, int]], bool]] = {
-    "before the call": lambda cast, run, _: cast.calls(run.label) == 0,
-    "in the call": lambda cast, run, kept: f"<{cast.held(run.label)}>" not in kept,
-    "answer kept, not acknowledged": lambda cast, run, kept: (
-        f"<{cast.held(run.label)}>" in kept and cast.calls(run.label) == HELD_CALL
-    ),
-    "after the acknowledgement": lambda cast, run, kept: len(kept) == cast.calls(run.label) > 0,
-}
-"""Whether a run was in that very moment: where it lasts for milliseconds, others are a step before or behind."""
 
 
 async def play(workers: int, blows: Sequence[tuple[str, str]]) -> tuple[list[Blow], Json]:

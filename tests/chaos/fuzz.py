@@ -7,13 +7,10 @@ atheris, where it is installed (``pip install atheris``), which looks for inputs
 
 import asyncio
 import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +28,7 @@ from resources.problems import ManifestError
 from starter.embedded import EmbeddedServer, free_ports
 from starter.home import Home
 from starter.script import Reply, Request
-from tests.chaos import oddities
+from tests.chaos import guided, oddities
 from tests.chaos.report import Report, arguments
 from tests.stage import Handle, Json, Stage, agent, manifest
 from tests.tool_server import Answer, ToolServer
@@ -82,10 +79,13 @@ async def answered(stage: Stage, site: ToolServer, replies: Sequence[Reply], ans
         return left.pop(name, Reply(text="Done."))
 
     stage.answer = answer
-    order = manifest("Tool", "order", {"type": "http", "http": {"url": f"{site.url}/{{{{.id}}}}", "method": "POST"}})
+    schema = {"type": "object", "properties": {"id": {}}}
+    http = {"url": f"{site.url}/{{id}}", "method": "POST"}
+    order = manifest("Tool", "order", {"type": "http", "http": http, "inputSchema": schema})
     tools = ("calculator", "noop", "terminate", "order", "format-text")
     targets = [f"agent/{name}" for name in names]
     await ended(await stage.start_query([order, *(agent(name, *tools) for name in names)], *targets))
+    assert not left, "everybody was asked"
     async for handle in stage.handles():
         look_at(await handle.fetch_history())
 
@@ -156,6 +156,15 @@ REPLIES = st.lists(oddities.REPLIES, min_size=AT_ONCE, max_size=AT_ONCE)
 ANSWERS = st.lists(oddities.RESPONSES, min_size=1, max_size=AT_ONCE)
 
 
+def within(loop: asyncio.AbstractEventLoop, check: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A check that Hypothesis can make from a thread, while the loop runs what it checks."""
+
+    def checked(**values: Any) -> None:
+        asyncio.run_coroutine_threadsafe(check(**values), loop).result()
+
+    return checked
+
+
 async def main() -> None:
     """Draws, checks and keeps."""
     options = arguments(__doc__, examples=100, seconds=60)
@@ -166,35 +175,16 @@ async def main() -> None:
         wrong = await asyncio.to_thread(drawn, check, count, **values)
         report.row({"what": what, "examples": count, "s": round(time.monotonic() - begun), "wrong": wrong})
 
-    def waiting(coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
     async with staged() as stage:
         with ToolServer().serving() as site:
-            folder = stage.folder
-            await checked("manifests, read", lambda docs: read(folder, docs), examples * 10, docs=DOCUMENTS)
-            await checked("manifests, brought", lambda docs: waiting(brought(stage, docs)), examples, docs=DOCUMENTS)
-            await checked(
-                "answers of models and tools",
-                lambda replies, answers: waiting(answered(stage, site, replies, answers)),
-                examples,
-                replies=REPLIES,
-                answers=ANSWERS,
-            )
-    report.row(_guided(options["seconds"]))
+            await checked("manifests, read", lambda docs: read(stage.folder, docs), examples * 20, docs=DOCUMENTS)
+            bring = within(loop, lambda docs: brought(stage, docs))
+            await checked("manifests, brought by runs", bring, examples, docs=DOCUMENTS)
+            answer = within(loop, lambda replies, answers: answered(stage, site, replies, answers))
+            odd = {"replies": REPLIES, "answers": ANSWERS}
+            await checked(f"{AT_ONCE} answers of a model, and of a tool", answer, examples, **odd)
+    report.row(guided.row(options["seconds"]))
     report.keep()
-
-
-def _guided(seconds: int) -> Json:
-    """What atheris has found."""
-    row: Json = {"what": "manifests, guided by coverage", "examples": 0, "s": seconds, "wrong": "atheris is missing"}
-    if not find_spec("atheris"):
-        return row
-    command = [sys.executable, "-m", "tests.chaos.guided", f"-max_total_time={seconds}", "-timeout=20"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = [line for line in done.stderr.splitlines() if line.startswith("Done ")]
-    wrong = None if done.returncode == 0 else done.stderr[-2_000:]
-    return {**row, "examples": int(told[0].split()[1]) if told else 0, "wrong": wrong}
 
 
 if __name__ == "__main__":
