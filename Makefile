@@ -9,8 +9,9 @@ READY := .venv/.ready
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
 
+# Most tests wait for servers: four at a time take as long as the slowest quarter of them.
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check

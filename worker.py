@@ -3,22 +3,19 @@
     python worker.py [MANIFESTS ...]
 
 MANIFESTS are files and folders whose resources runs may name without bringing them, and whose Secrets they may use.
-It connects to Temporal as its environment and ``temporal.toml`` say. Settings: BATON_HOME, BATON_JOURNAL_URL,
-and the keys of BATON_ENCRYPTION_KEYS.
+It connects to Temporal as its environment and ``temporal.toml`` say. Its settings: ``activities/settings.py``.
 """
 
 import argparse
 import asyncio
 import atexit
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,8 +24,9 @@ import pydantic
 import pydantic_core
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import Worker
+from temporalio.worker import Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.append import Append
@@ -37,6 +35,7 @@ from activities.brief import Brief
 from activities.conclude import Conclude
 from activities.evaluate import Evaluate
 from activities.functions import Function, Functions
+from activities.health import health
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Blobs, Journal
@@ -46,13 +45,15 @@ from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
 from activities.secrets import Vault
 from activities.select import Select
+from activities.settings import Lane, Role, Settings
 from activities.tool import Tools
 from activities.use_tool import UseTool
 from conversation.attributes import registered
 from conversation.encryption import Keys
-from conversation.errors import BatonError, JournalUnavailable
+from conversation.errors import JournalUnavailable
+from conversation.failure import BatonError
 from conversation.settings import SettingsError
-from conversation.wire import HOME, TASK_QUEUE, ConnectionFailed, connect, storing
+from conversation.wire import ConnectionFailed, connect, storing, task_queue
 from resources.loader import Loaded, load_files
 from resources.problems import ManifestError
 from workflows.registry import WORKFLOWS
@@ -60,53 +61,20 @@ from workflows.registry import WORKFLOWS
 PASSED_THROUGH = ("pydantic", "pydantic_core", "resources", "conversation")
 """Modules that a workflow shares with its worker; all others are checked for what isn't deterministic."""
 
-
 FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Where a worker keeps what it keeps."""
-
-    home: Path
-    journal: str
-    journal_chosen: bool
-    functions: tuple[str, ...]
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """Reads BATON_HOME, BATON_JOURNAL_URL and BATON_FUNCTIONS, modules with functions that manifests name."""
-        home = Path(environment.get("BATON_HOME") or HOME)
-        chosen = environment.get("BATON_JOURNAL_URL")
-        modules = tuple(name.strip() for name in environment.get("BATON_FUNCTIONS", "").split(",") if name.strip())
-        return cls(home, chosen or f"sqlite:///{home / 'journal.db'}", bool(chosen), modules)
-
-    def check(self, address: str) -> None:
-        """Raises JournalUnavailable where other machines would need a journal that only this one has."""
-        if not self.journal_chosen and not _is_loopback(address):
-            raise JournalUnavailable(
-                f"Temporal at {address} is not on this machine, and the default journal is a file here: "
-                "set BATON_JOURNAL_URL to a database that all workers share"
-            )
+Served = Mapping[Role, Sequence[Callable[..., Any]]]
 
 
 @contextlib.asynccontextmanager
 async def running(
-    client: Client,
-    own: Loaded,
-    environment: Mapping[str, str],
-    task_queue: str = TASK_QUEUE,
-    cached_runs: int = 1_000,
-    functions: Sequence[Function] = (),
+    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
 ) -> AsyncIterator[Vault]:
-    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets.
-
-    It keeps ``cached_runs`` runs in memory, and replays the others when something happens in them.
-    """
+    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
-    if not settings.journal_chosen:
+    if not settings.journal_url:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
     models, tools, calls = Models(vault), Tools(vault), InFlight()
@@ -114,19 +82,26 @@ async def running(
     journal = await Journal.open(settings.journal, Keys.of(environment))
     client = storing(client, Blobs(lambda: contextlib.nullcontext(journal)))
     try:
-        pin = Pin(journal, own.catalog, vault, searchable=await registered(client))
-        activities: list[Callable[..., Any]] = [
-            pin.pin,
-            AskModel(journal, models, tools, known, vault, calls).ask_model,
-            UseTool(journal, tools, vault, calls).use_tool,
-            Append(journal).append,
-            Select(journal, models, vault, calls).select,
-            Evaluate(journal, known).evaluate,
-            Brief(journal, vault).brief,
-            Conclude(journal, vault).conclude,
-            Perform(journal, known, vault, calls).perform,
-        ]
-        async with _worker(client, task_queue, cached_runs, activities, vault):
+        pin = Pin(journal, own.catalog, vault, settings.route, searchable=await registered(client))
+        served: Served = {
+            "workflows": [
+                pin.pin,
+                Append(journal).append,
+                Evaluate(journal, known).evaluate,
+                Brief(journal, vault).brief,
+                Conclude(journal, vault).conclude,
+            ],
+            "models": [
+                AskModel(journal, models, tools, known, vault, calls).ask_model,
+                Select(journal, models, vault, calls).select,
+            ],
+            "tools": [
+                UseTool(journal, tools, vault, calls).use_tool,
+                Perform(journal, known, vault, calls).perform,
+            ],
+        }
+        workers = [_worker(client, lane, settings, served, vault) for lane in settings.lanes()]
+        async with health(settings.health_port, lambda: all(each.is_running for each in workers)), _all(workers):
             yield vault
     finally:
         await calls.close()
@@ -135,38 +110,48 @@ async def running(
         await journal.close()
 
 
-def _worker(
-    client: Client,
-    task_queue: str,
-    cached_runs: int,
-    activities: Sequence[Callable[..., Any]],
-    vault: Vault,
-) -> Worker:
+@contextlib.asynccontextmanager
+async def _all(workers: Sequence[Worker]) -> AsyncIterator[None]:
+    """Runs workers as long as the block does, and ends them together."""
+    async with contextlib.AsyncExitStack() as stack:
+        for each in workers:
+            await stack.enter_async_context(each)
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(each.shutdown() for each in workers))
+
+
+def _worker(client: Client, lane: Lane, settings: Settings, served: Served, vault: Vault) -> Worker:
+    """The worker of one task queue."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     beat = timedelta(seconds=INTERVAL)
     return Worker(
         client,
-        task_queue=task_queue,
-        workflows=WORKFLOWS,
-        activities=activities,
+        task_queue=lane.queue,
+        workflows=WORKFLOWS if "workflows" in lane.roles else (),
+        activities=[activity for role in sorted(lane.roles) for activity in served[role]],
         interceptors=[Redaction(vault.redact)],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=FINAL,
-        max_cached_workflows=cached_runs,
-        max_concurrent_workflow_tasks=10,  # more at once would only outlast their timeout
+        max_cached_workflows=settings.cached_runs,
+        max_concurrent_workflow_tasks=settings.max_workflow_tasks,
+        max_concurrent_activities=settings.max_activities,
+        max_task_queue_activities_per_second=lane.rate,
         max_heartbeat_throttle_interval=beat,
         default_heartbeat_throttle_interval=beat,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        graceful_shutdown_timeout=timedelta(seconds=10),
+        graceful_shutdown_timeout=settings.shutdown,
+        deployment_config=_deployment(settings),
     )
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
+    """The version that the worker is of: runs stay on the one they began with."""
+    if settings.deployment is None or settings.build_id is None:
+        return None
+    version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
+    return WorkerDeploymentConfig(version, True, default_versioning_behavior=VersioningBehavior.PINNED)
 
 
 async def main(paths: list[Path]) -> int:
@@ -191,7 +176,7 @@ async def main(paths: list[Path]) -> int:
     try:
         async with running(client, own, os.environ) as vault:
             log_to_stderr(vault)
-            logging.getLogger("baton").info("working on the task queue %s of %s", TASK_QUEUE, client.namespace)
+            logging.getLogger("baton").info("working on the task queue %s of %s", task_queue(), client.namespace)
             await stopped.wait()
     except (JournalUnavailable, SettingsError, OSError) as error:
         print(error, file=sys.stderr)

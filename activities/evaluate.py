@@ -10,7 +10,8 @@ from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from activities.journal.row import Row
 from activities.panel.transcript import Transcript
-from conversation.errors import BatonError, ConditionFailed, UnknownResource
+from conversation.errors import ConditionFailed, UnknownResource
+from conversation.failure import BatonError
 from conversation.message import last_word
 from conversation.requests import Evaluated, EvaluateRequest
 from conversation.turn import Thread

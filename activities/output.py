@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from activities.fits import misfits
-from conversation.errors import MAX_TEXT
+from conversation.failure import MAX_TEXT
 from conversation.message import Message, cut
 from resources.agent import Agent
 from resources.base import JsonObject

@@ -11,12 +11,13 @@ from activities.values import Values
 from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from conversation.message import Head, Message
 from conversation.plan import Plan
-from conversation.requests import Pinned, PinRequest
+from conversation.requests import Pinned, PinRequest, Route
 from conversation.turn import Thread
 from resources.agent import Agent
 from resources.base import API_VERSION, JsonObject
 from resources.catalog import Catalog
 from resources.documents import Document
+from resources.labels import priority_of, tenant_of
 from resources.loader import Loaded, load_documents
 from resources.model import Model
 from resources.parameters import unmet
@@ -31,10 +32,11 @@ Startable = Query | Team | Agent | Model | Tool
 
 
 class Pin:
-    """The activity ``pin``. ``own`` are the manifests that the worker was started with."""
+    """The activity ``pin``. ``own`` are the manifests that the worker was started with, ``route`` leads to its like."""
 
-    def __init__(self, journal: Journal, own: Catalog, vault: Vault, *, searchable: bool) -> None:
-        self._journal, self._own, self._vault, self._searchable = journal, own, vault, searchable
+    def __init__(self, journal: Journal, own: Catalog, vault: Vault, route: Route, *, searchable: bool) -> None:
+        self._journal, self._own, self._vault = journal, own, vault
+        self._route, self._searchable = route, searchable
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -45,7 +47,7 @@ class Pin:
     async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
         """What a run's parent has pinned already."""
         catalog = await self._journal.catalog(thread.catalog)
-        return self._pinned(thread, _plan(_named(request, catalog), catalog, request.workflow))
+        return self._pinned(thread, _plan(_named(request, catalog), catalog, request.workflow), self._route)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """A new conversation, with the question as its first row."""
@@ -55,12 +57,16 @@ class Pin:
         if isinstance(start, Query):
             question = (await Values.of(self._journal, catalog, self._vault)).question(start)
         head = await self._journal.append(Head(), [question], call_id())
-        thread = Thread(catalog=await self._journal.pin(catalog), question=head.id, head=head)
-        return self._pinned(thread, plan)
+        sha = await self._journal.pin(catalog, activity.info().workflow_run_id or "")
+        thread = Thread(catalog=sha, question=head.id, head=head)
+        labels = start.metadata.labels
+        turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
+        return self._pinned(thread, plan, self._route.model_copy(update={k: v for k, v in turn.items() if v}))
 
-    def _pinned(self, thread: Thread, plan: Plan) -> Pinned:
-        pinned = Pinned(thread=thread, plan=plan)
-        return pinned.model_copy(update={"searchable": True}) if self._searchable else pinned
+    def _pinned(self, thread: Thread, plan: Plan, route: Route) -> Pinned:
+        """The reply; what is as it always is takes no place in the history."""
+        other = {"searchable": self._searchable, "route": None if route == Route() else route}
+        return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """What the run starts with, and all that it needs of what it brings and what the worker has."""

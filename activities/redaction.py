@@ -7,7 +7,7 @@ from collections.abc import Callable
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from conversation.errors import MAX_TEXT
+from conversation.failure import MAX_TEXT
 from conversation.message import cut
 
 

@@ -16,7 +16,8 @@ from activities.plans import chooser_models
 from activities.prompt import reach, within
 from activities.secrets import Vault
 from activities.values import Values
-from conversation.errors import BatonError, UnknownResource
+from conversation.errors import UnknownResource
+from conversation.failure import BatonError
 from conversation.message import Message, TokenUsage
 from conversation.requests import Selected, SelectRequest
 from resources.agent import Agent

@@ -55,7 +55,9 @@ async def baton(url: str) -> AsyncIterator[Play]:
             return bool(turn["stopReason"] == "max_turns" and turn["turns"] == turns)
 
         try:
-            async with worker.running(client, Loaded(), {**environment, "BATON_HOME": folder}, queue):
+            async with worker.running(
+                client, Loaded(), {**environment, "BATON_HOME": folder, "BATON_TASK_QUEUE": queue}
+            ):
                 yield play
         finally:
             await server.stop()

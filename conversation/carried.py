@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import Head, Message, TokenUsage
 from conversation.requests import Asked, Evaluated, Pinned
 from conversation.turn import StopReason, Turn

@@ -50,6 +50,14 @@ class Verdict(Plain):
     reasoning: str
 
 
+class PanelState(Plain):
+    """How a panel stands between two rounds; ``round`` counts those that were opened."""
+
+    goal: str
+    round: int = 0
+    referee_critiques: tuple[Critique, ...] = ()
+
+
 class PanelShape(Plain):
     """What a panel has come to (seed 002, RoundRobinFinalShape)."""
 

@@ -2,11 +2,8 @@
 
 from typing import Literal
 
-from pydantic import JsonValue, ValidationError
-
 from conversation.briefs import Brief
-from conversation.errors import MAX_TEXT
-from conversation.message import Head, Message, Quote, Span, Text, TokenUsage, cut
+from conversation.message import Head, Message, Quote, Span, Text, TokenUsage
 from conversation.plan import Plan
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
@@ -33,12 +30,31 @@ class PinRequest(Plain):
     thread: Thread | None = None
 
 
+class Route(Plain):
+    """Where a run's calls wait, if not on its own task queue, and when it is their turn.
+
+    ``limited`` are the task queues of models with a rate of their own, by their names. ``priority`` is 1, the first, to
+    5; ``tenant`` is who shares fairly with others. Child runs inherit both.
+    """
+
+    models: str | None = None
+    tools: str | None = None
+    limited: dict[str, str] = {}
+    priority: int | None = None
+    tenant: str | None = None
+
+    def of_model(self, name: str) -> str | None:
+        """The task queue of a model's calls."""
+        return self.limited.get(name, self.models)
+
+
 class Pinned(Plain):
     """The reply to ``pin``; ``searchable``: the server knows the attributes by which runs are searched."""
 
     thread: Thread
     plan: Plan
     searchable: bool = False
+    route: Route = Route()
 
 
 class AskRequest(Plain):
@@ -155,38 +171,3 @@ class LiveText(Plain):
 
     offset: int = 0
     text: Text = ""
-
-
-class EndRequest(Plain):
-    """The signal ``terminate_team``: why, and whether the call in flight is given up."""
-
-    reason: str = ""
-    now: bool = False
-
-
-class SteerRequest(Plain):
-    """The update ``steer``: what a person says to whoever speaks next, and under which name."""
-
-    text: str
-    name: str = "user"
-
-
-class Steered(Plain):
-    """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
-
-    turn: int | None = None
-
-
-def read_steer_request(value: JsonValue) -> SteerRequest | None:
-    """What a signal ``steer`` says, if it says anything."""
-    try:
-        return SteerRequest.model_validate(value)
-    except ValidationError:
-        return None
-
-
-def read_end_request(value: JsonValue) -> EndRequest:
-    """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
-    given = value if isinstance(value, dict) else {"reason": value}
-    reason = given.get("reason")
-    return EndRequest(reason=cut(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import Head, Message, TokenUsage, cut, latest
 from conversation.plan import QueryPlan, TargetPlan
 from conversation.turn import StopReason, Turn

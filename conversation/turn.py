@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import Head, Message, TokenUsage, last_word
 from resources.base import Plain
 

@@ -26,6 +26,12 @@ TASK_QUEUE = "baton"
 TASK_TIMEOUT = timedelta(seconds=10)
 """After this long a workflow task of a worker that has died is given to another; a long run is replayed within it."""
 
+
+def task_queue() -> str:
+    """Where a client puts runs: on the task queue that BATON_TASK_QUEUE names."""
+    return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
+
+
 HOME = Path(".baton")
 """The folder of what is kept on this machine, unless BATON_HOME names another."""
 

@@ -1,4 +1,4 @@
-"""Whom does a label selector match? The resources whose labels meet all that it asks for, as in Kubernetes."""
+"""What do labels say? Whom a selector matches, as in Kubernetes, and whose turn it is where many wait."""
 
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -6,6 +6,11 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from resources.base import FieldError, Plain, Text
+
+PRIORITY, TENANT = "baton/priority", "baton/tenant"
+"""Labels of what a run is started with: how soon its calls are made, and with whom it shares the workers fairly."""
+
+MAX_TENANT = 63
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
@@ -54,3 +59,19 @@ class LabelSelector(Plain):
         """Whether these labels meet all that it asks for."""
         expressions = all(each.holds(labels) for each in self.match_expressions)
         return expressions and self.match_labels.items() <= labels.items()
+
+
+def priority_of(labels: Mapping[str, str]) -> int | None:
+    """1, the first, to 5, if there is such a label; raises ValueError for any other."""
+    given = labels.get(PRIORITY)
+    if given not in (None, *"12345"):
+        raise ValueError("is not a priority: write '1', which comes first, to '5'")
+    return int(given) if given else None
+
+
+def tenant_of(labels: Mapping[str, str]) -> str | None:
+    """Who shares with others, if there is such a label; raises ValueError for one that is empty or too long."""
+    given = labels.get(TENANT)
+    if given is not None and not 0 < len(given.encode()) <= MAX_TENANT:
+        raise ValueError(f"is not a tenant: write 1 to {MAX_TENANT} bytes")
+    return given

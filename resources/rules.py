@@ -7,6 +7,7 @@ from resources.agent import Agent
 from resources.base import Mark, NoEffect, NotYet, Older, Path, Reference, walk
 from resources.catalog import Catalog
 from resources.config_map import ConfigMap
+from resources.labels import PRIORITY, TENANT, priority_of, tenant_of
 from resources.manifest import Manifest
 from resources.problems import dotted
 from resources.query import Query
@@ -29,6 +30,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
     seen: set[str] = set()
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
+        yield from _unreadable_labels(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
         if isinstance(manifest, Agent):
@@ -53,6 +55,14 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
             yield Violation(owner, reference.path, f"{what}: take one of them out")
         elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
             way[part.id] = (part, part.references())
+
+
+def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
+    for label, read in ((PRIORITY, priority_of), (TENANT, tenant_of)):
+        try:
+            read(manifest.metadata.labels)
+        except ValueError as error:
+            yield Violation(manifest, ("metadata", "labels", label), str(error))
 
 
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from conversation.briefs import PerformRequest
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import TokenUsage
 from conversation.plan import TeamPlan
 from conversation.requests import Asked, AskRequest, Pinned, Selected, Used, UseRequest

@@ -7,6 +7,7 @@ from conversation.message import Head, Message
 from conversation.plan import AgentPlan, MemberPlan, TeamPlan
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from starter.happenings import Call, Reply, Request, Run
+from starter.sayings import said_by
 
 REQUESTS: dict[str, type[Request]] = {
     "ask_model": AskRequest,
@@ -58,6 +59,8 @@ class Calls:
                 self._replies[head.id] = message
                 if brief:
                     self._briefs[head.id] = brief
+            case Performed(message=message, head=head):
+                self._replies[head.id] = message
             case Pinned(plan=TeamPlan() as team):
                 self.team = team
                 parts = team.panel.parts.values() if team.panel else ()
@@ -65,6 +68,13 @@ class Calls:
                 self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
             case Pinned(plan=AgentPlan() as agent):
                 self._speakers = {agent.speaker: agent}
+
+    def said(self, call: Call, reply: Reply) -> tuple[Message, ...]:
+        """What has been said, and may be heard, once a call is answered."""
+        panel = self.team.panel if self.team else None
+        hidden = "deliverable" if panel and not panel.visibility.client else None
+        said = () if call.hidden else said_by(call, reply, self._replies)
+        return tuple(message for message in said if hidden is None or message.part != hidden)
 
     def _named(self, call: Call) -> Call:
         """The call with the name of what is asked or used."""

@@ -15,6 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from activities.settings import Settings
+from resources.loader import Loaded
 from starter import asking, checking, encrypting, looking, running
 from starter.chart import chart
 from starter.checking import Files
@@ -25,7 +27,7 @@ from starter.mermaid import mermaid
 from starter.script import Script
 from starter.scripted_model import ScriptedModel
 from starter.svg import svg
-from starter.terminal import Drawn, Form, Output, err, keep_stdout_clean, say, show
+from starter.terminal import Drawn, Form, Output, at_temporal, err, keep_stdout_clean, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -104,6 +106,38 @@ def dev(
 
 app.command("encryption-key")(encrypting.encryption_key)
 app.command("codec-server")(encrypting.codec_server)
+
+
+@app.command()
+def doctor(
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Manifests whose Models are looked at, too.")
+    ] = None,
+    output: Output = Form.text,
+) -> None:
+    """Says what is reachable, what is stuck, and what to do; exit code 1 where anything is wrong."""
+    from starter.doctor import examine, told  # noqa: PLC0415  # it, too, takes a second to import
+
+    findings = examine(asking.load(file, err) if file else Loaded())
+    show(told(findings, output))
+    if not all(each.well for each in findings):
+        raise CommandEndError(REFUSED)
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str | None, typer.Option(help="Such as 30d: what was closed before. By default the namespace's retention.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Deletes from the journal of BATON_JOURNAL_URL the conversations that no run needs any longer."""
+    from starter.pruning import prune_journal, read_age  # noqa: PLC0415  # it, too
+
+    url, age = Settings.of(os.environ).journal, read_age(older_than) if older_than else None
+    pruned = at_temporal(lambda client, _place: prune_journal(client, url, age, dry=dry_run))
+    would = "would go" if dry_run else "are gone"
+    say(f"{pruned.conversations} conversations with {pruned.messages} messages {would}, {pruned.kept} stay")
 
 
 @app.command("scripted-model")

@@ -13,7 +13,7 @@ async def shared(session: str, key: str) -> tuple[Contribution, ...]:
     """
     from activities.journal import Journal  # noqa: PLC0415  # no other command needs the journal
     from activities.panel.transcript import contributions  # noqa: PLC0415
-    from worker import Settings  # noqa: PLC0415
+    from activities.settings import Settings  # noqa: PLC0415
 
     journal = await Journal.open(Settings.of(os.environ).journal, Keys.of(os.environ))
     try:

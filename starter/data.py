@@ -1,7 +1,7 @@
 """What does an event tell of a call? Who made it, what was asked or used, what came of it, and what it cost."""
 
 from conversation.briefs import Performed, PerformRequest
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import TokenUsage
 from conversation.requests import Asked, AskRequest, Selected, SelectRequest, Used
 from resources.base import JsonObject

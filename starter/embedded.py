@@ -28,6 +28,9 @@ TUNING = (
     ("history.transferProcessorMaxPollRPS", "1000"),  # or every step takes 50 ms
     ("history.timerProcessorMaxTimeShift", '"1ms"'),  # or every timer is rounded up to a second
     ("history.workflowIdReuseMinimalInterval", '"0s"'),
+    ("matching.enableFairness", "true"),  # or a wide team makes all others wait
+    ("matching.numTaskqueueReadPartitions", "1"),  # or that is so in each part of a task queue by itself
+    ("matching.numTaskqueueWritePartitions", "1"),
 )
 
 # The server ends when its standard input closes, which it does when whoever started it dies, in whatever way.

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from temporalio.service import RPCError, RPCStatusCode
 
-from conversation.errors import BatonError
+from conversation.failure import BatonError
 from conversation.settings import SettingsError
 from conversation.wire import ConnectionFailed
 from resources.problems import ManifestError

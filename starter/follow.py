@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -16,11 +17,15 @@ from starter.runs import Handle
 
 Tell = Callable[[Happening], None]
 
+AGAIN = 0.5
+"""Seconds until a lost connection is tried again."""
 
-async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True) -> None:
+
+async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True, patience: float = 0) -> None:
     """Tells what happens in a run and in its child runs, from its beginning to its end, or with ``wait`` false to now.
 
-    It only reads: the run doesn't notice, however many follow it.
+    It only reads: the run doesn't notice, however many follow it. A connection that is lost meanwhile is tried again
+    for ``patience`` seconds; then Temporal's RPCError is raised.
     """
     newest = handle.run_id or (await handle.describe()).run_id
     first, *later = [run_id for run_id, _ in await chain(client, handle.id, newest)]
@@ -28,7 +33,21 @@ async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = Tru
     for happening in await trail.past():
         tell(happening)
     if wait:
-        await trail.go_on(tell)
+        await _to_the_end(trail, tell, patience)
+
+
+async def _to_the_end(trail: "_Trail", tell: Tell, patience: float) -> None:
+    """Goes on with a trail, again and again where the connection breaks off."""
+    lost_at, since = -1, 0.0
+    while True:
+        try:
+            return await trail.go_on(tell)
+        except RPCError:
+            if trail.read != lost_at:
+                lost_at, since = trail.read, time.monotonic()
+            if time.monotonic() - since >= patience:
+                raise
+            await asyncio.sleep(AGAIN)
 
 
 @dataclass
@@ -42,8 +61,14 @@ class _Trail:
     reader: Reader
     later: list[str] = field(default_factory=list)
     last: int = 0
+    seen: int = 0
     over: bool = False
     children: dict[tuple[str, int], "_Trail"] = field(default_factory=dict)
+
+    @property
+    def read(self) -> int:
+        """How many events have been read, those of child runs included."""
+        return self.seen + sum(child.read for child in self.children.values())
 
     async def past(self) -> list[Happening]:
         """What has happened until now, in the order of time."""
@@ -82,7 +107,7 @@ class _Trail:
                 handle = self.client.get_workflow_handle(self.reader.run.id, run_id=read)
                 async for event in handle.fetch_history_events(wait_new_event=wait):
                     if event.event_id > self.last:
-                        self.last = event.event_id
+                        self.last, self.seen = event.event_id, self.seen + 1
                         yield event, await self._read(event)
             except RPCError as error:  # the history of a child may have been deleted before that of its parent
                 if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from conversation.briefs import Brief, BriefRequest, Performed, PerformRequest
-from conversation.errors import Failure
-from conversation.message import Head, TokenUsage
+from conversation.failure import Failure
+from conversation.message import Head, Message, TokenUsage
 from conversation.requests import AppendRequest, Asked, AskRequest, Pinned, Selected, SelectRequest, Used, UseRequest
 from conversation.status import Phase
 from conversation.turn import StopReason
@@ -121,7 +121,10 @@ class CallBegan:
 
 @dataclass(frozen=True)
 class CallEnded:
-    """A call was answered, or has failed for good, or (with neither) was given up."""
+    """A call was answered, or has failed for good, or (with neither) was given up.
+
+    ``said`` are the messages that have become part of the conversation by it, as whoever listens hears them.
+    """
 
     run: Run
     at: datetime
@@ -129,6 +132,7 @@ class CallEnded:
     attempts: int = 1
     reply: Reply | None = None
     failure: Failure | None = None
+    said: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from conversation.settings import SettingsError
 from conversation.status import instant
-from conversation.wire import TASK_QUEUE
+from conversation.wire import task_queue
 from resources.base import JsonObject
 from starter.chain import first_run
 from starter.narrate import time_of
@@ -60,10 +60,10 @@ WHOLE = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
 COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
 
 
-async def listed(client: Client, namespace: str | None, limit: int, task_queue: str = TASK_QUEUE) -> list[Listed]:
+async def listed(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[Listed]:
     """The newest runs, without child runs; with a namespace, those of its Queries."""
     found: list[Listed] = []
-    async for run in client.list_workflows(f"TaskQueue = '{task_queue}' AND {WHOLE}"):
+    async for run in client.list_workflows(f"TaskQueue = '{queue or task_queue()}' AND {WHOLE}"):
         one = await _listed(client, run)
         if namespace in (None, one.namespace):
             found.append(one)

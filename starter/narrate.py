@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from conversation.briefs import Performed
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import TokenUsage, cut
 from conversation.requests import Asked, AskRequest, Selected, Used
 from conversation.status import Status

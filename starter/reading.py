@@ -13,7 +13,9 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.carried import Carried
-from conversation.errors import BatonError, Failure, RunClosed
+from conversation.errors import RunClosed
+from conversation.failure import BatonError, Failure
+from conversation.message import Message
 from conversation.status import Status, phase_of
 from conversation.turn import Turn
 from starter.calls import REPLIES, REQUESTS, Calls
@@ -99,13 +101,14 @@ class Reader:
         call = self._open.pop(number, None)
         if call is None:
             return None
-        reply, failure = None, None
+        reply, failure, said = None, None, tuple[Message, ...]()
         if hasattr(ended, "result") and call.effect in REPLIES:
             reply = await decoded(self._converter, ended.result, REPLIES[call.effect])
             self.calls.keep(reply, call.brief)
+            said = self.calls.said(call, reply)
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
-        return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure)
+        return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
 
 
 _CLOSED = {

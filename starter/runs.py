@@ -1,5 +1,6 @@
 """Which run is meant, how is one started, and what has become of it?"""
 
+import asyncio
 import contextlib
 import random
 import string
@@ -12,13 +13,14 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from conversation import wire
 from conversation.errors import RunClosed
 from conversation.inputs import QueryInput
 from conversation.message import cut
-from conversation.requests import EndRequest
 from conversation.settings import SettingsError
-from conversation.status import Status
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from conversation.status import Status, instant
+from conversation.wire import TASK_TIMEOUT
+from conversation.wishes import EndRequest
 from resources.base import API_VERSION, JsonObject, Plain
 from resources.catalog import Catalog
 from resources.query import Query
@@ -34,19 +36,27 @@ class NoSuchRunError(Exception):
     """There is no run of that name or id."""
 
 
-async def start_query(client: Client, query: Query, catalog: Catalog, run_id: str | None = None) -> Handle:
-    """Starts a run of a query with the manifests it needs.
+async def start_query(
+    client: Client,
+    query: Query,
+    catalog: Catalog,
+    run_id: str | None = None,
+    *,
+    task_queue: str | None = None,
+    session: JsonObject | None = None,
+) -> Handle:
+    """Starts a run of a query with the manifests it needs, and the values of its ``session``.
 
     Its id is ``NAME-xxxxxx``, or the caller's own: then a run of that id that is open already is joined.
     """
     suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
-    resources = tuple(_plain(each) for each in catalog.manifests)
+    given = QueryInput(name=query.name, namespace=query.namespace, resources=tuple(map(_plain, catalog.manifests)))
     return await client.start_workflow(
         "query",
-        QueryInput(name=query.name, namespace=query.namespace, resources=resources),
+        given.model_copy(update={"session": session}) if session else given,
         id=run_id or f"{query.name}-{suffix}",
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
-        task_queue=TASK_QUEUE,
+        task_queue=task_queue or wire.task_queue(),
         task_timeout=TASK_TIMEOUT,
         memo={"query": query.name, "namespace": query.namespace},
         static_summary=cut(" ".join(query.spec.input.split()), 120),
@@ -90,11 +100,11 @@ async def has_open_runs(client: Client) -> bool:
         return True
 
 
-async def has_worker(client: Client) -> bool:
+async def has_worker(client: Client, task_queue: str | None = None) -> bool:
     """Whether any worker waits for runs."""
     queue = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=TASK_QUEUE),
+        task_queue=TaskQueue(name=task_queue or wire.task_queue()),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     return bool((await client.workflow_service.describe_task_queue(queue)).pollers)
@@ -106,9 +116,35 @@ async def status_of(handle: Handle) -> Status:
     closed = (await handle.describe()).status
     if status.phase != "Running" or closed in (None, WorkflowExecutionStatus.RUNNING):
         return status
+    return status.model_copy(update=_closed_by_temporal(closed))
+
+
+async def closed_status(handle: Handle) -> Status:
+    """How a run has ended that says nothing of it itself: Temporal has closed it."""
+    about = await handle.describe()
+    if about.status in (None, WorkflowExecutionStatus.CANCELED):
+        how: dict[str, object] = {"phase": "Canceled", "stop_reason": "canceled"}
+    else:
+        how = _closed_by_temporal(about.status)
+    end = instant(about.close_time or about.start_time)
+    return Status.model_validate({**how, "start_time": instant(about.start_time), "completion_time": end})
+
+
+def _closed_by_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
     failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
-    changes = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
-    return status.model_copy(update=changes)
+    return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+
+
+async def is_over(handle: Handle) -> None:
+    """Waits until a run is over, however it ends and however often Temporal is away meanwhile."""
+    while True:
+        try:
+            await handle.result()
+            return
+        except WorkflowFailureError:
+            return
+        except RPCError:
+            await asyncio.sleep(1)
 
 
 async def final_status(handle: Handle) -> Status:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from starter.embedded import TUNING, EmbeddedServer, free_ports
 from starter.home import Home
+from tests.functions import ballot
 from tests.scenarios import IMPATIENT, ON_AN_IMPATIENT_SERVER, SCENARIOS, play
 from tests.stage import Stage
 from tests.stored import STORED, stored
@@ -34,7 +35,7 @@ async def _record(names: Iterable[str], tuning: Sequence[tuple[str, str]]) -> No
         client = await server.start()
         for name in names:
             (place := Path(folder) / name).mkdir()
-            async with Stage.set(client, place) as stage:
+            async with Stage.set(client, place, functions=(ballot,)) as stage:
                 played = await play(stage, name)
                 while played.id not in [handle.id async for handle in stage.handles()]:
                     await asyncio.sleep(0.05)  # the server lists a run a moment after its end

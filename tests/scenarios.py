@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from temporalio.client import WorkflowFailureError
 
 from starter.script import Reply, Request, Script
+from tests.panels import SYNTHESIS, debate, panel, reads, says, seat
 from tests.stage import Handle, Stage, agent, call, line, manifest, team
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -184,6 +185,39 @@ async def going_on_in_a_turn(stage: Stage) -> Handle:
     return await stage.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
 
 
+async def held_panel(stage: Stage) -> Handle:
+    """With speakers of every kind, a referee, and a session that is changed meanwhile."""
+    critique = reads("You are the referee", '{"critique": "Vague."}')
+    stage.script(says("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS)
+    roster = [seat("a"), {"name": "own"}, {"name": "desk"}, {"name": "ballot", "type": "activity"}]
+    spec = {"maxRounds": 4, "referee": True, "terminateWhen": "has(session.enough)", "contributions": {"key": "k"}}
+    desk = team("desk", "one", strategy="sequential")
+    handle = await stage.start_team([agent("own"), agent("one"), desk, panel(*roster, **spec)], "panel")
+    await stage.asked(1)
+    await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
+    await handle.execute_update("session", {"enough": True})
+    return handle
+
+
+async def raw_panel(stage: Stage) -> Handle:
+    """One that is told to wait, to go on and to end."""
+    stage.script(says("a", {"text": "a1", "delay": 0.3}, "a2"))
+    handle = await stage.start_team([panel(seat("a"), maxRounds=3, synthesizer=False)], "panel")
+    await stage.asked(1)
+    for signal in ("pause", "resume", "terminate_team"):
+        await handle.signal(signal)
+    return handle
+
+
+async def held_debate(stage: Stage) -> Handle:
+    opened = '{"nextSpeakers": ["b", "a"], "done": true}'
+    verdict = '{"verdict": "Tabs.", "winner": "Tabs", "reasoning": "Shorter."}'
+    parts = [reads("You moderate", opened), reads("You judge", verdict), SYNTHESIS]
+    stage.script(reads("You are a,", "a1"), reads("You are b,", "b1"), *parts)
+    debaters = [{"name": "a", "stance": "Tabs"}, {"name": "b", "stance": "Spaces"}]
+    return await stage.start_query([debate(*debaters, moderator=True)], "team/debate")
+
+
 async def refused(stage: Stage) -> Handle:
     return await stage.start("query", {"spec": {"inptu": "x"}})
 
@@ -214,6 +248,9 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         query_timeout,
         query_canceled,
         query_terminated,
+        held_panel,
+        raw_panel,
+        held_debate,
         refused,
         going_on,
         going_on_in_a_turn,

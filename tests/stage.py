@@ -92,8 +92,7 @@ class Stage:
         model = ScriptedModel(lambda request: stage.answer(request))
         with model.serving() as url:
             stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
-            running = worker.running(client, stage.own, stage.environment, stage.task_queue, functions=functions)
-            async with running:
+            async with worker.running(client, stage.own, stage.environment, functions):
                 yield stage
                 kept = storing(client, Blobs(lambda: Database.at(stage.journal_at)))
                 await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
@@ -103,14 +102,15 @@ class Stage:
         """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
-        async with worker.running(self.client, self.own, self.environment, other.task_queue, cached_runs=0):
+        async with worker.running(self.client, self.own, {**other.environment, "BATON_CACHED_RUNS": "0"}):
             yield other
 
     @property
     def environment(self) -> dict[str, str]:
         """What the worker is started with."""
         given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
-        return {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url, **given}
+        where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **given}
 
     @property
     def journal_at(self) -> str:

@@ -42,7 +42,7 @@ from tests.postgres import execute
 from tests.processes import BATON
 from tests.stage import Handle, Stage, agent, line, manifest, team
 
-OLD, NEW = Key.fresh("old"), Key.fresh("new")
+OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
 MARK = "zqzq-"
 """Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
 
@@ -238,11 +238,12 @@ async def test_a_run_waits_as_long_as_its_worker_lacks_the_key(
         "agent", given, id=f"waits-{queue}", task_queue=queue, task_timeout=timedelta(seconds=2)
     )
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-    async with worker.running(await connect(server.address, {}), Loaded(), stage.environment, queue):
+    on = {**stage.environment, "BATON_TASK_QUEUE": queue}
+    async with worker.running(await connect(server.address, {}), Loaded(), on):
         while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
             await asyncio.sleep(0.1)
     assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
-    async with worker.running(keyed, Loaded(), {**stage.environment, **holding(NEW)}, queue):
+    async with worker.running(keyed, Loaded(), {**on, **holding(NEW)}):
         assert (await stage.turn(handle)).message == "hello"
 
 
@@ -262,7 +263,7 @@ async def test_a_journal_is_read_across_the_first_key_and_a_rotation(journal_url
     for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
         journal = await opened(journal_url, *keys)
         head = await journal.append(head, says(f"{MARK}{number}"), f"call-{number}")
-        shas.add(await journal.pin(CATALOG))
+        shas.add(await journal.pin(CATALOG, f"run-{number}"))
         await journal.close()
     fresh = await opened(journal_url, NEW, OLD)
     assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]

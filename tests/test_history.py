@@ -2,12 +2,15 @@
 
 import json
 import uuid
+from typing import get_args
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHistory
 
+from conversation.turn import StopReason
 from starter.script import Reply, Request
 from tests.record import HISTORIES
 from tests.scenarios import SCENARIOS, TEAM, TRIO, play, trio
@@ -65,6 +68,20 @@ def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> 
     kinds = {file.name.split(".")[2] for file in HISTORIES.iterdir()}
     assert names == set(SCENARIOS)
     assert kinds == set(stored()["workflows"])
+
+
+def reasons(last: HistoryEvent) -> set[str]:
+    """Why a run and its members have stopped, as its last event tells it."""
+    ends = last.workflow_execution_completed_event_attributes, last.workflow_execution_failed_event_attributes
+    details = ends[1].failure.application_failure_info.details
+    told = b"".join(each.data for each in (*ends[0].result.payloads, *details.payloads))
+    return {reason for reason in get_args(StopReason) if f'"stopReason":"{reason}"'.encode() in told}
+
+
+def test_a_history_is_recorded_of_every_reason_to_stop() -> None:
+    histories = [WorkflowHistory.from_json(name, text) for name, text in RECORDED.items()]
+    found = [reasons(history.events[-1]) for history in histories]
+    assert {each for recorded in found for each in recorded} == {*get_args(StopReason)}
 
 
 @pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])

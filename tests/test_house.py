@@ -1,6 +1,7 @@
 """The house: imports run one way, the sandbox stays closed, and every file says what it answers."""
 
 import ast
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -9,7 +10,7 @@ import pytest
 from resources.team import Strategy
 from tests.processes import ROOT
 
-LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter")
+LAYERS = ("resources", "conversation", "workflows", "activities", "worker", "starter", "baton")
 MAY_IMPORT: dict[str, set[str]] = {
     "resources": set(),
     "conversation": {"resources"},
@@ -17,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "activities": {"resources", "conversation"},
     "worker": {"resources", "conversation", "workflows", "activities"},
     "starter": {"resources", "conversation", "workflows", "activities", "worker"},
+    "baton": {"resources", "conversation", "activities", "starter"},
 }
 FILES = sorted(file for layer in LAYERS for file in [*(ROOT / layer).rglob("*.py"), *ROOT.glob(f"{layer}.py")])
 
@@ -51,6 +53,13 @@ def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
     assert not [node for node in nodes if isinstance(node, ast.Set | ast.SetComp)], "sets have no order"
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     assert not called & {"set", "frozenset", "hash", "id", "datetime.now", "datetime.utcnow", "print", "open"}
+
+
+def test_all_that_there_is_is_installed() -> None:
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {str(file.parent.relative_to(ROOT)).replace("/", ".") for file in FILES if file.parent != ROOT}
+    assert {*installed["packages"]} == folders
+    assert {*installed["py-modules"]} == {file.stem for file in FILES if file.parent == ROOT}
 
 
 def test_a_manifests_word_is_a_files_name() -> None:

@@ -113,7 +113,7 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Jo
 
 async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: str) -> None:
     catalog = load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog
-    assert await journal.pin(catalog) == await journal.pin(catalog) == catalog.sha
+    assert await journal.pin(catalog, "run") == await journal.pin(catalog, "run") == catalog.sha
     fresh = await Journal.open(journal_url)
     assert (await fresh.catalog(catalog.sha)).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):

@@ -13,6 +13,7 @@ from activities.model.openai import OpenAI
 from activities.retry import wait_for
 from activities.secrets import Vault
 from conversation import errors
+from conversation.failure import BatonError
 from conversation.message import Message, ToolCall
 from resources.secrecy import Secrets
 from starter.script import Call, Reply, Request
@@ -87,7 +88,7 @@ async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(provider: 
     ]
 
 
-FAILURES: list[tuple[Reply, type[errors.BatonError], bool]] = [
+FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
     (Reply(status=400, text="bad"), errors.ModelRejected, False),
     (Reply(status=400, code="context_length_exceeded"), errors.ContextTooLong, False),
     (Reply(status=401, text=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
@@ -110,10 +111,10 @@ FAILURES: list[tuple[Reply, type[errors.BatonError], bool]] = [
 
 @pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
 async def test_a_failure_is_tried_again_where_that_can_help(
-    provider: Server, reply: Reply, error: type[errors.BatonError], again: bool
+    provider: Server, reply: Reply, error: type[BatonError], again: bool
 ) -> None:
     provider.reply = reply
-    with pytest.raises(errors.BatonError) as raised:
+    with pytest.raises(BatonError) as raised:
         await provider.ask()
     assert type(raised.value) is error
     assert raised.value.non_retryable is not again

@@ -100,6 +100,26 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         "The article stands.",
         ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"],
     ),
+    (
+        "editorial-review",
+        [],
+        "The Moon raises two bulges of water, one towards it and one away from it.\nAs the Earth turns, our harbour "
+        "passes both, every 12 hours and 25 minutes: high tide.",
+        [*["writer", "fact-checker", "copy-editor"] * 3, "synthesizer"],
+    ),
+    (
+        "trade-risk",
+        [],
+        '{"decision": "buy-less", "shares": 900, "reasons": ["A fall by an eighth, as last time, costs 4,600 with 900 '
+        'shares.", "Bookings are up by a tenth."]}',
+        [*["aggressive", "conservative", "neutral", "referee"] * 2, "synthesizer"],
+    ),
+    (
+        "debate",
+        [],
+        "Keep the one program. Should search ever stop the checkout, give it a service of its own, and no more.",
+        ["moderator", "splitter", "keeper", "moderator", "keeper", "splitter", "judge", "synthesizer"],
+    ),
 ]
 
 
@@ -158,7 +178,21 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
     assert str(tmp_path) not in left
 
 
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_program_of_the_readme_runs_by_itself(machine: Machine) -> None:
+    program = machine.folder / "panel.py"
+    program.write_text(PROGRAMS[0])
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "editorial-review.yaml").answer
+    done = subprocess.run(
+        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=80
+    )
+    assert done.stdout.startswith("The Moon raises two bulges of water"), done.stderr
+    assert done.stderr == ""
+
+
 def test_the_readme_shows_the_plain_client_as_it_is() -> None:
-    shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    shown = PROGRAMS[1]
     body = (ROOT / "starter" / "plain_client.py").read_text()
     assert all(line.strip() in body for line in shown.splitlines())

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from conversation.briefs import Brief
 from conversation.carried import AgentState
-from conversation.errors import Failure, MaxIterationsReached, OutputRejected
+from conversation.errors import MaxIterationsReached, OutputRejected
+from conversation.failure import Failure
 from conversation.message import Message, Span, TokenUsage, ToolCall, cut, latest
 from conversation.plan import AgentPlan, ToolPlan
 from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
@@ -38,8 +39,7 @@ class AgentTurn:
         self.agent, self.thread, self.stop, self.number, self.of, self.brief = agent, thread, stop, number, of, brief
         self.head, self.asked, self.reply, self.ends = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
-        self.rests, self.refused = rests, state.refused
-        self.pending: list[Item] = []
+        self.rests, self.refused, self.pending = rests, state.refused, list[Item]()
         self.unanswered = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -61,8 +61,7 @@ class AgentTurn:
     @property
     def so_far(self) -> Turn:
         """What has been said in the turn until now."""
-        turn = Turn(head=self.head, messages=latest(self.messages), usage=self.usage)
-        return turn.model_copy(update={"answer": self.answer}) if self.answer else turn
+        return Turn(head=self.head, messages=latest(self.messages), usage=self.usage, answer=self.answer or None)
 
     async def take(self) -> Turn:
         """Takes the turn to its end, whatever that is; everything said is on the conversation afterwards."""
@@ -95,17 +94,16 @@ class AgentTurn:
         """Asks the agent to mend its answer; raises Failed when it was asked often enough."""
         self.refused += 1
         if self.refused > REPAIRS:
-            asked = f"agent {self.agent.name} was asked {self.refused} times"
-            raise Failed.by(OutputRejected(f"{asked}; its answer {wrong}"))
+            raise Failed.by(
+                OutputRejected(f"agent {self.agent.name} was asked {self.refused} times; its answer {wrong}")
+            )
         again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
         self.messages.append(again)
         self.pending.append(again)
 
     async def _ask(self) -> Asked:
         await self.stop.ready()
-        self.stop.check()
-        if self.brief is None:  # a panel's speaker reads what was said from its brief
-            self.pending += self.stop.floor.take()
+        self.pending += [] if self.brief else self.stop.floor.take()  # in a panel, the brief tells of it
         models = self.agent.models
         reply = await effects.first_answer(models, lambda place: effects.ask_model(self._request(place), models))
         self.head, self.pending, self.reply = reply.head, [], reply
@@ -116,7 +114,7 @@ class AgentTurn:
         return reply
 
     def _request(self, fallback: int) -> AskRequest:
-        request = AskRequest(
+        return AskRequest(
             thread=self.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
             begun=self.thread.head.depth,
@@ -125,8 +123,8 @@ class AgentTurn:
             turn=self.number,
             turns=self.of,
             window=self.agent.window,
+            brief=self.brief,
         )
-        return request.model_copy(update={"brief": self.brief}) if self.brief else request
 
     async def _use_tools(self, reply: Asked) -> None:
         """Carries out the calls of a reply that are not done yet, one after the other or all at once."""
@@ -187,8 +185,7 @@ class AgentTurn:
             self.pending.append(item)
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> Turn:
-        if self.brief is None:
-            self.pending += self.stop.floor.take()
+        self.pending += [] if self.brief else self.stop.floor.take()
         for call in [*self.unanswered]:
             refusal = call.answer("Not carried out: the turn ended first.")
             self._keep(call, refusal, refusal)
@@ -198,5 +195,5 @@ class AgentTurn:
             reason, failure = "failed", failure or failed.failure
         if failure:
             failure = failure.model_copy(update={"member": self.agent.name, "turn": self.number})
-        ended = self.ends and reason == "completed"
-        return self.so_far.model_copy(update={"ended": ended, "stop_reason": reason, "failure": failure})
+        end = {"ended": self.ends and reason == "completed", "stop_reason": reason, "failure": failure}
+        return self.so_far.model_copy(update=end)

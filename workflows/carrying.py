@@ -1,9 +1,12 @@
 """When does a run go on in a new one? When its history has become long, and nothing is going on that would be lost."""
 
+from typing import NoReturn
+
 from temporalio import workflow
 
 from conversation.message import Message
 from conversation.requests import Item
+from resources.base import Plain
 
 SIZE = 2_000_000
 """Bytes of history, without the run's input, after which it goes on in a new run."""
@@ -44,3 +47,9 @@ def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
         groups[-1] += (item,)
         room -= heavy
     return groups
+
+
+def go_on(given: Plain) -> NoReturn:
+    """Goes on in a new run, which begins on the version of the workers that is current then."""
+    behavior = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+    workflow.continue_as_new(given, initial_versioning_behavior=behavior)

@@ -11,10 +11,11 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 from conversation.errors import RunClosed
 from conversation.inputs import TurnInput
 from conversation.message import Head
-from conversation.requests import EndRequest, SteerRequest
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
+from conversation.wishes import EndRequest, SteerRequest
 from workflows.carrying import WIDTH, Rest, is_long
+from workflows.route import priority
 from workflows.session import Session
 from workflows.stopping import Stop, uninterrupted
 
@@ -83,6 +84,7 @@ class Children:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{kind} · {given.name}",
+                    priority=priority(),
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)

@@ -10,7 +10,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from conversation.briefs import BriefRequest, ConcludeRequest, Performed, PerformRequest
-from conversation.errors import BatonError, CallTimeout, Failure
+from conversation.errors import CallTimeout
+from conversation.failure import BatonError, Failure
 from conversation.message import Head
 from conversation.requests import (
     AppendRequest,
@@ -30,6 +31,7 @@ from conversation.requests import (
 from conversation.turn import Thread
 from resources.base import Plain
 from workflows.carrying import portions
+from workflows.route import priority, route
 
 Reply = TypeVar("Reply", bound=Plain)
 
@@ -101,8 +103,10 @@ async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
     """Lets an agent's model speak, or the fallback that the request names."""
     speaker, brief = request.speaker.rpartition("/")[2], request.brief
     place = f"round {brief.round}" if brief else f"turn {request.turn}"
-    summary = f"{place} · {speaker} · {models[request.fallback]}"
-    return await _effect("ask_model", request, Asked, _model_options(models, request.fallback), summary)
+    model, options = models[request.fallback], _model_options(models, request.fallback)
+    return await _effect(
+        "ask_model", request, Asked, options, f"{place} · {speaker} · {model}", route().of_model(model)
+    )
 
 
 def _model_options(models: tuple[str, ...], fallback: int) -> _Options:
@@ -121,7 +125,7 @@ def _model_options(models: tuple[str, ...], fallback: int) -> _Options:
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
     """Carries out a tool call, ``seconds`` long at most. Which failures are tried again, the tool decides."""
     speaker = request.speaker.rpartition("/")[2]
-    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}")
+    return await _effect("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}", route().tools)
 
 
 def _tool_options(seconds: float | None) -> _Options:
@@ -134,7 +138,8 @@ async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
     """Lets a team's selector choose who speaks next."""
     team, model = request.team.rpartition("/")[2], models[request.fallback]
     summary = f"who takes turn {request.turn}? · {team} · {model}"
-    return await _effect("select", request, Selected, _model_options(models, request.fallback), summary)
+    options = _model_options(models, request.fallback)
+    return await _effect("select", request, Selected, options, summary, route().of_model(model))
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
@@ -150,7 +155,7 @@ async def brief(request: BriefRequest, member: str) -> Thread:
 async def perform(request: PerformRequest) -> Performed:
     """Lets a registered function speak."""
     summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await _effect("perform", request, Performed, TOOL, summary)
+    return await _effect("perform", request, Performed, TOOL, summary, route().tools)
 
 
 async def conclude(request: ConcludeRequest) -> Asked:
@@ -168,11 +173,14 @@ async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None 
     return head
 
 
-async def _effect(name: str, request: Plain, reply: type[Reply], options: _Options, summary: str) -> Reply:
+async def _effect(
+    name: str, request: Plain, reply: type[Reply], options: _Options, summary: str, queue: str | None = None
+) -> Reply:
+    """Has an activity done, on a task queue of its own or on the run's."""
     try:
         async with workflow.instance().free:
             result: Reply = await workflow.execute_activity(
-                name, request, result_type=reply, summary=summary, **options
+                name, request, result_type=reply, summary=summary, task_queue=queue, priority=priority(), **options
             )
             return result
     except ActivityError as error:

@@ -2,7 +2,7 @@
 
 from conversation.carried import Said
 from conversation.message import Message
-from conversation.requests import SteerRequest
+from conversation.wishes import SteerRequest
 
 
 class Floor:

@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 
 from conversation.errors import InvalidInput
 from conversation.message import MAX_RESULT, weight
-from conversation.requests import EndRequest, Steered, SteerRequest, read_end_request, read_steer_request
+from conversation.wishes import EndRequest, Steered, SteerRequest, read_end_request, read_steer_request
 from resources.base import JsonObject
 from workflows.children import Children
 from workflows.session import Session

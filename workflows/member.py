@@ -14,7 +14,7 @@ from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, turn_status
 from conversation.turn import Turn
 from workflows import effects
-from workflows.carrying import Rest
+from workflows.carrying import Rest, go_on
 from workflows.details import show
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
@@ -50,7 +50,7 @@ class Member(Run):
             show(request.name, self.turn)
         except Rest:
             assert self.speaking
-            workflow.continue_as_new(request.going_on(self.carried(self.speaking.state)))
+            go_on(request.going_on(self.carried(self.speaking.state)))
         except Failed as failed:
             self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.end = workflow.now()

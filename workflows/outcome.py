@@ -1,6 +1,7 @@
 """What has come of a discussion so far? Its messages, costs and failures, and how it ends."""
 
-from conversation.errors import Failure, MaxTurnsReached
+from conversation.errors import MaxTurnsReached
+from conversation.failure import Failure
 from conversation.message import Head, Message, TokenUsage, cut, latest
 from conversation.plan import MemberPlan, TeamPlan
 from conversation.turn import StopReason, Turn

@@ -7,14 +7,15 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.carried import Carried, QueryState
-from conversation.errors import Failure, QueryTimeout
+from conversation.errors import QueryTimeout
+from conversation.failure import Failure
 from conversation.inputs import QueryInput, TurnInput
 from conversation.plan import QueryPlan, TargetPlan
 from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, fitted, query_status
 from conversation.turn import Thread, Turn
 from workflows import effects
-from workflows.carrying import Rest
+from workflows.carrying import Rest, go_on
 from workflows.details import show_status
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
@@ -45,7 +46,7 @@ class Query(Run):
             await self.stop.guard(self._ask_all(self.pinned.thread), left)
         except Rest:
             state = QueryState(kind="query", answers=self.answers, until=self.until)
-            workflow.continue_as_new(request.going_on(self.carried(state)))
+            go_on(request.going_on(self.carried(state)))
         except (Interrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before anybody was asked")
         except Failed as failed:

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from conversation import attributes
 from conversation.carried import Carried, State
 from conversation.errors import InvalidInput
-from conversation.requests import Pinned
+from conversation.requests import Pinned, Route
 from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
@@ -56,6 +56,11 @@ class Run(Hearing):
             session=self.session.values,
             state=state,
         )
+
+    @property
+    def route(self) -> Route:
+        """Where the run's calls wait."""
+        return self._pinned.route if self._pinned else Route()
 
     @property
     def pinned(self) -> Pinned:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from conversation.carried import Wish
-from conversation.requests import EndRequest
 from conversation.turn import StopReason
+from conversation.wishes import EndRequest
 from workflows.effects import Interrupted
 from workflows.floor import Floor
 
@@ -50,8 +50,9 @@ class Stop:
             raise Interrupted
 
     async def ready(self) -> None:
-        """Waits as long as the run is paused; one that is to stop waits no longer."""
+        """Waits as long as the run is paused; raises Interrupted if it is to stop at once."""
         await workflow.wait_condition(lambda: self.reason is not None or not self.floor.paused)
+        self.check()
 
     async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
         """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""

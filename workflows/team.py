@@ -2,8 +2,9 @@
 
 from conversation.carried import State, TeamState
 from conversation.plan import TeamPlan
-from conversation.requests import Pinned, Steered
+from conversation.requests import Pinned
 from conversation.turn import Turn
+from conversation.wishes import Steered
 from workflows.discussion import Discussion
 from workflows.member import Member
 

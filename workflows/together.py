@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from conversation.carried import TogetherState
-from conversation.errors import Failure
+from conversation.failure import Failure
 from conversation.message import MAX_RESULT, Head, Span
 from conversation.plan import MemberPlan
 from conversation.turn import Turn

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from sqlalchemy import URL, Executable, Table, event, literal, make_url, select
+from sqlalchemy import URL, Executable, Table, event, inspect, literal, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -113,6 +113,14 @@ async def prepare(engine: AsyncEngine) -> None:
         else:
             return
     await _prepare(engine)
+
+
+async def version(engine: AsyncEngine) -> int | None:
+    """Of which version the tables are; None where there are none. Raises JournalUnavailable."""
+    async with reach(engine) as connection:
+        if not await connection.run_sync(lambda each: inspect(each).has_table(schema.versions.name)):
+            return None
+        return (await connection.execute(select(schema.versions.c.version))).scalar()
 
 
 async def _prepare(engine: AsyncEngine) -> None:

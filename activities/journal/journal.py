@@ -55,8 +55,9 @@ class Journal(Database):
         """The ids of all keys that the journal has ever been sealed with."""
         return await key_ids(self.engine)
 
-    async def pin(self, catalog: Catalog) -> str:
-        """Keeps a catalog under its SHA-256 and returns that."""
+    async def pin(self, catalog: Catalog, run: str) -> str:
+        """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""
+        await self.run(insert_new(self.engine, schema.uses, [{"run": run, "sha": catalog.sha}]))
         await self.run(insert_new(self.engine, schema.catalogs, [self._seal.catalog(catalog)]))
         return catalog.sha
 

@@ -24,6 +24,14 @@ catalogs = Table(
 )
 """The manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
 
+uses = Table(
+    "baton_uses",
+    metadata,
+    Column("run", String(255), primary_key=True),
+    Column("sha", String(64), primary_key=True),
+)
+"""Which run has pinned which catalog: it stays as long as one of them does."""
+
 bookmarks = Table(
     "baton_bookmarks",
     metadata,

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from openai import NotFoundError
+
 from activities.model.endpoint import Endpoint, endpoint_of, environment_endpoint
+from activities.model.errors import meaning
 from activities.model.openai import OpenAI
 from activities.secrets import Vault
 from activities.tool.kind import Tool
@@ -44,6 +47,15 @@ class Models:
             with suppress(ModelRejected):
                 return await self._openai.ask(endpoint, messages, tools, hear, schema=schema)
         return await self._openai.ask(endpoint, messages, tools, hear, must_use=must_use)
+
+    async def greet(self, endpoint: Endpoint) -> None:
+        """Finds out, without a call that costs, whether a model's server answers; raises what a call would."""
+        try:
+            await self._openai.client(endpoint).models.list()
+        except NotFoundError:  # there is no list, but a server
+            return
+        except Exception as error:
+            raise meaning(error, endpoint) from None
 
     async def close(self) -> None:
         """Closes the connections."""

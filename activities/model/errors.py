@@ -8,7 +8,6 @@ import openai
 from activities.model.endpoint import Endpoint
 from activities.retry import wait_for, worth_another
 from conversation.errors import (
-    BatonError,
     BrokenReply,
     CallTimeout,
     ContextTooLong,
@@ -17,6 +16,7 @@ from conversation.errors import (
     ModelUnavailable,
     QuotaSpent,
 )
+from conversation.failure import BatonError
 
 SEEN = 5_000
 """Characters of a server's own words; an error is cut to less once it was searched for secrets."""

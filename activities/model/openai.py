@@ -19,7 +19,8 @@ from activities.model.endpoint import Endpoint
 from activities.model.errors import meaning
 from activities.model.form import response_format
 from activities.tool.kind import Tool
-from conversation.errors import BatonError, BrokenReply, EmptyReply
+from conversation.errors import BrokenReply, EmptyReply
+from conversation.failure import BatonError
 from conversation.message import Message, TokenUsage, ToolCall
 from resources.base import JsonObject
 
@@ -62,7 +63,7 @@ class OpenAI:
     async def _hear(
         self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: "_Answer"
     ) -> None:
-        stream = await self._client(endpoint).chat.completions.create(
+        stream = await self.client(endpoint).chat.completions.create(
             model=endpoint.model,
             messages=[],
             # Given here, as the library would walk through every message else.
@@ -80,7 +81,7 @@ class OpenAI:
         for client in self._clients.values():
             await client.close()
 
-    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+    def client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
         """The client for a server; models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:

@@ -1,0 +1,87 @@
+"""What of the journal may go? Whole conversations, with what they alone have used.
+
+A row belongs to the run that wrote it, whose id it begins with. Runs whose rows hang on each other, such as a team, its
+nested teams, and the runs that it was continued in, are one conversation: it stays as long as any of them is needed.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from sqlalchemy import ColumnElement, delete, exists, func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.journal import schema
+from activities.journal.database import reach
+
+RUN_ID = 36
+"""Characters of a run's id."""
+
+OF_A_RUN = (schema.messages.c.id, schema.uses.c.run, schema.bookmarks.c.head)
+"""Columns that begin with the run that a row belongs to, and goes with."""
+
+SHARED = (schema.catalogs.c.sha,)
+"""Columns of what is kept once for all: such a row goes with the last run that uses it."""
+
+AT_ONCE = 500
+"""Runs, or checksums, that are looked for in one statement."""
+
+Conversation = frozenset[str]
+"""The ids of the runs that have written to a conversation."""
+
+
+def _run(column: ColumnElement[str]) -> ColumnElement[str]:
+    return func.substr(column, 1, RUN_ID)
+
+
+async def conversations(engine: AsyncEngine) -> list[Conversation]:
+    """All conversations of the journal. Raises JournalUnavailable."""
+    row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
+    async with reach(engine) as connection:
+        written = (await connection.execute(select(row).distinct())).scalars().all()
+        hang = (await connection.execute(select(row, below).where(below != "", row != below).distinct())).all()
+    return [*_connected(written, ((first, second) for first, second in hang))]
+
+
+def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
+    near: dict[str, list[str]] = {run: [] for run in runs}
+    for one, other in pairs:
+        near.setdefault(one, []).append(other)
+        near.setdefault(other, []).append(one)
+    while near:
+        found, ahead = set[str](), [next(iter(near))]
+        while ahead:
+            if (run := ahead.pop()) in near:
+                found.add(run)
+                ahead.extend(near.pop(run))
+        yield frozenset(found)
+
+
+async def count(engine: AsyncEngine, runs: Collection[str]) -> int:
+    """How many messages belong to runs. Raises JournalUnavailable."""
+    column = schema.messages.c.id
+    async with reach(engine) as connection:
+        counts = [select(func.count()).where(_run(column).in_(some)) for some in _batches(runs)]
+        return sum([(await connection.execute(each)).scalar_one() for each in counts])
+
+
+async def prune(engine: AsyncEngine, runs: Collection[str]) -> None:
+    """Deletes what belongs to runs, and then what was shared with nobody else. Raises JournalUnavailable.
+
+    What comes to be used while this goes on stays: each statement looks by itself, and a run notes its use first.
+    """
+    async with reach(engine) as connection:
+        used = set[str]()
+        for some in _batches(runs):
+            theirs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
+            used.update((await connection.execute(theirs)).scalars())
+            for column in OF_A_RUN:
+                await connection.execute(delete(column.table).where(_run(column).in_(some)))
+        for column in SHARED:
+            for some in _batches(used):
+                unused = ~exists().where(schema.uses.c.sha == column)
+                await connection.execute(delete(column.table).where(column.in_(some), unused))
+
+
+def _batches(ids: Collection[str]) -> Iterator[list[str]]:
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), AT_ONCE):
+        yield ordered[start : start + AT_ONCE]
