@@ -103,16 +103,21 @@ async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
     """Lets an agent's model speak, or the fallback that the request names."""
     speaker, brief = request.speaker.rpartition("/")[2], request.brief
     place = f"round {brief.round}" if brief else f"turn {request.turn}"
-    model, options = models[request.fallback], _model_options(models, request.fallback)
-    return await _effect(
-        "ask_model", request, Asked, options, f"{place} · {speaker} · {model}", route().of_model(model)
-    )
+    return await _ask("ask_model", request, Asked, models, f"{place} · {speaker}")
 
 
-def _model_options(models: tuple[str, ...], fallback: int) -> _Options:
-    """Where no other model is left, an outage of two minutes is outlasted; else 15 seconds are enough."""
-    attempts = 10 if fallback == len(models) - 1 else 6
-    return _Options(
+async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
+    """Lets a team's selector choose who speaks next."""
+    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]}"
+    return await _ask("select", request, Selected, models, summary)
+
+
+async def _ask(
+    name: str, request: AskRequest | SelectRequest, reply: type[Reply], models: tuple[str, ...], summary: str
+) -> Reply:
+    """Asks a model: where no other is left, an outage of two minutes is outlasted; else 15 seconds are enough."""
+    model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
+    options = _Options(
         start_to_close_timeout=timedelta(minutes=5),
         schedule_to_close_timeout=timedelta(minutes=30),
         heartbeat_timeout=HEARTBEAT,
@@ -120,6 +125,7 @@ def _model_options(models: tuple[str, ...], fallback: int) -> _Options:
             initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=attempts
         ),
     )
+    return await _effect(name, request, reply, options, f"{summary} · {model}", route().of_model(model))
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
@@ -132,14 +138,6 @@ def _tool_options(seconds: float | None) -> _Options:
     """Long enough for a tool that says by itself when it has waited enough."""
     once = max(TOOL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
     return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
-
-
-async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
-    """Lets a team's selector choose who speaks next."""
-    team, model = request.team.rpartition("/")[2], models[request.fallback]
-    summary = f"who takes turn {request.turn}? · {team} · {model}"
-    options = _model_options(models, request.fallback)
-    return await _effect("select", request, Selected, options, summary, route().of_model(model))
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
