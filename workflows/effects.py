@@ -1,6 +1,7 @@
 """What does a workflow ask of the world? The effects, with every name, timeout, retry and summary of theirs."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypedDict, TypeVar
 
@@ -84,7 +85,7 @@ JOURNAL = _Options(
     heartbeat_timeout=HEARTBEAT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-TOOL = _Options(
+CALL = _Options(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),
     heartbeat_timeout=HEARTBEAT,
@@ -117,14 +118,7 @@ async def _ask(
 ) -> Reply:
     """Asks a model: where no other is left, an outage of two minutes is outlasted; else 15 seconds are enough."""
     model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
-    options = _Options(
-        start_to_close_timeout=timedelta(minutes=5),
-        schedule_to_close_timeout=timedelta(minutes=30),
-        heartbeat_timeout=HEARTBEAT,
-        retry_policy=RetryPolicy(
-            initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=attempts
-        ),
-    )
+    options: _Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts)}
     return await _effect(name, request, reply, options, f"{summary} · {model}", route().of_model(model))
 
 
@@ -136,8 +130,8 @@ async def use_tool(request: UseRequest, tool: str, seconds: float | None = None)
 
 def _tool_options(seconds: float | None) -> _Options:
     """Long enough for a tool that says by itself when it has waited enough."""
-    once = max(TOOL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
-    return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
+    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
+    return {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
@@ -153,7 +147,7 @@ async def brief(request: BriefRequest, member: str) -> Thread:
 async def perform(request: PerformRequest) -> Performed:
     """Lets a registered function speak."""
     summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await _effect("perform", request, Performed, TOOL, summary, route().tools)
+    return await _effect("perform", request, Performed, CALL, summary, route().tools)
 
 
 async def conclude(request: ConcludeRequest) -> Asked:
