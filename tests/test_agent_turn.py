@@ -155,8 +155,11 @@ async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent
     fails = line("one", failure).model_copy(update={"model": "main"})
     stage.script(fails, line("one", "I am the spare one."))
     manifests = [agent("one", modelRef={"name": "main"}), *models]
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": manifests}))
-    assert turn.message == "I am the spare one."
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": manifests})
+    assert (await stage.turn(handle)).message == "I am the spare one."
+    scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
+    attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "ask_model"]
+    assert attempts == [6, 10], "where no other is left, a model is waited for longer"
     assert [asked.request["model"] for asked in stage.model.asked] == [*["main"] * calls, "spare"]
 
 

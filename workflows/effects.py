@@ -116,7 +116,7 @@ async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
 async def _ask(
     name: str, request: AskRequest | SelectRequest, reply: type[Reply], models: tuple[str, ...], summary: str
 ) -> Reply:
-    """Asks a model: where no other is left, an outage of two minutes is outlasted; else 15 seconds are enough."""
+    """Asks a model: where no other is left, for a minute and a half at least; else 15 seconds are enough."""
     model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
     options: _Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts)}
     return await _effect(name, request, reply, options, f"{summary} · {model}", route().of_model(model))

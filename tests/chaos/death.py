@@ -60,10 +60,10 @@ class Killer:
         kept = {run.label: run.marks for run in runs}
         blow = Blow(moment, victim, len(self.ground.workers))
         blow.hit = sum(HITS[moment](self.cast, run, kept[run.label]) for run in runs)
-        before = len(self.ground.model.asked)
+        before = self.cast.said
         restarted = await self._kill(*VICTIMS[victim])
         for run in runs:
-            await self._examine(blow, run, kept[run.label])
+            await self._examine(blow, run, kept[run.label], before)
         blow.waits = [*self._waits(runs, before, restarted)]
         return blow
 
@@ -82,7 +82,8 @@ class Killer:
             await self.ground.server.start()
         return restarted
 
-    async def _examine(self, blow: Blow, run: Played, kept: dict[str, int]) -> None:
+    async def _examine(self, blow: Blow, run: Played, kept: dict[str, int], before: int) -> None:
+        """``kept`` are the answers that stood in the journal, and ``before`` those that were given or due."""
         try:
             end = await run.end()
         except Exception as error:  # whatever it is, the run has not ended as it should
@@ -91,8 +92,8 @@ class Killer:
         wrong = [key for key, value in self.expected[run.strategy].items() if end[key] != value]
         blow.wrong += [f"{run.label}: {key}: {end[key]}" for key in wrong]
         repeated = self.cast.repeated(run.label)
-        paid = [number for number in repeated if f"<{number}>" in kept]
-        blow.wrong += [f"{run.label}: answer {number} was kept, and asked for again" for number in paid]
+        again = [number for number in repeated if f"<{number}>" in kept or number > before]
+        blow.wrong += [f"{run.label}: answer {number} was not in flight, and asked for again" for number in again]
         blow.repeated += len(repeated)
 
     def _waits(self, runs: Runs, before: int, restarted: float) -> Iterator[float]:
