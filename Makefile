@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean schema record-histories bench-selector bench-death bench-flood bench-patience bench-outage bench-fuzz
+BENCHES := bench-flat bench-overhead bench-selector bench-death bench-flood bench-patience bench-outage bench-fuzz
+.PHONY: demo test lint types lock clean schema record-histories bench bench-peers $(BENCHES)
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -43,9 +44,25 @@ schema: $(READY)
 record-histories: $(READY)
 	$(BIN)/python -m tests.record
 
+# All that is measured of Baton alone.
+bench: $(BENCHES)
+
+# Measures what a turn leaves behind in runs of up to 10,000 turns.
+bench-flat: $(READY)
+	$(BIN)/python -m benchmarks.flat
+
+# Measures what a turn takes, beside the least that a durable turn can.
+bench-overhead: $(READY)
+	$(BIN)/python -m benchmarks.overhead
+
+# Measures both beside other systems, each in an environment of its own in .baton/peers, which is made at first.
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.flat --peers .baton/peers
+	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
+
 # Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
-	$(BIN)/python benchmarks/selector.py
+	$(BIN)/python -m benchmarks.selector
 
 # Kills processes at every kind of moment under teams of all strategies; searches for secrets in what they leave.
 bench-death: $(READY)
@@ -65,4 +82,4 @@ bench-outage: $(READY)
 
 # Gives odd input to the loader, runs, models and tools; guided by coverage where atheris is installed.
 bench-fuzz: $(READY)
-	$(BIN)/python -m tests.chaos.fuzz
+	$(BIN)/python -m tests.chaos.fuzz --examples 40

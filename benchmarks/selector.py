@@ -1,6 +1,6 @@
 """What does a bad selector cost a team? Completion, wrong picks and extra calls, with AutoGen's selector beside it.
 
-python benchmarks/selector.py [--teams 40] [--turns 8] [--seed 2026]
+python -m benchmarks.selector [--teams 40] [--turns 8] [--seed 2026]
 
 Both are asked in the same words of the same scripted server, each with its documented defaults. AutoGen takes part
 where it is installed:  pip install -e '.[peers]'
@@ -22,11 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from faulty_selector import FAULTS, MEMBERS, Discussion
 from rich.console import Console
 from rich.table import Table
 
 import worker
+from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
 from conversation.wire import TASK_TIMEOUT
 from resources.loader import Loaded
 from starter.embedded import EmbeddedServer, free_ports

@@ -1,6 +1,6 @@
 """What is one message? Who said it, what it says, which tools it calls for, and what it cost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -19,6 +19,11 @@ def whole(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(whole)]
 """A text as a model or a tool gave it."""
+
+
+MAX_TAIL = 16_000
+"""Bytes of what was said before a team's latest turn that its status and its result hold; a run that goes on holds
+them twice more."""
 
 
 class TokenUsage(Plain):
@@ -139,6 +144,11 @@ def latest(messages: Iterable[Message], limit: int = MAX_RESULT) -> tuple[Messag
             break
         kept.append(message.cut(limit + message.weight))
     return tuple(reversed(kept))
+
+
+def tail(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The last messages, as many as fit into ``MAX_TAIL`` bytes; at least the last one, whole."""
+    return latest(messages, max(MAX_TAIL, messages[-1].weight)) if messages else ()
 
 
 def last_word(messages: Iterable[Message]) -> Message | None:

@@ -17,7 +17,7 @@ import typer
 
 from activities.settings import Settings
 from resources.loader import Loaded
-from starter import asking, checking, encrypting, looking, running
+from starter import asking, checking, encrypting, looking, running, telling
 from starter.chart import chart
 from starter.checking import Files
 from starter.exits import FAILED, REFUSED, CommandEndError, exit_code
@@ -84,6 +84,7 @@ def graph(
 
 
 app.add_typer(looking.app)
+app.add_typer(telling.app)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What can be done with runs that exist? The commands that look at them, and those that end them."""
+"""How are runs looked at? The commands that list them, and tell how one stands and what is said in it."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from starter.local import Place
 from starter.narrate import tell_end
 from starter.running import dumped
 from starter.table import tell_table
-from starter.terminal import Form, Output, at_temporal, err, say, show
+from starter.terminal import Form, Output, at_temporal, err, show
 
 app = typer.Typer()
 
@@ -150,32 +150,3 @@ def contributions(
     values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
     lines = [f"[round {each.round}] {each.agent_name}: {each.text}" for each in found]
     show("\n".join(lines) if output is Form.text else dumped(values, output))
-
-
-@app.command()
-def terminate(
-    name: RunName,
-    namespace: Namespace = "default",
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")] = "",
-    now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
-) -> None:
-    """Ends a run gracefully after the current turn; it counts as completed."""
-
-    async def end(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
-        await runs.terminate(handle, reason, now=now)
-        say(f"{handle.id} was told to end")
-
-    at_temporal(end)
-
-
-@app.command()
-def cancel(name: RunName, namespace: Namespace = "default") -> None:
-    """Cancels a run at once; what was said is kept."""
-
-    async def end(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
-        await handle.cancel()
-        say(f"{handle.id} was told to cancel")
-
-    at_temporal(end)

@@ -379,3 +379,21 @@ def test_no_command_aborts_at_its_end(machine: Machine) -> None:
 
 def test_the_version_is_printed(machine: Machine) -> None:
     assert machine.type("version").stdout.strip().count(".") == 2
+
+
+def test_a_run_can_be_paused_steered_and_resumed(machine: Machine) -> None:
+    machine.script(line("one", {"text": "a", "delay": 0.5}))
+    file = machine.write(agent("one"), team("team", "one", maxTurns=500))
+    machine.type("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
+    machine.asked(1)
+    assert "talk was told to wait" in machine.type("pause", "talk").stderr
+    assert "it is heard" in machine.type("steer", "talk", "Be kind.", "--as", "ann").stderr
+    assert '{"enough": true, "note": "x"}' in machine.type("session", "talk", "enough=true", "note=x").stderr
+    assert machine.type("session", "talk", "nonsense").returncode == 1
+    assert "a text of 1 to" in machine.type("steer", "talk", " ").stderr
+    asked = len(machine.model.asked)
+    assert "talk was told to go on" in machine.type("resume", "talk").stderr
+    machine.asked(asked + 2)
+    machine.type("terminate", "talk")
+    heard = [message["content"] for message in machine.model.asked[-1].request["messages"]]
+    assert heard.count("Be kind.") == 1

@@ -11,43 +11,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHistory
 
 from conversation.turn import StopReason
-from starter.script import Reply, Request
 from tests.record import HISTORIES
 from tests.scenarios import SCENARIOS, TEAM, TRIO, play, trio
-from tests.stage import Handle, Stage, agent, replay, team, texts
+from tests.stage import Handle, Stage, replay, texts
 from tests.stored import STORED, stored
-
-TURNS = 200
-REPLY = "x" * 1_000
-
-
-def per_turn(history: WorkflowHistory) -> list[int]:
-    """Bytes of history between the beginnings of two model calls, call by call."""
-    sizes: list[int] = []
-    for event in history.events:
-        scheduled = event.activity_task_scheduled_event_attributes
-        if scheduled.activity_type.name == "ask_model":
-            sizes.append(0)
-        if sizes:
-            sizes[-1] += event.ByteSize()
-    return sizes[:-1]
-
-
-async def test_a_turn_costs_the_same_at_the_end_of_a_long_run_as_at_its_beginning(stage: Stage) -> None:
-    def answer(_: Request) -> Reply:
-        return Reply(text=REPLY)
-
-    stage.answer = answer
-    names = "brainstormer-agent", "critic-agent"
-    manifests = [*map(agent, names), team("team", *names, maxTurns=TURNS // len(names))]
-    handle = await stage.start_team(manifests)
-    await stage.turn(handle)
-    sizes = per_turn(await handle.fetch_history())
-    assert len(sizes) == TURNS - 1
-    early, late = sum(sizes[15:25]) / 10, sum(sizes[-10:]) / 10
-    print(f"bytes of history per turn: {early:.0f} at turn 20, {late:.0f} at turn 200, with replies of 1,000")
-    assert late <= 2_500
-    assert abs(late - early) <= 0.05 * early
 
 
 def test_every_name_that_stands_in_a_history_is_what_it_was() -> None:

@@ -2,7 +2,7 @@
 
 from conversation.errors import MaxTurnsReached
 from conversation.failure import Failure
-from conversation.message import Head, Message, TokenUsage, cut, latest
+from conversation.message import Head, Message, TokenUsage, cut, latest, tail
 from conversation.plan import MemberPlan, TeamPlan
 from conversation.turn import StopReason, Turn
 from workflows.details import show
@@ -36,7 +36,7 @@ class Outcome:
         """Joins a turn whose messages stand in the conversation already, and whose failure is not the team's."""
         self.so_far = self.so_far.model_copy(
             update={
-                "messages": latest((*self.so_far.messages, *turn.messages)),
+                "messages": latest((*tail(self.so_far.messages), *turn.messages)),
                 "turns": self.turn + 1,
                 "ended": self.so_far.ended or turn.ended,
                 "usage": self.so_far.usage + turn.usage,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 from sqlalchemy import URL, Executable, Table, event, inspect, literal, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -27,6 +27,14 @@ WAITS = (0.1, 0.2, 0.4, 0.8)
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
+class _Options(TypedDict):
+    isolation_level: Literal["AUTOCOMMIT"]
+    pool_reset_on_return: None
+
+
+_ALONE = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+
+
 class _Cursor(Protocol):
     def execute(self, statement: str) -> object: ...
     def close(self) -> None: ...
@@ -39,7 +47,7 @@ class _Connection(Protocol):
 def connect(url: str) -> AsyncEngine:
     """An engine for a journal URL such as ``sqlite:///.baton/journal.db``.
 
-    Every statement commits by itself: the journal never needs two to hold together.
+    Every statement commits by itself: the journal never needs two to hold together, nor a rollback after them.
     """
     try:
         parsed = make_url(url)
@@ -52,7 +60,7 @@ def connect(url: str) -> AsyncEngine:
 
 
 def _sqlite(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), isolation_level="AUTOCOMMIT")
+    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), **_ALONE)
     event.listen(engine.sync_engine, "connect", _tune)
     return engine
 
@@ -70,7 +78,7 @@ def _postgresql(url: URL) -> AsyncEngine:
     return create_async_engine(
         "postgresql+asyncpg://",
         connect_args={"dsn": address, "timeout": CONNECT_TIMEOUT, "command_timeout": STATEMENT_TIMEOUT},
-        isolation_level="AUTOCOMMIT",
+        **_ALONE,
         pool_size=10,
         max_overflow=0,
         pool_pre_ping=True,
@@ -86,8 +94,10 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 
 
 def insert_new(engine: AsyncEngine, table: Table, rows: Sequence[dict[str, Any]]) -> Executable:
-    """The statement that inserts those rows whose keys aren't there yet."""
-    return _INSERTS[engine.dialect.name](table).values([*rows]).on_conflict_do_nothing()
+    """The statement that inserts those rows whose keys aren't there yet, and gives the keys of those it has."""
+    insert = _INSERTS[engine.dialect.name](table)
+    filled = insert.values(rows[0]) if len(rows) == 1 else insert.values([*rows])  # the first is compiled only once
+    return filled.on_conflict_do_nothing().returning(*table.primary_key)
 
 
 def set_bookmark(engine: AsyncEngine, mark: Bookmark, head: Head, *, anew: bool) -> Executable:

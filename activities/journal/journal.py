@@ -96,8 +96,8 @@ class Journal(Database):
 
     async def answer(self, head: Head, message: Message, row_id: str) -> Row:
         """Puts an answer on top of a head, unless the same call has been answered already; the answer that stands."""
-        await self._write([Row(row_id, head.id, head.depth + 1, message)])
-        return await self.row(row_id)
+        row = Row(row_id, head.id, head.depth + 1, message)
+        return self._keep(row) if await self._write([row]) else await self.row(row_id)
 
     async def find(self, row_id: str) -> Row | None:
         """The row of that id, if it has been written."""
@@ -152,13 +152,14 @@ class Journal(Database):
             return []
         return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
 
-    async def _write(self, rows: list[Row]) -> None:
+    async def _write(self, rows: list[Row]) -> bool:
+        """Whether any of the rows was not there yet."""
         if not rows:
-            return
+            return False
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise lost(f"the row {below}")
-        await self.run(insert_new(self.engine, schema.messages, [*map(self._seal.row, rows)]))
+        return bool(await self.run(insert_new(self.engine, schema.messages, [*map(self._seal.row, rows)])))
 
     async def _chain(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""

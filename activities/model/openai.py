@@ -7,29 +7,23 @@ from typing import TypedDict, cast
 
 import openai
 from openai.types.chat import (
-    ChatCompletionChunk,
     ChatCompletionMessageParam,
     ChatCompletionToolChoiceOptionParam,
     ChatCompletionToolUnionParam,
 )
-from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from openai.types.shared_params import ResponseFormatJSONSchema
 
+from activities.model.answer import LONGEST_NAME, Answer, Piece
 from activities.model.endpoint import Endpoint
 from activities.model.errors import meaning
 from activities.model.form import response_format
 from activities.tool.kind import Tool
-from conversation.errors import BrokenReply, EmptyReply
 from conversation.failure import BatonError
-from conversation.message import Message, TokenUsage, ToolCall
+from conversation.message import Message
 from resources.base import JsonObject
 
 TIMEOUT = 290.0
 """Seconds for a whole call; a little less than its activity has."""
-
-LONGEST_NAME = 64
-MOST_CALLS = 128
-"""Tool calls of one message that are carried out; no model in its right mind makes more."""
 
 
 class OpenAI:
@@ -50,7 +44,7 @@ class OpenAI:
         schema: JsonObject | None = None,
     ) -> Message:
         """One answer, streamed; ``hear`` is told its text as it comes."""
-        answer = _Answer(hear)
+        answer = Answer(hear)
         try:
             async with asyncio.timeout(self._seconds):
                 await self._hear(endpoint, messages, _options(tools, schema, must_use=must_use), answer)
@@ -60,21 +54,23 @@ class OpenAI:
         except Exception as error:  # what a server can do wrong has no end; each of it is an error of the model
             raise meaning(error, endpoint) from None
 
-    async def _hear(
-        self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: "_Answer"
-    ) -> None:
-        stream = await self.client(endpoint).chat.completions.create(
-            model=endpoint.model,
-            messages=[],
-            # Given here, as the library would walk through every message else.
-            extra_body={**dict(endpoint.properties), "messages": [*map(_message, messages)]},
-            **options,
+    async def _hear(self, endpoint: Endpoint, messages: Sequence[Message], options: "_Options", answer: Answer) -> None:
+        # Not by ``chat.completions``, which builds a tree of objects for every word that comes.
+        stream = await self.client(endpoint).post(
+            "/chat/completions",
+            cast_to=object,
+            body={
+                **{"model": endpoint.model, "stream_options": {"include_usage": True}},
+                **options,
+                **dict(endpoint.properties),
+                **{"messages": [*map(_message, messages)], "stream": True},
+            },
             stream=True,
-            stream_options={"include_usage": True},
+            stream_cls=openai.AsyncStream[object],
         )
         async with stream:
             async for chunk in stream:
-                answer.add(chunk)
+                answer.add(Piece.model_validate(chunk))
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -103,57 +99,6 @@ def _client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=TIMEOUT
     )
-
-
-class _Answer:
-    """An answer as it comes, piece by piece. (The library's own accumulator copies all of it for every piece.)"""
-
-    def __init__(self, hear: Callable[[str], None]) -> None:
-        self._hear = hear
-        self._text: list[str] = []
-        self._calls: dict[int, ToolCall] = {}
-        self._finish: str | None = None
-        self._model: str | None = None
-        self._usage: TokenUsage | None = None
-        self._begun = False
-
-    def add(self, chunk: ChatCompletionChunk) -> None:
-        self._model = chunk.model or self._model
-        if usage := chunk.usage:
-            self._usage = TokenUsage(
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                total_tokens=usage.total_tokens,
-            )
-        for choice in chunk.choices[:1]:
-            self._begun = True
-            self._finish = choice.finish_reason or self._finish
-            for text in (choice.delta.content, choice.delta.refusal):
-                if text:
-                    self._text.append(text)
-                    self._hear(text)
-            for call in choice.delta.tool_calls or ():
-                self._add_call(call)
-
-    def _add_call(self, piece: ChoiceDeltaToolCall) -> None:
-        so_far = self._calls.get(piece.index, ToolCall(id="", name="", arguments=""))
-        function = piece.function
-        self._calls[piece.index] = ToolCall(
-            id=so_far.id or (piece.id or f"call_{piece.index}")[:LONGEST_NAME],
-            name=(so_far.name + ((function and function.name) or ""))[:LONGEST_NAME],
-            arguments=so_far.arguments + ((function and function.arguments) or ""),
-        )
-
-    def message(self) -> Message:
-        """The whole answer; raises EmptyReply or BrokenReply where there is none."""
-        if not self._begun:
-            raise EmptyReply("the model answered nothing at all")
-        if self._finish is None:
-            raise BrokenReply("the model's answer broke off before its end")
-        usage = self._usage or TokenUsage()
-        message = Message(role="assistant", content="".join(self._text), model=self._model, usage=usage)
-        calls = tuple(self._calls[index] for index in sorted(self._calls))[:MOST_CALLS]
-        return message.model_copy(update={"tool_calls": calls}) if calls else message
 
 
 def _message(message: Message) -> ChatCompletionMessageParam:

@@ -1,0 +1,1 @@
+"""What does Baton cost, and what do others?"""

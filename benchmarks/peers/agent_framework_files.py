@@ -1,0 +1,32 @@
+"""How does a team discuss with agent-framework? A group chat, with a checkpoint in a file after each step."""
+
+import asyncio
+from typing import Any
+
+from agent_framework import Agent, FileCheckpointStorage
+from agent_framework.openai import OpenAIChatCompletionClient
+from agent_framework_orchestrations import GroupChatBuilder
+from common import MEMBERS, PROMPT, QUESTION, given, timed
+
+
+async def main() -> None:
+    told = given()
+    client = OpenAIChatCompletionClient(model=told.words, base_url=told.model, api_key="scripted")
+
+    async def play(run: str) -> object:
+        members = [Agent(client, PROMPT.format(name), name=name) for name in MEMBERS]
+        chat = GroupChatBuilder(
+            participants=members,
+            selection_func=lambda state: MEMBERS[state.current_round % len(MEMBERS)],
+            max_rounds=told.turns,
+            checkpoint_storage=FileCheckpointStorage(told.folder),
+        ).build()
+        chat._runner._max_iterations = 10 * told.turns  # else 100, two for a turn, and its builder doesn't ask
+        result: Any = await chat.run(QUESTION)
+        return result
+
+    await timed(told.ids, play)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

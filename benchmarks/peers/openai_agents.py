@@ -1,0 +1,38 @@
+"""How does a team discuss with openai-agents on Temporal? Each member is run on all that was said before."""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from agents import Agent, OpenAIProvider, Runner, set_tracing_disabled
+    from common import MEMBERS, PROMPT, QUESTION, given
+    from on_temporal import on_temporal
+    from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
+
+
+@workflow.defn
+class Team:
+    """The members speak in turn."""
+
+    @workflow.run
+    async def run(self, turns: int, size: int) -> int:
+        members = [Agent(name=name, instructions=PROMPT.format(name), model=f"words-{size}") for name in MEMBERS]
+        said = [{"role": "user", "content": QUESTION}]
+        for turn in range(turns):
+            result = await Runner.run(members[turn % len(members)], input=said)
+            said = result.to_input_list()
+        return turns
+
+
+async def main() -> None:
+    set_tracing_disabled(True)
+    told = given()
+    provider = OpenAIProvider(base_url=told.model, api_key="scripted", use_responses=False)
+    timeouts = ModelActivityParameters(start_to_close_timeout=timedelta(minutes=5))
+    await on_temporal(told, Team, OpenAIAgentsPlugin(model_params=timeouts, model_provider=provider))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,35 @@
+"""How does a team discuss with pydantic-ai on DBOS? As on Temporal, in a workflow of DBOS on PostgreSQL."""
+
+import asyncio
+
+from common import given, timed
+from dbos import DBOS, SetWorkflowID
+from pydantic_ai.durable_exec.dbos import DBOSDurability
+from pydantic_ai_members import discuss, members
+
+TOLD = given()
+DBOS(config={"name": "team", "system_database_url": TOLD.postgres, "log_level": "ERROR"})
+AGENTS = members(TOLD, DBOSDurability)
+
+
+@DBOS.workflow()
+async def team(turns: int) -> int:
+    """The members speak in turn."""
+    return await discuss(AGENTS, turns)
+
+
+async def play(run: str) -> object:
+    """Runs a team to its end."""
+    with SetWorkflowID(run):
+        handle = await DBOS.start_workflow_async(team, TOLD.turns)
+    return await handle.get_result()
+
+
+async def main() -> None:
+    DBOS.launch()
+    await timed(TOLD.ids, play)
+    DBOS.destroy()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

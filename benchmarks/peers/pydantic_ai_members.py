@@ -1,0 +1,27 @@
+"""Who are the members of a team of pydantic-ai's, and how do they discuss? The same on Temporal and on DBOS."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from common import MEMBERS, PROMPT, QUESTION, Given
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+
+def members(told: Given, durability: Callable[[], Any]) -> list[Agent]:
+    """The agents, made durable."""
+    model = OpenAIChatModel(told.words, provider=OpenAIProvider(base_url=told.model, api_key="scripted"))
+    return [Agent(model, name=name, instructions=PROMPT.format(name), capabilities=[durability()]) for name in MEMBERS]
+
+
+async def discuss(agents: Sequence[Agent], turns: int) -> int:
+    """The members speak in turn; each is told what the other has said, on top of all that it knows."""
+    heard: list[list[Any]] = [[] for _ in agents]
+    said = QUESTION
+    for turn in range(turns):
+        seat = turn % len(agents)
+        question = said if turn != 1 else f"{QUESTION}\n\n{said}"
+        result = await agents[seat].run(question, message_history=heard[seat])
+        heard[seat], said = result.all_messages(), result.output
+    return turns

@@ -1,0 +1,29 @@
+"""How does a team discuss with pydantic-ai on Temporal? Each member keeps a history, and is told what was said."""
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from common import given
+    from on_temporal import on_temporal
+    from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
+    from pydantic_ai_members import discuss, members
+
+TOLD = given()
+AGENTS = members(TOLD, TemporalDurability)
+
+
+@workflow.defn
+class Team(PydanticAIWorkflow):
+    """The members speak in turn."""
+
+    __pydantic_ai_agents__ = AGENTS
+
+    @workflow.run
+    async def run(self, turns: int, size: int) -> int:
+        return await discuss(AGENTS, turns)
+
+
+if __name__ == "__main__":
+    asyncio.run(on_temporal(TOLD, Team, PydanticAIPlugin()))
