@@ -40,6 +40,7 @@ from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
 from activities.journal import Blobs, Journal
 from activities.model import Models
+from activities.payloads import stores
 from activities.perform import Perform
 from activities.pin import Pin
 from activities.redaction import RedactingFormatter, Redaction
@@ -77,11 +78,10 @@ async def running(
     if not settings.journal_url:
         settings.home.mkdir(parents=True, exist_ok=True)
     vault = Vault(own.secrets, environment, settings.home / "sources")
-    models, tools, calls = Models(vault), Tools(vault), InFlight()
-    known = Functions.of(settings.functions, functions)
+    models, tools, calls, known = Models(vault), Tools(vault), InFlight(), Functions.of(settings.functions, functions)
     journal = await Journal.open(settings.journal, Keys.of(environment))
-    client = storing(client, Blobs(lambda: contextlib.nullcontext(journal)))
     try:
+        client = storing(client, *stores(environment, Blobs(lambda: contextlib.nullcontext(journal))))
         pin = Pin(journal, own.catalog, vault, settings.route, searchable=await registered(client))
         served: Served = {
             "workflows": [

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from conversation.errors import FunctionFailed, UnknownResource
@@ -57,13 +58,31 @@ class Functions:
         if target is None:
             known = ", ".join(sorted(self._known)) or "none"
             raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
-        try:
-            if inspect.iscoroutinefunction(target):
-                return await target(*given, **named)
-            return await asyncio.to_thread(target, *given, **named)
-        except Exception as error:
-            text = f"the function '{name}' failed: {type(error).__name__}: {error}"
-            raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
+        value, error = await _outcome(partial(target, *given, **named))
+        if error is None:
+            return value
+        text = f"the function '{name}' failed: {type(error).__name__}: {error}"
+        raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
+
+
+async def _outcome(call: Function) -> tuple[object, BaseException | None]:
+    """What a call gives, or what it raises, be it SystemExit: that would end the worker."""
+    if not inspect.iscoroutinefunction(call):
+        return await asyncio.to_thread(_outcome_here, call)
+    try:
+        return await call(), None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if task and task.cancelling():
+            raise
+        return None, error
+
+
+def _outcome_here(call: Function) -> tuple[object, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as error:
+        return None, error
 
 
 def name_of(target: Function) -> str:

@@ -1,5 +1,7 @@
 """``perform``: a registered function speaks in a panel, and what it says is kept before anybody is told of it."""
 
+from pydantic import BaseModel
+from pydantic_core import to_json
 from temporalio import activity
 
 from activities.call import call_id
@@ -39,7 +41,8 @@ class Perform:
             values = await Values.of(self._journal, thread.catalog, self._vault)
             room = Room.at(request.brief, values, rows, thread.question)
             given = room.transcript.shape(request.brief.round) if room.brief.part == "synthesizer" else room.briefing
-            text, coerced = as_text(await self._functions.call(request.function, given))
+            value = await self._functions.call(request.function, given)
+            text, coerced = as_text(value) if room.brief.part == "member" else as_answer(value)
             said = self._vault.redact_message(Message(role="assistant", content=text, name=request.name))
             if what := wrong(said, deliverable(values.catalog, request.brief)):
                 raise OutputRejected(f"what the function '{request.function}' gives {what}")
@@ -57,3 +60,10 @@ def as_text(value: object) -> tuple[str, bool]:
     if isinstance(text := getattr(value, "text", None), str):
         return text, False
     return str(value), True
+
+
+def as_answer(value: object) -> tuple[str, bool]:
+    """What counts as the answer of who is no member: a text, ``{text}``, or what it has to answer with, as JSON."""
+    if isinstance(value, BaseModel | dict | list) and not (isinstance(value, dict) and value.keys() == {"text"}):
+        return to_json(value, by_alias=True, exclude_none=True, fallback=str).decode(), False
+    return as_text(value)

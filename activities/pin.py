@@ -1,5 +1,7 @@
 """``pin``: what a run needs is resolved once, pinned in the journal, and never looked up anywhere else again."""
 
+import asyncio
+
 from temporalio import activity
 
 from activities.call import call_id
@@ -47,12 +49,13 @@ class Pin:
     async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
         """What a run's parent has pinned already."""
         catalog = await self._journal.catalog(thread.catalog)
-        return self._pinned(thread, _plan(_named(request, catalog), catalog, request.workflow), self._route)
+        plan = await asyncio.to_thread(_plan, _named(request, catalog), catalog, request.workflow)
+        return self._pinned(thread, plan, self._route)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """A new conversation, with the question as its first row."""
-        start, catalog = self._resolve(request)
-        plan = _plan(start, catalog, request.workflow)
+        start, catalog = await asyncio.to_thread(self._resolve, request)  # thousands of manifests take seconds
+        plan = await asyncio.to_thread(_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
             question = (await Values.of(self._journal, catalog, self._vault)).question(start)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from activities.call import run_id
 from activities.journal import Journal
-from activities.panel.transcript import as_lines, contributions
 from activities.secrets import Vault
 from conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from conversation.message import Blank, Message
+from conversation.panel import as_lines, contributed
 from resources.agent import Agent
 from resources.catalog import Catalog
 from resources.config_map import ConfigMap
@@ -40,7 +40,7 @@ class Values:
         shared = {}
         for each in catalog.shared:
             session = each.session or run_id()
-            shared[each] = as_lines(contributions(await journal.bookmarked(session, each.key)))
+            shared[each] = as_lines(contributed(row.message for row in await journal.bookmarked(session, each.key)))
         return cls(catalog, vault, shared)
 
     def text(self, source: ValueSource | None, owner: Manifest) -> str | None:

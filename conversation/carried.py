@@ -66,13 +66,17 @@ class TeamState(Plain):
 
 
 class PanelState(Plain):
-    """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done."""
+    """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done.
+
+    ``warned`` are those of whom it was told that they give no texts.
+    """
 
     begun: Head
     round: int = 0
     waiting: tuple[int, ...] = ()
     criticized: int = 0
     done: bool = False
+    warned: tuple[str, ...] = ()
 
 
 class TogetherState(Plain):

@@ -135,14 +135,18 @@ def cut(text: str, limit: int = MAX_RESULT) -> str:
     return text if kept == text else f"{kept}… [cut here: {len(text):,} characters in all]"
 
 
+AROUND = 300
+"""Bytes that a message takes beside its texts, at most: short ones count, too, where there are many."""
+
+
 def latest(messages: Iterable[Message], limit: int = MAX_RESULT) -> tuple[Message, ...]:
     """The last messages, as many as fit into ``limit`` bytes; at least the last one, cut to fit."""
     kept: list[Message] = []
     for message in reversed(tuple(messages)):
-        limit -= message.weight
-        if kept and limit < 0:
+        if kept and limit < message.weight:
             break
-        kept.append(message.cut(limit + message.weight))
+        kept.append(message.cut(limit))
+        limit -= message.weight + AROUND
     return tuple(reversed(kept))
 
 

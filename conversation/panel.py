@@ -1,7 +1,10 @@
 """What is said in a panel or a debate, and what does it come to? The shapes of seed 002, under Python names."""
 
+from collections.abc import Iterable
+
 from pydantic import Field
 
+from conversation.message import Message
 from resources.base import JsonObject, Plain
 
 
@@ -18,6 +21,20 @@ class Contribution(Plain):
     agent_name: str
     text: str
     stance: str | None = None
+
+
+def contributed(messages: Iterable[Message]) -> tuple[Contribution, ...]:
+    """What of it are contributions, without the stances behind them."""
+    return tuple(
+        Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
+        for each in messages
+        if each.part == "contribution"
+    )
+
+
+def as_lines(entries: Iterable[Contribution]) -> str:
+    """Contributions as a text, ``[round N] name: text``."""
+    return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 
 
 class RefereeOutput(Plain):

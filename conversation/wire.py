@@ -73,9 +73,9 @@ All that a run says to clients is shorter, but for the status of a query with th
 """
 
 
-def storing(client: Client, driver: StorageDriver) -> Client:
-    """The same client, which keeps long values with a driver, and finds those there that others have kept."""
-    storage = ExternalStorage([driver], payload_size_threshold=LONG)
+def storing(client: Client, *drivers: StorageDriver) -> Client:
+    """The same client, which keeps long values with the first driver, and finds what others have kept with any."""
+    storage = ExternalStorage(drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=LONG)
     config = client.config()
     config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
     return Client(**config)

@@ -3,7 +3,7 @@
 from pydantic import JsonValue, ValidationError
 
 from conversation.failure import MAX_TEXT
-from conversation.message import cut
+from conversation.message import MAX_RESULT, cut, weight
 from resources.base import Plain
 
 
@@ -20,6 +20,11 @@ class SteerRequest(Plain):
     text: str
     name: str = "user"
 
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether anything is said, and no more than a history holds."""
+        return bool(self.text.strip()) and weight(self.text) <= MAX_RESULT and len(self.name) <= 64
+
 
 class Steered(Plain):
     """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
@@ -30,9 +35,10 @@ class Steered(Plain):
 def read_steer_request(value: JsonValue) -> SteerRequest | None:
     """What a signal ``steer`` says, if it says anything."""
     try:
-        return SteerRequest.model_validate(value)
+        said = SteerRequest.model_validate(value)
     except ValidationError:
         return None
+    return said if said.is_worth_saying else None
 
 
 def read_end_request(value: JsonValue) -> EndRequest:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import AfterValidator, JsonValue
@@ -26,12 +27,16 @@ _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
 
 def holds(expression: str, facts: Facts) -> bool:
     """Whether a condition is true of these facts; raises ValueError with the reason where it is no condition."""
-    import cel  # noqa: PLC0415  # it takes a tenth of a second, and most manifests need none
-
     try:
-        value = cel.evaluate(expression, dict(facts))
+        return _truth(expression, facts)
     except Exception as error:  # whatever the library makes of it, the expression can't be judged
         raise ValueError(_reason(error)) from None
+
+
+def _truth(expression: str, facts: Facts) -> bool:
+    import cel  # noqa: PLC0415  # it takes a tenth of a second, and most manifests need none
+
+    value = cel.evaluate(expression, dict(facts))
     if not isinstance(value, bool):
         raise ValueError(f"gives {type(value).__name__}, not true or false")
     return value
@@ -39,7 +44,7 @@ def holds(expression: str, facts: Facts) -> bool:
 
 def _reason(error: Exception) -> str:
     text = str(error).splitlines()[0][:300]
-    return f"the session has no value {text}" if isinstance(error, KeyError) else text
+    return f"there is no value {text}" if isinstance(error, KeyError) else text
 
 
 def check(expression: str, sample: Facts = SAMPLE) -> str:
@@ -59,7 +64,8 @@ def check(expression: str, sample: Facts = SAMPLE) -> str:
         if unknown:
             raise ValueError(f"'{min(unknown)}' is no fact of a discussion; known: {', '.join(sorted(sample))}")
         if "session" not in names:  # what stands in it, only a run knows
-            holds(expression, sample)
+            with suppress(IndexError):  # and how much has been said
+                _truth(expression, sample)
     except Exception as error:
         raise ValueError(f"is not a condition: {str(error).splitlines()[0][:300]}") from None
     return expression

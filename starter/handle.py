@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from conversation.message import Message, TokenUsage
-from conversation.panel import Contribution
+from conversation.panel import Contribution, contributed
 from conversation.status import Status, turn_status
 from conversation.turn import Turn
 from conversation.wishes import EndRequest
@@ -60,11 +60,7 @@ class RunFailed(Exception):
     @property
     def contributions(self) -> tuple[Contribution, ...]:
         """What of it are contributions to a panel or a debate."""
-        return tuple(
-            Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
-            for each in self.messages
-            if each.part == "contribution"
-        )
+        return contributed(self.messages)
 
 
 class Refused(Exception):

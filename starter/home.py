@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from activities.payloads import PAYLOADS_URL
 from conversation.encryption import KEYS, KEYS_FILE
 from conversation.wire import HOME
 
-ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE)
+ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, PAYLOADS_URL)
 """What a worker on this machine takes from the environment it was started in."""
 
 

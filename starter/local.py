@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from activities.journal import Blobs, Database
+from activities.payloads import stores
 from conversation.wire import connect, settings, storing
 from starter.home import ENVIRONMENT, Dev, Home, fingerprint
 from starter.runs import has_open_runs
@@ -37,10 +38,11 @@ class Place:
     home: Home | None = None
 
     async def connect(self) -> Client:
-        """A client that also finds what is kept in the journal, where that can be reached from here."""
+        """A client that also finds what is kept elsewhere, where that can be reached; raises SettingsError."""
         client = await connect(self.address)
         journal = os.environ.get("BATON_JOURNAL_URL") or (self.home and f"sqlite:///{self.home.file('journal.db')}")
-        return storing(client, Blobs(lambda: Database.at(journal))) if journal else client
+        kept = stores(os.environ, *([Blobs(lambda: Database.at(journal))] if journal else []))
+        return storing(client, *kept) if kept else client
 
 
 def is_elsewhere() -> bool:

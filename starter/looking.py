@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
+from conversation.panel import as_lines
 from starter import audit, runs
 from starter.asking import UsageError
 from starter.contributions import shared
@@ -148,5 +149,4 @@ def contributions(
 
     found = asyncio.run(shared(session or at_temporal(run_id), key))
     values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
-    lines = [f"[round {each.round}] {each.agent_name}: {each.text}" for each in found]
-    show("\n".join(lines) if output is Form.text else dumped(values, output))
+    show(as_lines(found) if output is Form.text else dumped(values, output))

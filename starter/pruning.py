@@ -4,13 +4,15 @@ import asyncio
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.journal import database
-from activities.journal.prune import Conversation, conversations, count, prune
+from activities.journal.blobs import family
+from activities.journal.prune import Conversation, conversations, count, families, prune, release
 from conversation.message import cut
 from resources.duration import parse_duration
 from starter.asking import UsageError
@@ -29,6 +31,13 @@ class Pruned:
     kept: int
 
 
+class _Needed(NamedTuple):
+    """The ids of runs that are needed, and the families of workflows that they belong to."""
+
+    runs: set[str]
+    families: set[str]
+
+
 def read_age(text: str) -> timedelta:
     """An age such as ``30d`` or ``12h``; raises UsageError."""
     try:
@@ -45,13 +54,14 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
     since = datetime.now(UTC) - (await _retention(client) if age is None else age)
     engine = database.connect(url)
     try:
-        found = await conversations(engine)  # before the runs, of which there may be others a moment later
+        found, idle = await conversations(engine), await families(engine, since)  # first: later there may be others
         needed = await _needed(client, since)
-        past = [each for each in found if not (each & needed or _young(each, since))]
+        past = [each for each in found if not (each & needed.runs or _young(each, since))]
         runs = {run for each in past for run in each}
         messages = await count(engine, runs)
         if not dry:
             await prune(engine, runs)
+            await release(engine, idle - needed.families, since)
         return Pruned(len(past), messages, len(found) - len(past))
     finally:
         await engine.dispose()
@@ -64,15 +74,16 @@ async def _retention(client: Client) -> timedelta:
     return kept
 
 
-async def _needed(client: Client, since: datetime) -> set[str]:
+async def _needed(client: Client, since: datetime) -> _Needed:
     """The runs that are open, or were closed since then, and those in which their conversations have begun."""
-    needed, continued = set[str](), list[WorkflowExecution]()
+    needed, continued = _Needed(set(), set()), list[WorkflowExecution]()
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
-        needed |= {run.run_id, run.root_run_id or run.run_id}
+        needed.runs.update({run.run_id, run.root_run_id or run.run_id})
+        needed.families.add(family(run.id))
         if _begun(run.run_id) is None:
             continued.append(run)
     for start in range(0, len(continued), AT_ONCE):
-        needed.update(await asyncio.gather(*(_first(client, run) for run in continued[start : start + AT_ONCE])))
+        needed.runs.update(await asyncio.gather(*(_first(client, run) for run in continued[start : start + AT_ONCE])))
     return needed
 
 

@@ -13,15 +13,14 @@ from weakref import WeakKeyDictionary
 from temporalio.client import Client
 
 from activities.functions import Function
-from activities.journal import Journal
 from conversation import wire
-from conversation.encryption import Keys
 from conversation.panel import Contribution
 from resources.base import JsonObject
 from resources.loader import Loaded
 from resources.query import Query as AskedQuery
 from starter.beside import Serving, environment
 from starter.constructors import Query, Value
+from starter.contributions import shared
 from starter.handle import Handle, Result
 from starter.local import Place, temporal
 from starter.made import Manifest, distinct, load
@@ -74,13 +73,13 @@ class Connection:
         self._held.close()
 
     async def client(self) -> Client:
-        """Temporal's own client. Raises UnreachableError or ConnectionFailed where there is no server."""
+        """Temporal's own client. Raises UnreachableError or ConnectionFailed without a server, and SettingsError."""
         async with self._opening:
             if self._client is None:
                 if not self._address:
                     here = temporal(_log.warning, start=True)
                     self._place = await asyncio.to_thread(self._held.enter_context, here)
-                self._client = await wire.connect(self._place.address)
+                self._client = await self._place.connect()
         return self._client
 
     async def run(self, target: Manifest, input: str | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
@@ -129,18 +128,7 @@ class Connection:
         It stands in the journal, which this process must be able to open, and can be read while the panel goes on.
         """
         await self.client()
-        from activities.settings import Settings  # noqa: PLC0415
-
-        given = environment(self._place)
-        journal = await Journal.open(Settings.of(given).journal, Keys.of(given))
-        try:
-            rows = await journal.bookmarked(session, key)
-        finally:
-            await journal.close()
-        said = [row.message for row in rows if row.message.part == "contribution"]
-        return tuple(
-            Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content) for each in said
-        )
+        return await shared(session, key, environment(self._place))
 
     async def _serve(
         self, task_queue: str, own: Loaded, functions: Sequence[Function], begin: Callable[[], Awaitable[Run]]

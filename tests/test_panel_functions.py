@@ -1,7 +1,9 @@
 """Python functions in a panel: as members, as conditions, as instructions, and in other parts."""
 
 import asyncio
+import json
 import logging
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from activities.functions import function
-from conversation.panel import Briefing, PanelShape
-from tests.panels import SYNTHESIS, heard, panel, says, seat, shape
+from conversation.panel import Briefing, Decision, PanelShape, Verdict
+from tests.panels import SYNTHESIS, debate, heard, panel, says, seat, shape
 from tests.stage import Stage
 
 
@@ -65,7 +67,58 @@ def flaky(briefing: Briefing) -> str:
     return "here"
 
 
-FUNCTIONS = (flaky, risk_desk, votes, broken, enough, not_a_yes, told, count)
+@function
+def leaves(briefing: Briefing) -> str:
+    sys.exit(3)
+
+
+@function
+def runs_out(briefing: Briefing) -> str:
+    return next(iter(()))
+
+
+@function
+async def gives_up(briefing: Briefing) -> str:
+    raise asyncio.CancelledError("of my own")
+
+
+@function
+def strict(briefing: Briefing) -> dict[str, str]:
+    return {"critique": f"Round {briefing.round} was vague."}
+
+
+@function
+def opens(briefing: Briefing) -> Decision:
+    return Decision(next_speakers=("ada",), done=True)
+
+
+@function
+def judges(briefing: Briefing) -> Verdict:
+    return Verdict(verdict="Tabs it is.", winner="Tabs", reasoning="Nobody else spoke.")
+
+
+@function
+def report(shape: PanelShape) -> dict[str, int]:
+    return {"size": len(shape.contributions)}
+
+
+FUNCTIONS = (
+    leaves,
+    runs_out,
+    gives_up,
+    strict,
+    opens,
+    judges,
+    report,
+    flaky,
+    risk_desk,
+    votes,
+    broken,
+    enough,
+    not_a_yes,
+    told,
+    count,
+)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -110,6 +163,9 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
     ("name", "told"),
     [
         ("broken", "the function 'broken' failed: ValueError: out of order"),
+        ("leaves", "the function 'leaves' failed: SystemExit: 3"),
+        ("runs-out", "the function 'runs-out' failed: StopIteration"),
+        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own"),
         ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
     ],
 )
@@ -166,3 +222,17 @@ async def test_a_function_synthesizes_what_the_panel_has_come_to(stage: Stage) -
         await stage.start_team([panel(seat("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
     )
     assert turn.message == "3 contributions in 3 rounds"
+
+
+async def test_a_function_in_another_part_answers_with_what_that_part_answers_with(stage: Stage) -> None:
+    stage.script(says("a", "a"), says("ada", "Indent!"))
+    form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+    spec = {"maxRounds": 1, "referee": performs("strict"), "synthesizer": performs("report"), "outputSchema": form}
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), **spec)], "panel"))
+    said = [(each.part, each.content) for each in turn.messages]
+    assert said == [("contribution", "a"), ("critique", "Round 1 was vague."), ("deliverable", '{"size":1}')]
+    parts = {"moderator": performs("opens"), "judge": performs("judges"), "synthesizer": False}
+    debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
+    turn = await stage.turn(await stage.start_team([debate(*debaters, **parts)], "debate"))
+    assert [each["agentName"] for each in json.loads(turn.message)["transcript"]] == ["ada"]
+    assert json.loads(turn.message)["verdict"]["winner"] == "Tabs"

@@ -88,3 +88,8 @@ def test_members_of_other_strategies_have_no_roles(write: Writer) -> None:
 def test_only_a_panels_members_may_have_no_manifest(write: Writer, start: Json, missing: list[str]) -> None:
     catalog = write.load(start).catalog
     assert [str(each.reference) for each in catalog.reach(catalog.manifests[0])[1]] == missing
+
+
+@pytest.mark.parametrize("condition", ["contributions[3].text == 'done'", "critiques[size(critiques) - 1].round == 2"])
+def test_a_condition_may_speak_of_what_is_not_said_yet(write: Writer, condition: str) -> None:
+    assert write.load(panel(seat("a"), terminateWhen=condition)).catalog.manifests

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
+from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from activities.journal import Journal
+from activities.journal import Blobs, Database, Journal
+from conversation.errors import JournalLost
 from conversation.message import Head, Message
+from conversation.wire import storing
 from resources.documents import Document
 from resources.loader import load_documents
 from starter.asking import UsageError
@@ -111,6 +115,23 @@ async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_ha
     await asyncio.sleep(1)  # until the first is listed as closed
     assert (await prune(staged, timedelta(0))).conversations == 0
     assert texts((await staged.turn(second)).messages) == ["I begin.", "I end."]
+
+
+async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Stage) -> None:
+    driver = Blobs(lambda: Database.at(staged.journal_at))
+    script(staged, slow=3)
+    question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
+    ours = storing(staged.client, driver)
+    running = await ours.start_workflow("sequential", question, id=staged.task_queue, task_queue=staged.task_queue)
+    [shared] = ours.data_converter.payload_converter.to_payloads([question])
+    gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{staged.task_queue}/turn-1/a", namespace=""))
+    claims = await driver.store(gone, [shared, Payload(data=b"its own")])
+    while len(await execute(staged.journal_url, "select distinct family from baton_holds")) > 1:
+        await prune(staged, timedelta(0))  # a second later it was kept before
+    assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
+    with pytest.raises(JournalLost):
+        await driver.retrieve(StorageDriverRetrieveContext(), claims[1:])
+    assert texts((await staged.turn(running)).messages) == ["I begin.", "I end."]
 
 
 async def test_the_command_says_what_would_go_and_deletes_it_when_told(

@@ -71,6 +71,33 @@ async def test_a_panel_reads_what_people_say_beside_its_contributions(stage: Sta
     ]
 
 
+async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(stage: Stage) -> None:
+    stage.script(says("a", *slow("a1")), SYNTHESIS)
+    handle = await stage.start_team([panel(seat("a"), maxRounds=1)], "panel")
+    await stage.asked(1)
+    await handle.execute_update("steer", {"text": "Mind the costs."})
+    turn = await stage.turn(handle)
+    assert "user: Mind the costs." in heard(stage)[-1].user
+    said = [row["content"] for row in stage.transcript(turn.head.id)]
+    assert said == ["Why?", "a1", "Mind the costs.", "The deliverable."]
+
+
+async def test_signals_that_updates_would_refuse_are_passed_over(stage: Stage) -> None:
+    stage.script(says("a", *slow("a1", "a2")))
+    spec = {"maxRounds": 2, "synthesizer": False, "terminateWhen": "has(session.big)"}
+    handle = await stage.start_team([panel(seat("a"), **spec)], "panel")
+    await stage.asked(1)
+    unsaid: list[Any] = [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}, {"text": 5}, [], None]
+    unkept: list[Any] = [{"big": "x" * 20_000}, ["big"], "big", None]
+    for name, garbage in [*(("steer", each) for each in unsaid), *(("session", each) for each in unkept)]:
+        await handle.signal(name, garbage)
+    turn = await stage.turn(handle)
+    assert (turn.stop_reason, [row["role"] for row in stage.transcript(turn.head.id)][:3]) == (
+        "completed",
+        ["user", "assistant", "assistant"],
+    )
+
+
 @pytest.mark.parametrize("wrong", [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}])
 async def test_what_can_not_be_said_is_refused_and_leaves_the_run_alone(stage: Stage, wrong: Any) -> None:
     stage.script(line("one", *slow("a")))

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from temporalio import workflow
 
-from conversation.message import Message
+from conversation.message import AROUND, Message
 from conversation.requests import Item
 from resources.base import Plain
 
@@ -40,7 +40,7 @@ def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
     groups: list[tuple[Item, ...]] = []
     room = 0
     for item in items:
-        heavy = 300 + (item.weight if isinstance(item, Message) else 0)
+        heavy = AROUND + (item.weight if isinstance(item, Message) else 0)
         if heavy > room:
             groups.append(())
             room = PORTION

@@ -31,8 +31,9 @@ class Hearing:
     async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
         """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable.
 
-        ``pause`` and ``resume`` need nothing; ``steer`` and ``session`` take what the updates of these names take. One
-        handler takes every signal: one with declared parameters would fail on payloads that don't fit them.
+        ``pause`` and ``resume`` need nothing; ``steer`` and ``session`` take what the updates of these names take, and
+        what those would refuse is passed over. One handler takes every signal: one with declared parameters would fail
+        on payloads that don't fit them.
         """
         value = _value(payloads)
         request = read_end_request(value)
@@ -44,7 +45,7 @@ class Hearing:
         elif name in ("pause", "resume"):
             self.stop.floor.paused = name == "pause"
             await self.children.pass_on(name, None)
-        elif name == "session" and isinstance(value, dict):
+        elif name == "session" and isinstance(value, dict) and self._has_room(value):
             await self._change(value)
         elif name == "steer" and (said := read_steer_request(value)):
             await self._steer(said)
@@ -57,7 +58,7 @@ class Hearing:
     @change_session.validator
     def _bounded(self, changes: JsonObject) -> None:
         """Refuses what would make every brief heavy."""
-        if weight(json.dumps({**self.session.values, **changes})) > MAX_SESSION:
+        if not self._has_room(changes):
             raise ValueError(f"a session's values may not be longer than {MAX_SESSION:,} bytes")
 
     @workflow.update(description="Says something to whoever speaks next: {text, name}. Gives the turn that hears it.")
@@ -68,12 +69,15 @@ class Hearing:
     @steer.validator
     def _worth_saying(self, request: SteerRequest) -> None:
         """Refuses what is empty, or too long for a history."""
-        if not request.text.strip() or weight(request.text) > MAX_RESULT or len(request.name) > 64:
+        if not request.is_worth_saying:
             raise ValueError(f"a text of 1 to {MAX_RESULT:,} bytes is needed, and a name of at most 64 characters")
 
     def heard(self) -> Steered:
         """When what is said now is heard, where the run knows it."""
         return Steered()
+
+    def _has_room(self, changes: JsonObject) -> bool:
+        return weight(json.dumps({**self.session.values, **changes})) <= MAX_SESSION
 
     async def _change(self, changes: JsonObject) -> JsonObject:
         values = self.session.put(changes)

@@ -28,19 +28,23 @@ class Outcome:
     def join(self, member: MemberPlan, turn: Turn) -> None:
         """Joins a turn that went on where the discussion stands."""
         self.so_far = self.so_far.model_copy(update={"head": turn.head})
-        self.join_beside(member, turn)
+        self.join_beside(turn)
         if turn.failure:
             self.fail(turn.failure.model_copy(update={"member": member.name, "turn": self.turn}))
 
-    def join_beside(self, member: MemberPlan, turn: Turn) -> None:
-        """Joins a turn whose messages stand in the conversation already, and whose failure is not the team's."""
+    def join_beside(self, *turns: Turn) -> None:
+        """Joins turns whose messages stand in the conversation already, and whose failures are not the team's.
+
+        Hundreds at once, as each by itself would take longer the more there are.
+        """
+        before = (*self.so_far.messages, *(message for turn in turns[:-1] for message in turn.messages))
         self.so_far = self.so_far.model_copy(
             update={
-                "messages": latest((*tail(self.so_far.messages), *turn.messages)),
-                "turns": self.turn + 1,
-                "ended": self.so_far.ended or turn.ended,
-                "usage": self.so_far.usage + turn.usage,
-                "answer": turn.answer,
+                "messages": latest((*tail(before), *turns[-1].messages)),
+                "turns": self.turn + len(turns),
+                "ended": self.so_far.ended or any(turn.ended for turn in turns),
+                "usage": sum((turn.usage for turn in turns), self.so_far.usage),
+                "answer": turns[-1].answer,
             }
         )
         show(self.plan.name, self.so_far, self.turns)

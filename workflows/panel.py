@@ -28,6 +28,7 @@ class Panel:
         self.team, self.plan, self.session = team, plan, session
         self.round, self.waiting = kept.round, [*kept.waiting]
         self._criticized, self._done, self._begun = kept.criticized, kept.done, kept.begun
+        team.warned.update(kept.warned)
         team.turns = plan.max_rounds * len(team.members)
 
     def goes_on(self) -> bool:
@@ -48,11 +49,9 @@ class Panel:
 
     async def hear_next(self) -> None:
         """Hears whoever is next, and enters the contribution into the transcript."""
-        await self.team.attempt(self.team.stop.ready())
+        await self.team.attempt(self._hear_people())
         if not self.goes_on():
             return
-        if said := self.team.stop.floor.take():
-            await self._append(*said)
         seat = self.waiting.pop(0)
         member, name = self.team.members[seat], self.plan.roster[seat]
         turn = await take(self.team, member, self._brief("member", seat), name)
@@ -65,6 +64,12 @@ class Panel:
         self.team.kept = self._state()
         self.team.rest()
 
+    async def _hear_people(self) -> None:
+        """Waits as long as the panel is paused, and lets people be heard by whoever speaks next."""
+        await self.team.stop.ready()
+        if said := self.team.stop.floor.take():
+            await self._append(*said)
+
     def _state(self) -> JsonObject:
         state = PanelState(
             begun=self._begun,
@@ -72,6 +77,7 @@ class Panel:
             waiting=tuple(self.waiting),
             criticized=self._criticized,
             done=self._done,
+            warned=tuple(sorted(self.team.warned)),
         )
         return state.model_dump(mode="json")
 
@@ -106,7 +112,7 @@ class Panel:
         """What comes out of it: the synthesizer's words, or what the panel has come to as it is."""
         if self._is_through() and "synthesizer" in self.plan.parts:
             await self.team.attempt(self._synthesize())
-        elif self._is_through() or (self.team.stop.reason == "terminated" and not self.team.so_far.failure):
+        elif self._is_through() or self.team.result().stop_reason == "terminated":
             await self.team.attempt(self._conclude())
 
     def _is_through(self) -> bool:
@@ -146,6 +152,7 @@ class Panel:
 
     async def _heard(self, part: BriefPart) -> Turn:
         """What another than a member has said. Raises Failed, and Interrupted where it could not say it."""
+        await self._hear_people()
         speaker = self.plan.parts[part]
         turn = await take(self.team, speaker, self._brief(part), part)
         self.team.spend(turn.usage)
@@ -165,7 +172,8 @@ class Panel:
         await self._append(item)
         marked = {"name": name, "part": part, "round": self.round}
         last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
-        return turn.model_copy(update={"head": self.team.so_far.head, "messages": (*turn.messages[:-1], last)})
+        own = () if isinstance(speaker, TeamMember) else turn.messages[:-1]
+        return turn.model_copy(update={"head": self.team.so_far.head, "messages": (*own, last)})
 
     async def _append(self, *items: Quote | Message) -> None:
         await self.team.append(items, self._bookmark())

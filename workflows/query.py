@@ -15,7 +15,7 @@ from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, fitted, query_status
 from conversation.turn import Thread, Turn
 from workflows import effects
-from workflows.carrying import Rest, go_on
+from workflows.carrying import WIDTH, Rest, go_on
 from workflows.details import show_status
 from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
@@ -30,6 +30,7 @@ class Query(Run):
         super().__init__()
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, Turn] = {}
+        self.shown = 0
         self.until: datetime | None = None
         self.failure: Failure | None = None
 
@@ -53,6 +54,7 @@ class Query(Run):
             self.failure = failed.failure
         self.end = workflow.now()
         status = self.status()
+        show_status(status)
         self.finish(status)
         close(status, status)
         return status
@@ -78,7 +80,7 @@ class Query(Run):
         """
         left = [each for each in enumerate(self.plan.targets) if each[0] not in self.answers]
         tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in left]
-        await finish(tasks, lambda: self.plan.fail_fast and any(turn.failure for turn in self.answers.values()))
+        await finish(tasks, self._gives_up)
         for task in tasks:
             task.result()
 
@@ -88,7 +90,13 @@ class Query(Run):
         if turn.stop_reason == "canceled" and self.stop.reason:
             turn = turn.model_copy(update={"stop_reason": self.stop.reason, "failure": self._overdue()})
         self.answers[index] = fitted(self.plan, turn)
-        show_status(self.status())
+
+    def _gives_up(self) -> bool:
+        """Whether an answer ends the query. Of thousands not each is shown by itself: that would take its time."""
+        if len(self.answers) - self.shown > len(self.plan.targets) // WIDTH:
+            self.shown = len(self.answers)
+            show_status(self.status())
+        return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     def _overdue(self) -> Failure | None:
         if self.stop.reason != "timeout":

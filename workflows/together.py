@@ -1,7 +1,7 @@
 """How are all members heard at once? Each on a branch of its own; then these are joined in the members' order."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from conversation.carried import TogetherState
 from conversation.failure import Failure
@@ -32,19 +32,20 @@ async def hear_all(team: Discussion) -> str:
     return kept.answer
 
 
-def _joined(team: Discussion, kept: TogetherState, heard: Iterable[Heard]) -> TogetherState:
+def _joined(team: Discussion, kept: TogetherState, heard: Sequence[Heard]) -> TogetherState:
     """What the team keeps after these have spoken, too; who was given up is not why the team failed."""
     answers = [kept.answer] if kept.answer else []
     failed, given_up = [kept.failure] if kept.failure else [], list[Failure]()
     count = kept.failed
-    for member, turn in heard:
-        team.join_beside(member, turn)
+    for number, (member, turn) in enumerate(heard, team.turn + 1):
         if turn.failure:
-            failure = turn.failure.model_copy(update={"member": member.name, "turn": team.turn})
+            failure = turn.failure.model_copy(update={"member": member.name, "turn": number})
             (given_up if turn.stop_reason == "canceled" else failed).append(failure)
             count += 1
         elif turn.message:
             answers.append(f"{member.name}:\n{turn.message}")
+    if heard:
+        team.join_beside(*(turn for _, turn in heard))
     answer = "\n\n".join(answers)[: MAX_RESULT + 1]  # which is too long already, and cut where it becomes the answer
     first = next(iter([*failed, *given_up]), None)
     return TogetherState(before=kept.before, answer=answer, failed=count, failure=first)

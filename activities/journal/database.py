@@ -1,6 +1,7 @@
 """How does the journal reach its database? SQLite by default, or PostgreSQL; what is committed stays."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol, TypedDict
@@ -107,6 +108,13 @@ def set_bookmark(engine: AsyncEngine, mark: Bookmark, head: Head, *, anew: bool)
     mine = None if anew else table.c.owner == mark.owner
     insert = _INSERTS[engine.dialect.name](table).values(row)
     return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=mine)
+
+
+def hold(engine: AsyncEngine, family: str, sha: str) -> Executable:
+    """The statement that notes that workflows of a family need a value from now on."""
+    now = int(time.time())
+    insert = _INSERTS[engine.dialect.name](schema.holds).values(family=family, sha=sha, at=now)
+    return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})
 
 
 async def prepare(engine: AsyncEngine) -> None:

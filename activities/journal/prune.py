@@ -5,6 +5,7 @@ nested teams, and the runs that it was continued in, are one conversation: it st
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -79,6 +80,30 @@ async def prune(engine: AsyncEngine, runs: Collection[str]) -> None:
             for some in _batches(used):
                 unused = ~exists().where(schema.uses.c.sha == column)
                 await connection.execute(delete(column.table).where(column.in_(some), unused))
+
+
+async def families(engine: AsyncEngine, before: datetime) -> set[str]:
+    """The families of workflows that have kept no value since then. Raises JournalUnavailable."""
+    last = func.max(schema.holds.c.at)
+    idle = select(schema.holds.c.family).group_by(schema.holds.c.family).having(last < int(before.timestamp()))
+    async with reach(engine) as connection:
+        return {*(await connection.execute(idle)).scalars()}
+
+
+async def release(engine: AsyncEngine, past: Collection[str], before: datetime) -> None:
+    """Deletes the values that only families which are past have kept. Raises JournalUnavailable.
+
+    What comes to be kept while this goes on stays, as it does with ``prune``.
+    """
+    holds, blobs = schema.holds.c, schema.blobs.c
+    async with reach(engine) as connection:
+        for some in _batches(past):
+            theirs = holds.family.in_(some), holds.at < int(before.timestamp())
+            released = (await connection.execute(select(holds.sha).where(*theirs))).scalars().all()
+            await connection.execute(delete(schema.holds).where(*theirs))
+            for few in _batches({*released}):
+                unused = ~exists().where(holds.sha == blobs.sha)
+                await connection.execute(delete(schema.blobs).where(blobs.sha.in_(few), unused))
 
 
 def _batches(ids: Collection[str]) -> Iterator[list[str]]:

@@ -1,6 +1,6 @@
 """In which tables does the journal stand?"""
 
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
 
 VERSION = 1
 
@@ -51,6 +51,15 @@ blobs = Table(
     Column("blob", LargeBinary, nullable=False),
 )
 """Values that are too long for a history, under the SHA-256 of their bytes."""
+
+holds = Table(
+    "baton_holds",
+    metadata,
+    Column("family", String(64), primary_key=True),
+    Column("sha", String(64), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+)
+"""Which workflows have kept which value, and when they last did, in seconds since 1970: it stays with any of them."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """The one row says which version of these tables this is."""

@@ -12,7 +12,7 @@ from sqlalchemy import Row as Found
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, insert_new, prepare, reach
+from activities.journal.database import connect, hold, insert_new, prepare, reach
 from conversation.errors import JournalLost, JournalUnavailable
 
 PATIENCE = 1.0
@@ -53,9 +53,10 @@ class Database:
                 _log.warning("waiting for the journal: %s", error.message)
                 await asyncio.sleep(PATIENCE)
 
-    async def keep(self, blob: bytes) -> str:
-        """Keeps bytes under their SHA-256 and returns that."""
+    async def keep(self, blob: bytes, family: str) -> str:
+        """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
         sha = hashlib.sha256(blob).hexdigest()
+        await self.run(hold(self.engine, family, sha))
         await self.run(insert_new(self.engine, schema.blobs, [{"sha": sha, "blob": blob}]))
         return sha
 

@@ -25,7 +25,7 @@ class Telling:
     def member(self) -> str:
         """For a panel's member."""
         said = _lines(self._contributions(), _by_name)
-        critiques = (f"[round {each.round}] {each.critique}" for each in self.transcript.critiques)
+        critiques = (_set_in(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
         return self._text(
             self._now(), self._before(), ("Contributions so far", said), ("The referee's critiques", critiques)
         )
@@ -38,7 +38,7 @@ class Telling:
     def synthesizer(self) -> str:
         """For a panel's synthesizer."""
         said = _lines(self.transcript.contributions, _by_name)
-        critiques = (f"[round {each.round}] {each.critique}" for each in self.transcript.critiques)
+        critiques = (_set_in(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
         rounds = ("Rounds that were held", [str(self.briefing.round)])
         return self._text(rounds, self._before(), ("The contributions", said), ("The referee's critiques", critiques))
 
@@ -88,7 +88,7 @@ class Telling:
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
         """The goal and all sections in which anything stands."""
         goal = "The question" if self.transcript.team.spec.strategy == "debate" else "The goal"
-        remarks = "What people have said to you all", self.transcript.remarks
+        remarks = "What people have said to you all", map(_set_in, self.transcript.remarks)
         whole = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
         return "\n\n".join(f"# {title}\n{text}" for title, text in whole if text)
 
@@ -100,7 +100,7 @@ class Telling:
         return "This round", [self._count()]
 
     def _before(self) -> tuple[str, Iterable[str]]:
-        said = (f"{each.name or each.role}: {each.content}" for each in self.transcript.before)
+        said = (_set_in(f"{each.name or each.role}: {each.content}") for each in self.transcript.before)
         return "What was said before", said
 
     def _contributions(self) -> Sequence[Contribution]:
@@ -112,8 +112,13 @@ def _lines(contributions: Iterable[Contribution], label: Label) -> list[str]:
     """The contributions, each round under its number."""
     lines = []
     for number, entries in groupby(contributions, lambda each: each.round):
-        lines += [f"## Round {number}", *(f"{label(each)}: {each.text}" for each in entries)]
+        lines += [f"## Round {number}", *(_set_in(f"{label(each)}: {each.text}") for each in entries)]
     return lines
+
+
+def _set_in(text: str) -> str:
+    """An entry whose further lines are set in, so that none of them reads as another's entry or as a heading."""
+    return text.replace("\n", "\n  ")
 
 
 def _by_name(entry: Contribution) -> str:

@@ -1,31 +1,14 @@
 """What has been said in a panel? Read from the rows of its conversation, where each is marked as the part it is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from activities.journal.row import Row
 from conversation.briefs import Brief
 from conversation.errors import JournalLost
 from conversation.message import Message
-from conversation.panel import Briefing, Contribution, Critique, DebateShape, Decision, PanelShape, Verdict
-from resources.member import Member
+from conversation.panel import Briefing, Contribution, Critique, DebateShape, Decision, PanelShape, Verdict, contributed
 from resources.team import Team
-
-
-def contributions(rows: Iterable[Row], members: Iterable[Member] = ()) -> tuple[Contribution, ...]:
-    """What was contributed, with the stances of members."""
-    stances = {member.address: member.stance for member in members}
-    said = [row.message for row in rows if row.message.part == "contribution"]
-    return tuple(
-        Contribution(round=each.round or 1, agent_name=name, text=each.content, stance=stances.get(name))
-        for each in said
-        if (name := each.name or "")
-    )
-
-
-def as_lines(entries: Iterable[Contribution]) -> str:
-    """Contributions as a text, ``[round N] name: text``."""
-    return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 
 
 @dataclass(frozen=True)
@@ -52,7 +35,9 @@ class Transcript:
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        return contributions(self.rows, self.team.spec.members)
+        stances = {member.address: member.stance for member in self.team.spec.members}
+        said = contributed(row.message for row in self.rows)
+        return tuple(each.model_copy(update={"stance": stances.get(each.agent_name)}) for each in said)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:

@@ -1,0 +1,22 @@
+"""Where does a test keep what goes to S3? On a server that takes, tells of and gives objects, as S3 does over HTTP."""
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+
+class Bucket:
+    """The objects by their paths, the bucket's name first."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.app = Starlette(routes=[Route("/{path:path}", self._serve, methods=["PUT", "HEAD", "GET"])])
+
+    async def _serve(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        if request.method == "PUT":
+            self.objects[path] = await request.body()
+        found = path in self.objects
+        content = self.objects[path] if found and request.method == "GET" else b""
+        return Response(content, 200 if found else 404, {"ETag": '"etag"'})
