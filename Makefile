@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types lock clean schema record-histories bench bench-flat bench-overhead bench-peers bench-selector
+BENCHES := bench-flat bench-overhead bench-selector bench-death bench-flood bench-patience bench-outage bench-fuzz
+.PHONY: demo test lint types lock clean schema record-histories bench bench-peers $(BENCHES)
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -44,7 +45,7 @@ record-histories: $(READY)
 	$(BIN)/python -m tests.record
 
 # All that is measured of Baton alone.
-bench: bench-flat bench-overhead bench-selector
+bench: $(BENCHES)
 
 # Measures what a turn leaves behind in runs of up to 10,000 turns.
 bench-flat: $(READY)
@@ -62,3 +63,23 @@ bench-peers: $(READY)
 # Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
 	$(BIN)/python -m benchmarks.selector
+
+# Kills processes at every kind of moment under teams of all strategies; searches for secrets in what they leave.
+bench-death: $(READY)
+	$(BIN)/python -m tests.chaos.death --each 1
+
+# Sends 5,100 queries at once to one worker.
+bench-flood: $(READY)
+	$(BIN)/python -m benchmarks.flood
+
+# Lets teams wait on one worker, and wakes some of them: --teams 10000 takes long.
+bench-patience: $(READY)
+	$(BIN)/python -m benchmarks.patience
+
+# Lets the model's server fail for a minute under a hundred teams.
+bench-outage: $(READY)
+	$(BIN)/python -m benchmarks.outage
+
+# Gives odd input to the loader, runs, models and tools; guided by coverage where atheris is installed.
+bench-fuzz: $(READY)
+	$(BIN)/python -m tests.chaos.fuzz --examples 40

@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.retry import delay
 from conversation.failure import MAX_TEXT
 from conversation.message import cut
 
@@ -37,7 +39,7 @@ class _Redacting(ActivityInboundInterceptor):
                 *error.details,
                 type=error.type,
                 non_retryable=error.non_retryable,
-                next_retry_delay=error.next_retry_delay,
+                next_retry_delay=delay(error.next_retry_delay, activity.info().attempt),
             ) from None
         except Exception as error:  # a bug of ours: Temporal is told of it, and tries again
             logging.getLogger(__name__).exception("%s failed", input.fn.__name__)

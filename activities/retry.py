@@ -9,6 +9,9 @@ from datetime import timedelta
 TRIED_AGAIN = frozenset({408, 409, 425, 429})
 LONGEST_WAIT = timedelta(minutes=5)
 
+LATE, SHORT = 6, timedelta(seconds=15)
+"""From which attempt on a wait that is shorter than that gives way to the policy's own."""
+
 
 def worth_another(status: int) -> bool:
     """Whether a later request may succeed where this one was answered with ``status``."""
@@ -33,3 +36,11 @@ def wait_for(headers: Mapping[str, str]) -> timedelta | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return timedelta(seconds=min(max(seconds, 0), LONGEST_WAIT.total_seconds())) if math.isfinite(seconds) else None
+
+
+def delay(asked: timedelta | None, attempt: int) -> timedelta | None:
+    """How long to wait after an attempt: as the server asks, or, with None, as Temporal's policy says.
+
+    A server that asks for a second again and again would have all attempts spent in ten, so that late ones wait longer.
+    """
+    return None if asked is not None and attempt >= LATE and asked < SHORT else asked

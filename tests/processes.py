@@ -27,9 +27,17 @@ class WorkerProcess:
         self._command = [sys.executable, str(ROOT / "worker.py"), *map(str, manifests)]
         self._env, self.log = env, log
         self._process: subprocess.Popen[bytes] | None = None
+        self.started = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process
+        return self._process.pid
 
     def start(self) -> None:
         """Starts it, without waiting until it works."""
+        self.started += 1
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log)
 

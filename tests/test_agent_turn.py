@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.stage import Stage, agent, call, line, team, texts
+from tests.stage import Json, Stage, agent, call, line, team, texts
 
 
 async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(stage: Stage) -> None:
@@ -135,7 +135,13 @@ async def test_a_message_too_long_for_a_history_is_cut_there_and_whole_in_the_jo
     assert any(b"cut here: 500,000 characters in all" in done.result.SerializeToString() for done in scheduled)
 
 
-async def test_a_fallback_is_asked_when_a_models_retries_are_spent(stage: Stage) -> None:
+DOWN = {"status": 500, "headers": {"retry-after-ms": "20"}}
+
+
+@pytest.mark.parametrize(("failure", "calls"), [({"status": 400, "text": "no"}, 1), (DOWN, 6)], ids=["refuses", "down"])
+async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent(
+    stage: Stage, failure: Json, calls: int
+) -> None:
     def model(name: str, **spec: object) -> dict[str, object]:
         config = {"openai": {"baseUrl": {"value": stage.model_url}}}
         return {
@@ -146,12 +152,15 @@ async def test_a_fallback_is_asked_when_a_models_retries_are_spent(stage: Stage)
         }
 
     models = [model("main", fallback={"name": "spare"}), model("spare")]
-    refuses = line("one", {"status": 400, "text": "no"}).model_copy(update={"model": "main"})
-    stage.script(refuses, line("one", "I am the spare one."))
+    fails = line("one", failure).model_copy(update={"model": "main"})
+    stage.script(fails, line("one", "I am the spare one."))
     manifests = [agent("one", modelRef={"name": "main"}), *models]
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": manifests}))
-    assert turn.message == "I am the spare one."
-    assert [asked.request["model"] for asked in stage.model.asked] == ["main", "spare"]
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": manifests})
+    assert (await stage.turn(handle)).message == "I am the spare one."
+    scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
+    attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "ask_model"]
+    assert attempts == [6, 10], "where no other is left, a model is waited for longer"
+    assert [asked.request["model"] for asked in stage.model.asked] == [*["main"] * calls, "spare"]
 
 
 async def test_the_final_words_are_the_answer_whatever_else_was_called_for(stage: Stage) -> None:

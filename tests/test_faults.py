@@ -47,7 +47,6 @@ MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
     ({"status": 400, "text": "I refuse to answer that"}, "answered HTTP 400: I refuse to answer that", 1),
     ({"status": 401}, "refused the key (HTTP 401)", 1),
     ({"status": 429, "code": "insufficient_quota", "text": "no money"}, "answered HTTP 429: no money", 1),
-    ({"status": 500, "headers": {"retry-after": "0.05"}}, "answered HTTP 500: scripted failure 500", 6),
 ]
 
 

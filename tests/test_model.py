@@ -10,7 +10,7 @@ import pytest
 from activities.heartbeat import SHOWN, Pulse
 from activities.model.endpoint import Endpoint, environment_endpoint
 from activities.model.openai import OpenAI
-from activities.retry import wait_for
+from activities.retry import delay, wait_for
 from activities.secrets import Vault
 from conversation import errors
 from conversation.failure import BatonError
@@ -213,3 +213,13 @@ def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() ->
         pulse.hear("0123456789")
     live = pulse.live
     assert (live.offset, len(live.text)) == (10_000 - SHOWN, SHOWN)
+
+
+@pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])
+def test_late_attempts_wait_at_least_as_long_as_without_the_servers_word(
+    asked: int | None, attempt: int, waits: int | None
+) -> None:
+    def seconds(given: int | None) -> timedelta | None:
+        return None if given is None else timedelta(seconds=given)
+
+    assert delay(seconds(asked), attempt) == seconds(waits)

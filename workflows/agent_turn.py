@@ -104,9 +104,8 @@ class AgentTurn:
     async def _ask(self) -> Asked:
         await self.stop.ready()
         self.pending += [] if self.brief else self.stop.floor.take()  # in a panel, the brief tells of it
-        reply = await effects.first_answer(
-            self.agent.models, lambda fallback, model: effects.ask_model(self._request(fallback), model)
-        )
+        models = self.agent.models
+        reply = await effects.first_answer(models, lambda place: effects.ask_model(self._request(place), models))
         self.head, self.pending, self.reply = reply.head, [], reply
         self.asked += 1
         self.unanswered = list(reply.message.tool_calls)

@@ -43,4 +43,4 @@ async def _select(team: Discussion, candidates: list[int]) -> Selected:
             turn=team.turn + 1,
         )
 
-    return await effects.first_answer(models, lambda fallback, model: effects.select(request(fallback), model))
+    return await effects.first_answer(models, lambda fallback: effects.select(request(fallback), models))

@@ -1,6 +1,7 @@
 """What does a workflow ask of the world? The effects, with every name, timeout, retry and summary of theirs."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypedDict, TypeVar
 
@@ -57,11 +58,11 @@ FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of failures of a model after which the next one is asked."""
 
 
-async def first_answer(models: tuple[str, ...], ask: Callable[[int, str], Awaitable[Reply]]) -> Reply:
-    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place and name."""
-    for fallback, model in enumerate(models):
+async def first_answer(models: tuple[str, ...], ask: Callable[[int], Awaitable[Reply]]) -> Reply:
+    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place."""
+    for fallback in range(len(models)):
         try:
-            return await ask(fallback, model)
+            return await ask(fallback)
         except Failed as failed:
             if fallback == len(models) - 1 or failed.failure.family not in FALLS_BACK:
                 raise
@@ -84,15 +85,7 @@ JOURNAL = _Options(
     heartbeat_timeout=HEARTBEAT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-MODEL = _Options(
-    start_to_close_timeout=timedelta(minutes=5),
-    schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT,
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=6
-    ),
-)
-TOOL = _Options(
+CALL = _Options(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),
     heartbeat_timeout=HEARTBEAT,
@@ -107,11 +100,26 @@ async def pin(request: PinRequest) -> Pinned:
     return await _effect("pin", request, Pinned, JOURNAL, "resolve and pin the manifests")
 
 
-async def ask_model(request: AskRequest, model: str) -> Asked:
-    """Lets an agent's model speak."""
+async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
+    """Lets an agent's model speak, or the fallback that the request names."""
     speaker, brief = request.speaker.rpartition("/")[2], request.brief
     place = f"round {brief.round}" if brief else f"turn {request.turn}"
-    return await _effect("ask_model", request, Asked, MODEL, f"{place} · {speaker} · {model}", route().of_model(model))
+    return await _ask("ask_model", request, Asked, models, f"{place} · {speaker}")
+
+
+async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
+    """Lets a team's selector choose who speaks next."""
+    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]}"
+    return await _ask("select", request, Selected, models, summary)
+
+
+async def _ask(
+    name: str, request: AskRequest | SelectRequest, reply: type[Reply], models: tuple[str, ...], summary: str
+) -> Reply:
+    """Asks a model: where no other is left, for a minute and a half at least; else 15 seconds are enough."""
+    model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
+    options: _Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts)}
+    return await _effect(name, request, reply, options, f"{summary} · {model}", route().of_model(model))
 
 
 async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
@@ -122,15 +130,8 @@ async def use_tool(request: UseRequest, tool: str, seconds: float | None = None)
 
 def _tool_options(seconds: float | None) -> _Options:
     """Long enough for a tool that says by itself when it has waited enough."""
-    once = max(TOOL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
-    return {**TOOL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
-
-
-async def select(request: SelectRequest, model: str) -> Selected:
-    """Lets a team's selector choose who speaks next."""
-    team = request.team.rpartition("/")[2]
-    summary = f"who takes turn {request.turn}? · {team} · {model}"
-    return await _effect("select", request, Selected, MODEL, summary, route().of_model(model))
+    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
+    return {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
 
 
 async def evaluate(request: EvaluateRequest) -> Evaluated:
@@ -146,7 +147,7 @@ async def brief(request: BriefRequest, member: str) -> Thread:
 async def perform(request: PerformRequest) -> Performed:
     """Lets a registered function speak."""
     summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await _effect("perform", request, Performed, TOOL, summary, route().tools)
+    return await _effect("perform", request, Performed, CALL, summary, route().tools)
 
 
 async def conclude(request: ConcludeRequest) -> Asked:

@@ -1,0 +1,191 @@
+"""What comes of odd input?  ``python -m tests.chaos.fuzz [--examples 100] [--seconds 60]``
+
+Manifests are read, and are brought by runs; models answer oddly and call tools with odd arguments; tools answer oddly.
+Every run has to end, with no workflow task that failed and no error but Baton's own. The loader is also fed by
+atheris, where it is installed (``pip install atheris``), which looks for inputs that lead to new code.
+"""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowFailureError, WorkflowHistory
+from temporalio.common import RawValue
+
+from conversation import errors
+from resources.loader import load_files
+from resources.problems import ManifestError
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Home
+from starter.script import Reply, Request
+from tests.chaos import guided, oddities
+from tests.chaos.report import Report, arguments
+from tests.stage import Handle, Json, Stage, agent, manifest
+from tests.tool_server import Answer, ToolServer
+
+OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"CancelledError", "TimeoutError"}
+"""The errors that a run may end with."""
+
+AT_ONCE = 8
+"""How many odd things are tried in one run."""
+
+PATIENCE = 40.0
+"""Seconds after which a run counts as stuck."""
+
+
+def read(folder: Path, documents: Sequence[Json]) -> None:
+    """Reads manifests as every command does; raises where they are neither taken nor refused in words."""
+    file = folder / "m.yaml"
+    file.write_text(json.dumps(documents[0]) if len(documents) == 1 else yaml.safe_dump_all(documents))
+    try:
+        loaded = load_files([file])
+        said = [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.assumed())]
+    except ManifestError as error:
+        said = str(error).splitlines()
+    assert all(line.isprintable() for text in said for line in text.splitlines()), said
+
+
+async def brought(stage: Stage, documents: Sequence[Json]) -> None:
+    """Starts a run that brings manifests, which may be refused; raises where it gets stuck."""
+    stage.answer = lambda _: Reply(text="Well.")
+    name = next((each["metadata"]["name"] for each in documents if _is_team(each)), "team")
+    given = json.dumps({"team": name, "input": "Why?", "resources": [*documents]}).encode()
+    await ended(await stage.start("round-robin", RawValue(Payload(metadata={"encoding": b"json/plain"}, data=given))))
+
+
+def _is_team(document: Json) -> bool:
+    named = isinstance(document.get("metadata"), dict) and isinstance(document["metadata"].get("name"), str)
+    return named and document.get("kind") == "Team"
+
+
+async def answered(stage: Stage, site: ToolServer, replies: Sequence[Reply], answers: Sequence[Answer]) -> None:
+    """Agents whose model gives odd answers once, and whose tool answers oddly; raises where one gets stuck."""
+    names = [f"a{number}" for number in range(len(replies))]
+    left = dict(zip(names, replies, strict=True))
+    site.answer = lambda number: answers[number % len(answers)]
+
+    def answer(request: Request) -> Reply:
+        name = str(request["messages"][0]["content"]).removeprefix("You are ").removesuffix(".")
+        return left.pop(name, Reply(text="Done."))
+
+    stage.answer = answer
+    schema = {"type": "object", "properties": {"id": {}}}
+    http = {"url": f"{site.url}/{{id}}", "method": "POST"}
+    order = manifest("Tool", "order", {"type": "http", "http": http, "inputSchema": schema})
+    tools = ("calculator", "noop", "terminate", "order", "format-text")
+    targets = [f"agent/{name}" for name in names]
+    await ended(await stage.start_query([order, *(agent(name, *tools) for name in names)], *targets))
+    assert not left, "everybody was asked"
+    async for handle in stage.handles():
+        look_at(await handle.fetch_history())
+
+
+async def ended(handle: Handle) -> None:
+    """Waits for the end of a run, and looks at how it came to it."""
+    try:
+        await asyncio.wait_for(handle.result(), PATIENCE)
+    except WorkflowFailureError:
+        pass
+    finally:
+        look_at(await handle.fetch_history())
+
+
+def look_at(history: WorkflowHistory) -> None:
+    """Raises where a workflow task has failed, or where anything was raised that isn't an error of ours."""
+    for event in history.events:
+        name = EventType.Name(event.event_type)
+        assert event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, event
+        if name.endswith("_FAILED"):
+            failure = _attributes(event).failure
+            kinds = [each.application_failure_info.type for each in _causes(failure)]
+            assert all(kind in OURS for kind in kinds if kind), event
+            assert "Traceback" not in str(failure.message)
+
+
+def _attributes(event: Any) -> Any:
+    return getattr(event, event.WhichOneof("attributes"))
+
+
+def _causes(failure: Any) -> list[Any]:
+    return [failure, *(_causes(failure.cause) if failure.HasField("cause") else [])]
+
+
+@asynccontextmanager
+async def staged() -> AsyncIterator[Stage]:
+    """A stage with a server of its own."""
+    with tempfile.TemporaryDirectory() as name, Home(Path(name)).lock("dev") as lock:
+        assert lock
+        server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
+        client = await server.start()
+        try:
+            async with Stage.set(client, Path(name)) as stage:
+                yield stage
+        finally:
+            await server.stop()
+
+
+def drawn(check: Callable[..., None], examples: int, **given_: st.SearchStrategy[Any]) -> str | None:
+    """Checks so many examples; what went wrong first, with the example, if anything did."""
+    checked = settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=[*HealthCheck],
+    )(given(**given_)(check))
+    try:
+        checked()
+    except Exception as error:  # whatever it is, that is what was looked for
+        return f"{type(error).__name__}: {error}"[:2_000] + "".join(getattr(error, "__notes__", ()))[:2_000]
+    return None
+
+
+DOCUMENTS = st.lists(oddities.manifests(), min_size=1, max_size=3)
+REPLIES = st.lists(oddities.REPLIES, min_size=AT_ONCE, max_size=AT_ONCE)
+ANSWERS = st.lists(oddities.RESPONSES, min_size=1, max_size=AT_ONCE)
+
+
+def within(loop: asyncio.AbstractEventLoop, check: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A check that Hypothesis can make from a thread, while the loop runs what it checks."""
+
+    def checked(**values: Any) -> None:
+        asyncio.run_coroutine_threadsafe(check(**values), loop).result()
+
+    return checked
+
+
+async def main() -> None:
+    """Draws, checks and keeps."""
+    options = arguments(__doc__, examples=100, seconds=60)
+    examples, report, loop = options["examples"], Report("fuzz", options), asyncio.get_running_loop()
+
+    async def checked(what: str, check: Callable[..., None], count: int, **values: st.SearchStrategy[Any]) -> None:
+        begun = time.monotonic()
+        wrong = await asyncio.to_thread(drawn, check, count, **values)
+        report.row({"what": what, "examples": count, "s": round(time.monotonic() - begun), "wrong": wrong})
+
+    async with staged() as stage:
+        with ToolServer().serving() as site:
+            await checked("manifests, read", lambda docs: read(stage.folder, docs), examples * 20, docs=DOCUMENTS)
+            bring = within(loop, lambda docs: brought(stage, docs))
+            await checked("manifests, brought by runs", bring, examples, docs=DOCUMENTS)
+            answer = within(loop, lambda replies, answers: answered(stage, site, replies, answers))
+            odd = {"replies": REPLIES, "answers": ANSWERS}
+            await checked(f"{AT_ONCE} answers of a model, and of a tool", answer, examples, **odd)
+    report.row(guided.row(options["seconds"]))
+    report.keep()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,145 @@
+"""What do the proofs run on? A server, workers and a model's server that can be killed, and are searched at the end."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil  # type: ignore[import-untyped]
+import yaml
+from temporalio.client import Client
+
+from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
+from starter.embedded import EmbeddedServer, free_ports
+from starter.home import Home
+from starter.script import Reply, Request
+from starter.scripted_model import ScriptedModel
+from tests.chaos.leaks import Search
+from tests.processes import WorkerProcess, environment
+from tests.stage import KEY, Handle, Json, manifest
+
+HELD = "sk-held-fedcba9876543210"
+"""The key of the Model ``held``, which stands in a Secret; all other models have that of the environment."""
+
+T = TypeVar("T")
+Answer = Callable[[Request], Reply]
+SECRETS = (KEY, HELD)
+WORKS = "working on the task queue"
+
+
+class Ground:
+    """A server and its workers, each a process of its own, and a model that quotes the key it is asked with."""
+
+    def __init__(self, server: EmbeddedServer, client: Client, folder: Path, answer: Answer) -> None:
+        self.server, self.client, self.folder = server, client, folder
+        self.model = ScriptedModel(lambda request: self._quoting(answer(request)))
+        self.model.hear = self._hear
+        self.workers: list[WorkerProcess] = []
+        self._key, self._used = "", set[str]()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def laid(cls, answer: Answer, workers: int = 1) -> AsyncIterator["Ground"]:
+        """A ground in a new folder, with so many workers at work."""
+        with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, Home(Path(name)).lock("dev") as lock:
+            assert lock
+            server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
+            ground = cls(server, await server.start(), Path(name), answer)
+            with ground.model.serving() as url:
+                try:
+                    ground._hire(url, workers)
+                    await ground.at_work()
+                    yield ground
+                finally:
+                    for worker in ground.workers:
+                        await worker.stop()
+                    await server.stop()
+
+    def _hire(self, url: str, workers: int) -> None:
+        config = {"baseUrl": {"value": url}, "apiKey": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}}
+        held = manifest("Model", "held", {"type": "openai", "model": {"value": "held"}, "config": {"openai": config}})
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
+        given = self.folder / "given" / "secret.yaml"
+        given.parent.mkdir()
+        given.write_text(yaml.safe_dump_all([secret, held]))
+        env = environment(TEMPORAL_ADDRESS=self.server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        for number in range(workers):
+            log = self.folder / f"worker-{number}.log"
+            self.workers.append(WorkerProcess({**env, "BATON_HOME": str(self.folder)}, log, given))
+            self.workers[-1].start()
+
+    def _hear(self, headers: Mapping[str, str]) -> None:
+        self._key = headers["authorization"].removeprefix("Bearer ")
+        self._used.add(self._key)
+
+    def _quoting(self, reply: Reply) -> Reply:
+        """The reply with the key in it, which must come out nowhere."""
+        quoted = reply.text.replace("KEY", self._key)
+        return reply.model_copy(update={"text": quoted})
+
+    async def at_work(self) -> None:
+        """Waits until every worker has begun to work."""
+        while not all(worker.log.read_text().count(WORKS) >= worker.started for worker in self.workers):
+            await asyncio.sleep(0.05)
+
+    async def start(self, workflow: str, given: Json, name: str, signal: str | None = None) -> Handle:
+        """Starts a run, and sends it a signal before it does anything."""
+        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT, "start_signal": signal}
+        return await self.client.start_workflow(workflow, given, id=name, **options)
+
+    def rows(self, run: str = "") -> list[Json]:
+        """What the journal holds of one run, or of all; nothing where it isn't there yet."""
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.journal)) as database:
+            found = database.execute("select message from baton_messages where id like ?", (f"{run}%",)).fetchall()
+            return [json.loads(message) for (message,) in found]
+        return []
+
+    def count(self) -> int:
+        """How many rows the journal has."""
+        with contextlib.closing(sqlite3.connect(self.journal)) as database:
+            return int(database.execute("select count(*) from baton_messages").fetchone()[0])
+
+    @property
+    def journal(self) -> Path:
+        """The file of the conversations."""
+        return self.folder / "journal.db"
+
+    @property
+    def server_process(self) -> psutil.Process:
+        """The Temporal server itself, below the shell that started it."""
+        assert self.server._process
+        below = psutil.Process(self.server._process.pid).children(recursive=True)
+        [server] = [each for each in below if each.name() == "temporal"]
+        return server
+
+    async def kill_server(self) -> None:
+        """Kills the server as ``kill -9`` does."""
+        assert self.server._process
+        self.server_process.kill()
+        await self.server._process.wait()
+
+    def memory(self) -> float:
+        """What the first worker holds in memory, in MB."""
+        return float(psutil.Process(self.workers[0].pid).memory_info().rss) / 1e6
+
+    async def search(self) -> Json:
+        """Searches all that was kept for every secret: histories, journal, logs, and the server's database."""
+        search = Search(SECRETS)
+        runs = [(run.id, run.run_id) async for run in self.client.list_workflows("")]
+        for some in batched(runs, 50):
+            handles = [self.client.get_workflow_handle(name, run_id=run_id) for name, run_id in some]
+            for history in await asyncio.gather(*(handle.fetch_history() for handle in handles)):
+                search.history(history.workflow_id, history.events)
+        for file in sorted(self.folder.rglob("*")):
+            if file.is_file() and file.parent.name != "given":
+                search.file(file)
+        return {"secrets used": len(self._used), **search.found}
+
+
+def batched(all_: Sequence[T], count: int) -> Iterator[Sequence[T]]:
+    """So many at a time."""
+    return (all_[start : start + count] for start in range(0, len(all_), count))

