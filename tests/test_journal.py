@@ -1,6 +1,7 @@
 """The journal: written once, read by heads, shared by branches, and loud about what is lost; on every database."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -188,3 +189,16 @@ async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal:
     fresh = await Journal.open(journal_url)
     assert await told(fresh, row.head) == ["a\ufffd b😀"]
     await fresh.close()
+
+
+async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, journal_url: str) -> None:
+    other, chance = await Journal.open(journal_url), random.Random(1)
+    for turn in range(30):
+        writes = [asyncio.create_task(journal.answer(Head(), says("x")[0], f"{turn}/{n}")) for n in range(20)]
+        await asyncio.sleep(chance.random() / 50)
+        for write in writes:
+            write.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await other.append(Head(), says("mine"), f"other{turn}")
+    await other.close()

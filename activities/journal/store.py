@@ -26,6 +26,7 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
+        self._under_way = set[asyncio.Task[Sequence[Found[Any]]]]()
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -39,19 +40,35 @@ class Database:
             await database.close()
 
     async def close(self) -> None:
-        """Gives the database's connections back."""
+        """Gives the database's connections back, when the statements under way are through."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.engine.dispose()
 
     async def run(self, statement: Executable) -> Sequence[Found[Any]]:
         """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
         while True:
             try:
-                async with reach(self.engine) as connection:
-                    result = await connection.execute(statement)
-                    return result.all() if result.returns_rows else ()
+                return await self._uninterrupted(statement)
             except JournalUnavailable as error:
                 _log.warning("waiting for the journal: %s", error.message)
                 await asyncio.sleep(PATIENCE)
+
+    async def _uninterrupted(self, statement: Executable) -> Sequence[Found[Any]]:
+        """Runs one statement to its end, whoever has stopped waiting: one broken off would leave its lock behind."""
+        task = asyncio.create_task(self._execute(statement))
+        self._under_way.add(task)
+        task.add_done_callback(self._through)
+        return await asyncio.shield(task)
+
+    def _through(self, task: "asyncio.Task[Sequence[Found[Any]]]") -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # asyncio would log it where nobody waits any more
+
+    async def _execute(self, statement: Executable) -> Sequence[Found[Any]]:
+        async with reach(self.engine) as connection:
+            result = await connection.execute(statement)
+            return result.all() if result.returns_rows else ()
 
     async def keep(self, blob: bytes, family: str) -> str:
         """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
