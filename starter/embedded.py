@@ -37,6 +37,10 @@ TUNING = (
 _LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
 
 
+ATTEMPTS = 3
+"""How often a server is started that ends at once."""
+
+
 class ServerError(Exception):
     """The embedded server can't be run."""
 
@@ -77,7 +81,18 @@ class EmbeddedServer:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> Client:
-        """Starts it and waits until it serves; raises ServerError if it doesn't within 30 seconds."""
+        """Starts it and waits until it serves; raises ServerError if it doesn't within 30 seconds.
+
+        It is started anew where it ends at once: of the ports that it picks by itself another may have taken one.
+        """
+        for _ in range(ATTEMPTS):
+            if client := await self._started():
+                return client
+            if self.is_alive:
+                break
+        raise ServerError(f"the Temporal server did not start: see {self.folder / 'server.log'}")
+
+    async def _started(self) -> Client | None:
         with (self.folder / "server.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _LEASH, "sh", *self._command()),
@@ -95,7 +110,7 @@ class EmbeddedServer:
             if not self.is_alive:
                 break
             await asyncio.sleep(0.2)
-        raise ServerError(f"the Temporal server did not start: see {self.folder / 'server.log'}")
+        return None
 
     async def stop(self) -> None:
         """Ends it and waits until it has ended."""
