@@ -179,7 +179,7 @@ def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(
 
 
 def test_a_detached_run_can_be_watched_ended_and_canceled(machine: Machine) -> None:
-    machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
+    machine.script(line("one", "1", {"text": "2", "delay": 4}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
     assert machine.type("run", "-f", file, "--detach").returncode == 0
     machine.asked(3)
@@ -281,7 +281,7 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> 
 
 
 def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> None:
-    machine.script(line("one", {"text": "hello", "delay": 2}))
+    machine.script(line("one", {"text": "hello", "delay": 5}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
     assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
