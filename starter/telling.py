@@ -28,7 +28,6 @@ def terminate(
     now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
 ) -> None:
     """Ends a run gracefully after the current turn; it counts as completed."""
-
     _tell(name, namespace, lambda handle: runs.terminate(handle, reason, now=now), "was told to end")
 
 
