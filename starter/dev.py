@@ -7,6 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import IO
 
 from temporalio.client import Client
 
@@ -14,7 +16,7 @@ import worker
 from conversation.encryption import Codec, Keys
 from resources.loader import Loaded
 from starter.codec_server import codec_app
-from starter.embedded import EmbeddedServer, free_ports
+from starter.embedded import PORTS, EmbeddedServer, ServerError, free_ports
 from starter.home import Dev, Home, fingerprint
 from starter.runs import has_open_runs
 from starter.serving import serving
@@ -28,18 +30,30 @@ async def run_dev(home: Home, linger: float | None, announce: Callable[[Dev], No
     False if they run already. Raises ServerError if the server doesn't start, and SettingsError.
     """
     keys = Keys.of(os.environ)
-    with home.lock("dev", patience=1) as lock, contextlib.ExitStack() as beside:  # the server holds the lock, too
+    async with contextlib.AsyncExitStack() as beside:
+        lock = beside.enter_context(home.lock("dev", patience=1))  # the server holds it, too
         if lock is None:
             return False
-        server = EmbeddedServer(home.folder, lock, *free_ports(*home.last_ports()))
-        if keys.ids:
-            server.codec = beside.enter_context(serving(codec_app(Codec(keys), server.ui_origins)))
+        on = partial(_server, home, lock, keys, beside)
+        server = on(*home.last_ports(), PORTS)
         try:
             client = await server.start()
-            await _serve(home, server, client, linger, announce)
-        finally:
-            await server.stop()
+        except ServerError:  # another may have taken a port in the meantime
+            server = on()
+            client = await server.start()
+        await _serve(home, server, client, linger, announce)
     return True
+
+
+def _server(
+    home: Home, lock: IO[str], keys: Keys, beside: contextlib.AsyncExitStack, *ports: tuple[int, int]
+) -> EmbeddedServer:
+    """A server on the first of these ports that are free, or else on any, with a codec server where there are keys."""
+    server = EmbeddedServer(home.folder, lock, *free_ports(*ports))
+    if keys.ids:
+        server.codec = beside.enter_context(serving(codec_app(Codec(keys), server.ui_origins)))
+    beside.push_async_callback(server.stop)
+    return server
 
 
 async def _serve(

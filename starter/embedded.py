@@ -40,6 +40,9 @@ _LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <
 ATTEMPTS = 3
 """How often a server is started that ends at once."""
 
+SERVES = b"Temporal Server:"
+"""What it writes once it listens. That something answers there says nothing: it may be another one's server."""
+
 
 class ServerError(Exception):
     """The embedded server can't be run."""
@@ -90,10 +93,12 @@ class EmbeddedServer:
                 return client
             if self.is_alive:
                 break
+        await self.stop()
         raise ServerError(f"the Temporal server did not start: see {self.folder / 'server.log'}")
 
     async def _started(self) -> Client | None:
         with (self.folder / "server.log").open("ab") as log:
+            before = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _LEASH, "sh", *self._command()),
                 stdin=asyncio.subprocess.PIPE,
@@ -102,11 +107,12 @@ class EmbeddedServer:
                 pass_fds=[self.lock.fileno()],
             )
         for _ in range(150):
-            with contextlib.suppress(RuntimeError):
-                client = await connect(self.address)
-                await _set_retention(client)
-                await register(client)  # for a database that an older version has made
-                return client
+            if SERVES in (self.folder / "server.log").read_bytes()[before:]:
+                with contextlib.suppress(RuntimeError):
+                    client = await connect(self.address)
+                    await _set_retention(client)
+                    await register(client)  # for a database that an older version has made
+                    return client
             if not self.is_alive:
                 break
             await asyncio.sleep(0.2)
@@ -142,8 +148,8 @@ async def _set_retention(client: Client) -> None:
 
 
 def free_ports(*preferred: tuple[int, int]) -> tuple[int, int]:
-    """The first pair of ports that is free: the preferred ones, the usual ones, or any two."""
-    for pair in (*preferred, PORTS):
+    """The first pair of ports that is free: a preferred one, or any two."""
+    for pair in preferred:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             return _bound(stack, pair[0]), _bound(stack, pair[1])
     with contextlib.ExitStack() as stack:

@@ -4,6 +4,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from starter.home import Dev, Home
-from starter.script import Line, Script
+from starter.script import Line, Reply, Request, Script
 from starter.scripted_model import ScriptedModel
 from tests.processes import BATON, ROOT, baton
 
@@ -71,10 +72,13 @@ class Machine:
         self.folder, self.home = folder, Home(folder / ".baton")
         self.model = ScriptedModel(Script.read(SCRIPT).answer)
         self.env: dict[str, str] = {}
+        self.released = threading.Event()
 
     def type(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Types a command and waits for its end."""
-        return baton(*arguments, env={**self.env, **env}, cwd=self.folder)
+        """Types a command and waits for its end; what it said is shown where the test fails."""
+        done = baton(*arguments, env={**self.env, **env}, cwd=self.folder)
+        print(f"baton {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}", file=sys.stderr)
+        return done
 
     def begin(self, *arguments: str | Path) -> "subprocess.Popen[str]":
         """Types a command and doesn't wait."""
@@ -94,8 +98,16 @@ class Machine:
         return Terminal([BATON, *arguments], self.env, self.folder)
 
     def script(self, *lines: Line) -> None:
-        """Gives the model its words."""
-        self.model._answer = Script(lines=[*lines]).answer
+        """Gives the model its words; what is to ``hang`` is said once ``released`` is set."""
+        script = Script(lines=[*lines])
+
+        def answer(request: Request) -> Reply:
+            reply = script.answer(request)
+            if reply.hang:
+                self.released.wait(60)
+            return reply.model_copy(update={"hang": False})
+
+        self.model._answer = answer
 
     def write(self, *manifests: object, name: str = "team.yaml") -> Path:
         """Writes manifests into a file."""
@@ -116,6 +128,7 @@ class Machine:
 
     def shut_down(self) -> None:
         """Ends what still runs."""
+        self.released.set()
         while dev := self.home.read_dev():
             os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)

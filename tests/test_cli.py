@@ -179,11 +179,12 @@ def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(
 
 
 def test_a_detached_run_can_be_watched_ended_and_canceled(machine: Machine) -> None:
-    machine.script(line("one", "1", {"text": "2", "delay": 4}), line("two", "a", "b"))
+    machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
     assert machine.type("run", "-f", file, "--detach").returncode == 0
     machine.asked(3)
     assert machine.type("terminate", "talk", "--reason", "enough").returncode == 0
+    machine.released.set()
     watched = machine.type("watch", "talk")
     assert watched.returncode == 0
     assert "Completed (terminated)" in watched.stderr
@@ -193,9 +194,11 @@ def test_a_detached_run_can_be_watched_ended_and_canceled(machine: Machine) -> N
     assert [word for word in told.split() if word in ("1", "a", "2")].count("2") >= 1
 
     machine.model.asked.clear()
+    machine.released.clear()
     machine.type("run", "-f", file, "--detach")
     machine.asked(3)
     assert machine.type("cancel", "talk").returncode == 0
+    machine.released.set()
     machine.type("watch", "talk")
     assert json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]["phase"] == "Canceled"
     assert machine.type("status", "nobody").returncode == 1
@@ -281,12 +284,15 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> 
 
 
 def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> None:
-    machine.script(line("one", {"text": "hello", "delay": 5}))
+    machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
     assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
-    done = machine.type("run", "-f", file, "--id", "mine")
-    assert (done.returncode, done.stdout) == (0, "hello\n")
+    joined = machine.begin("run", "-f", file, "--id", "mine")
+    assert joined.stderr
+    assert "mine" in joined.stderr.readline()
+    machine.released.set()
+    assert (joined.communicate(timeout=60)[0], joined.returncode) == ("hello\n", 0)
     assert "Completed" in machine.type("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
     assert len(machine.model.asked) == 1
     assert machine.type("status", "mine", "-o", "text").stdout == "hello\n"
@@ -308,14 +314,15 @@ def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them
 
 
 def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: Machine) -> None:
-    machine.script(line("one", {"text": "hello", "delay": 3}))
+    machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
     first = machine.begin("run", "-f", file)
     machine.asked(1)
-    second = machine.type("run", "-f", file, OPENAI_API_KEY="sk-another-key-of-mine")
+    second = machine.type("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
     assert "note: the worker here was started with other values of OPENAI_API_KEY" in second.stderr
-    out, _ = first.communicate(timeout=30)
+    machine.released.set()
+    out, _ = first.communicate(timeout=60)
     assert (first.returncode, out) == (0, "hello\n")
 
 
@@ -374,7 +381,9 @@ def test_no_command_aborts_at_its_end(machine: Machine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     machine.type("run", "-f", machine.write(agent("one", "noop"), query))
-    assert {machine.type("status", "talk").returncode for _ in range(15)} == {0}
+    for _ in range(2):
+        asking = [machine.begin("status", "talk") for _ in range(5)]
+        assert [(each.communicate(timeout=60)[1], each.returncode) for each in asking] == [("", 0)] * 5
 
 
 def test_the_version_is_printed(machine: Machine) -> None:
