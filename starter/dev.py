@@ -69,14 +69,15 @@ async def _serve(
         home.write_dev(dev)
         announce(dev)
         with home.lock("up"), contextlib.ExitStack() as unneeded:
-            since = time.monotonic()
+            since = time.time()
             while not stopped.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), 1)
                 if not server.is_alive and not stopped.is_set():
                     _log.warning("the Temporal server has died, and is started again")
                     await server.start()
+                since = max(since, home.last_shared("clients"))
                 if linger is None or home.is_held("clients") or await has_open_runs(client):
-                    since = time.monotonic()
-                elif time.monotonic() - since >= linger and unneeded.enter_context(home.lock("clients", patience=0)):
+                    since = time.time()
+                elif time.time() - since >= linger and unneeded.enter_context(home.lock("clients", patience=0)):
                     break  # a client that comes now waits for the lock, and starts a server of its own

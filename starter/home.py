@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -62,7 +63,13 @@ class Home:
                         yield None
                         return
                     time.sleep(0.02)
+            if shared:
+                os.utime(file.fileno())
             yield file
+
+    def last_shared(self, name: str) -> float:
+        """When somebody last began to share a lock, in seconds since the epoch."""
+        return self.file(f"{name}.lock").stat().st_mtime
 
     def is_held(self, name: str) -> bool:
         """Whether anybody holds a lock for longer than a moment."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 from starter.embedded import EmbeddedServer, ServerError, free_ports
@@ -29,8 +30,23 @@ def test_servers_that_want_the_same_ports_at_once_are_both_there_and_are_not_mix
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
         machine.home.file("dev.json").write_text(json.dumps(last))
         machine.env = environment()
-    began = [machine.begin("dev", "--linger", "0.1") for machine in machines]
+    began = [machine.begin("dev", "--linger", "5") for machine in machines]
     told = [each.communicate(timeout=60)[1] for each in began]
     assert [each.returncode for each in began] == [0, 0], told
     assert "Temporal is at" in told[0]
     assert told[0].split(", its UI")[0] != told[1].split(", its UI")[0]
+
+
+def test_commands_that_come_and_go_in_a_moment_keep_the_server_up(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.env = environment()
+    dev = machine.begin("dev", "--linger", "2")
+    while not machine.home.read_dev():
+        time.sleep(0.05)
+    for _ in range(12):
+        with machine.home.lock("clients", shared=True):
+            pass
+        time.sleep(0.5)
+    assert dev.poll() is None
+    assert dev.communicate(timeout=30)
+    assert dev.returncode == 0
