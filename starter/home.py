@@ -68,8 +68,10 @@ class Home:
             yield file
 
     def last_shared(self, name: str) -> float:
-        """When somebody last began to share a lock, in seconds since the epoch."""
-        return self.file(f"{name}.lock").stat().st_mtime
+        """When somebody last began to share a lock, in seconds since the epoch; 0 where nobody ever has."""
+        with suppress(FileNotFoundError):
+            return self.file(f"{name}.lock").stat().st_mtime
+        return 0
 
     def is_held(self, name: str) -> bool:
         """Whether anybody holds a lock for longer than a moment."""
