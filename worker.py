@@ -31,6 +31,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.append import Append
 from activities.ask_model import AskModel
+from activities.blobs import Blobs
 from activities.brief import Brief
 from activities.conclude import Conclude
 from activities.evaluate import Evaluate
@@ -38,7 +39,7 @@ from activities.functions import Function, Functions
 from activities.health import health
 from activities.heartbeat import INTERVAL
 from activities.in_flight import InFlight
-from activities.journal import Blobs, Journal
+from activities.journal import Journal
 from activities.model import Models
 from activities.payloads import stores
 from activities.perform import Perform

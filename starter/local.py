@@ -7,16 +7,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 
-from activities.journal import Blobs, Database
+from activities.blobs import Blobs
 from activities.payloads import stores
 from conversation.wire import connect, settings, storing
 from starter.home import ENVIRONMENT, Dev, Home, fingerprint
 from starter.runs import has_open_runs
+
+if TYPE_CHECKING:
+    from activities.journal import Database
 
 LINGER = 30.0
 """Seconds that a server and worker stay after the last client has gone and the last run is over."""
@@ -41,8 +46,14 @@ class Place:
         """A client that also finds what is kept elsewhere, where that can be reached; raises SettingsError."""
         client = await connect(self.address)
         journal = os.environ.get("BATON_JOURNAL_URL") or (self.home and f"sqlite:///{self.home.file('journal.db')}")
-        kept = stores(os.environ, *([Blobs(lambda: Database.at(journal))] if journal else []))
+        kept = stores(os.environ, *([Blobs(partial(_reach, journal))] if journal else []))
         return storing(client, *kept) if kept else client
+
+
+def _reach(journal: str) -> "AbstractAsyncContextManager[Database]":
+    from activities.journal import Database  # noqa: PLC0415  # it takes a quarter of a second to import, and few need it
+
+    return Database.at(journal)
 
 
 def is_elsewhere() -> bool:

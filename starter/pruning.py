@@ -10,8 +10,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.blobs import family
 from activities.journal import database
-from activities.journal.blobs import family
 from activities.journal.prune import Conversation, conversations, count, families, prune, release
 from conversation.message import cut
 from resources.duration import parse_duration

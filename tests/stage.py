@@ -19,8 +19,9 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import worker
+from activities.blobs import Blobs
 from activities.functions import Function
-from activities.journal import Blobs, Database
+from activities.journal import Database
 from conversation.status import Status
 from conversation.turn import Turn
 from conversation.wire import DATA_CONVERTER, TASK_TIMEOUT, storing

@@ -1,6 +1,8 @@
 """The house: imports run one way, the sandbox stays closed, and every file says what it answers."""
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -75,3 +77,8 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
     for verb in ("pin", "ask_model", "use_tool", "append"):
         assert f"async def {verb}(" in effects
         assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()
+
+
+def test_a_command_loads_no_database_before_it_needs_one() -> None:
+    loaded = "import starter.cli, sys; print([name for name in sys.modules if name in ('sqlalchemy', 'openai')])"
+    assert subprocess.check_output([sys.executable, "-c", loaded], cwd=ROOT, text=True) == "[]\n"

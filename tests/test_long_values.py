@@ -7,7 +7,8 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 import baton
-from activities.journal import Blobs, Database
+from activities.blobs import Blobs
+from activities.journal import Database
 from conversation.message import Head, Message, latest
 from conversation.turn import Turn
 from conversation.wire import storing

@@ -50,7 +50,7 @@ def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(mac
 
 
 def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: Machine) -> None:
-    machine.script(line("one", "Well.", LONG))
+    machine.script(line("one", "Well.", {**LONG, "pause": 3}))
     machine.type("run", "-f", machine.write(*TALK), "--detach")
     machine.asked(2)
     end = time.monotonic() + 30

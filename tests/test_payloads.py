@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.journal import Blobs, Database
+from activities.blobs import Blobs
+from activities.journal import Database
 from activities.payloads import PAYLOADS_URL, stores
 from conversation.settings import SettingsError
 from conversation.turn import Turn

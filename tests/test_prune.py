@@ -13,7 +13,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from activities.journal import Blobs, Database, Journal
+from activities.blobs import Blobs
+from activities.journal import Database, Journal
 from conversation.errors import JournalLost
 from conversation.message import Head, Message
 from conversation.wire import storing

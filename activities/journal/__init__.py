@@ -1,7 +1,6 @@
 """What has been said, for good? Rows that are written once, each hanging on the row before it."""
 
-from activities.journal.blobs import Blobs
 from activities.journal.journal import Journal
 from activities.journal.store import Database
 
-__all__ = ["Blobs", "Database", "Journal"]
+__all__ = ["Database", "Journal"]

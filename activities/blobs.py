@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -13,13 +14,14 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from activities.journal.store import Database
+if TYPE_CHECKING:  # a command that needs none doesn't wait for it
+    from activities.journal import Database
 
 
 class Blobs(StorageDriver):
     """The driver of Temporal's SDK for a journal's database, which ``reach`` gives while it is used."""
 
-    def __init__(self, reach: Callable[[], AbstractAsyncContextManager[Database]]) -> None:
+    def __init__(self, reach: Callable[[], "AbstractAsyncContextManager[Database]"]) -> None:
         self._reach = reach
 
     def name(self) -> str:
