@@ -96,10 +96,7 @@ async def running(
                 AskModel(journal, models, tools, known, vault, calls).ask_model,
                 Select(journal, models, vault, calls).select,
             ],
-            "tools": [
-                UseTool(journal, tools, vault, calls).use_tool,
-                Perform(journal, known, vault, calls).perform,
-            ],
+            "tools": [UseTool(journal, tools, vault, calls).use_tool, Perform(journal, known, vault, calls).perform],
         }
         workers = [_worker(client, lane, settings, served, vault) for lane in settings.lanes()]
         async with health(settings.health_port, lambda: all(each.is_running for each in workers)), _all(workers):
