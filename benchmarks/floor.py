@@ -9,7 +9,7 @@ from pathlib import Path
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 with workflow.unsafe.imports_passed_through():
     import aiosqlite
@@ -96,6 +96,7 @@ class Floor:
                 task_queue=QUEUE,
                 workflows=[FloorRun],
                 activities=[Say(database, model).say],
+                workflow_runner=UnsandboxedWorkflowRunner(),
                 max_cached_workflows=1_000,
                 max_concurrent_workflow_tasks=10,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
