@@ -10,6 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
 from temporalio.converter import (
+    CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
     ExternalStorage,
@@ -36,11 +37,14 @@ HOME = Path(".baton")
 """The folder of what is kept on this machine, unless BATON_HOME names another."""
 
 
-class _Payloads(PydanticPayloadConverter):
+_JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.values()
+
+
+class _Payloads(CompositePayloadConverter):
     """JSON by pydantic, without what is at its default: that is most of a message."""
 
     def __init__(self) -> None:
-        super().__init__(ToJsonOptions(exclude_unset=True))
+        super().__init__(*_JSON)  # the SDK makes a converter for every task: what is costly in it is shared
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
         """Reads values; one that can't be read ends the run that it was meant for, and is not repeated in the error."""

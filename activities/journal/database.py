@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal, Protocol, TypedDict
+from functools import cache
+from typing import Literal, Protocol, TypedDict
 
 from sqlalchemy import URL, Executable, Table, event, inspect, literal, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -95,11 +96,10 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 }
 
 
-def insert_new(engine: AsyncEngine, table: Table, rows: Sequence[dict[str, Any]]) -> Executable:
+@cache
+def insert_new(dialect: str, table: Table) -> Executable:
     """The statement that inserts those rows whose keys aren't there yet, and gives the keys of those it has."""
-    insert = _INSERTS[engine.dialect.name](table)
-    filled = insert.values(rows[0]) if len(rows) == 1 else insert.values([*rows])  # the first is compiled only once
-    return filled.on_conflict_do_nothing().returning(*table.primary_key)
+    return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
 def set_bookmark(engine: AsyncEngine, mark: Bookmark, head: Head, *, anew: bool) -> Executable:
@@ -147,7 +147,7 @@ async def _prepare(engine: AsyncEngine) -> None:
         await connection.execute(select(literal("🎼")))  # fails where the database can't hold every character
         for table in schema.metadata.sorted_tables:
             await connection.run_sync(table.create, checkfirst=True)
-        await connection.execute(insert_new(engine, schema.versions, [{"version": schema.VERSION}]))
+        await connection.execute(insert_new(engine.dialect.name, schema.versions), {"version": schema.VERSION})
         found = (await connection.execute(select(schema.versions.c.version))).scalars().all()
     if list(found) != [schema.VERSION]:
         raise JournalUnavailable(f"the journal's tables are of version {max(found)}, this worker's of {schema.VERSION}")

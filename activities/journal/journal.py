@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from cachetools import LRUCache
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, insert_new, prepare, set_bookmark
+from activities.journal.database import connect, prepare, set_bookmark
 from activities.journal.row import Row
 from activities.journal.sealing import Seal, key_ids
 from activities.journal.store import Database, lost
@@ -25,6 +25,8 @@ PAGE = 100
 """Rows that are read at once, from the last one back."""
 
 NO_KEYS = Keys()
+
+_ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
 
 
 class Journal(Database):
@@ -57,8 +59,8 @@ class Journal(Database):
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""
-        await self.run(insert_new(self.engine, schema.uses, [{"run": run, "sha": catalog.sha}]))
-        await self.run(insert_new(self.engine, schema.catalogs, [self._seal.catalog(catalog)]))
+        await self.insert(schema.uses, {"run": run, "sha": catalog.sha})
+        await self.insert(schema.catalogs, self._seal.catalog(catalog))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
@@ -103,7 +105,7 @@ class Journal(Database):
         """The row of that id, if it has been written."""
         if row := self._rows.get(row_id):
             return row
-        found = await self.run(select(schema.messages).where(schema.messages.c.id == row_id))
+        found = await self.run(_ROW, {"id": row_id})
         return self._keep(self._seal.read_row(found[0])) if found else None
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
@@ -159,7 +161,7 @@ class Journal(Database):
         below = rows[0].parent
         if below and await self.find(below) is None:
             raise lost(f"the row {below}")
-        return bool(await self.run(insert_new(self.engine, schema.messages, [*map(self._seal.row, rows)])))
+        return bool(await self.insert(schema.messages, *map(self._seal.row, rows)))
 
     async def _chain(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""

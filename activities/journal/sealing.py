@@ -62,7 +62,7 @@ class Seal:
             first = self._keys.all[0].id
             row = {"id": first, "proof": self._closed("", f"key {first}")}
             async with reach(engine) as connection:
-                await connection.execute(insert_new(engine, schema.keys, [row]))
+                await connection.execute(insert_new(engine.dialect.name, schema.keys), row)
             await self._try(engine)  # another worker may have brought another key of that id meanwhile
 
     async def _try(self, engine: AsyncEngine) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
-from sqlalchemy import Executable, select
+from sqlalchemy import Executable, Table, select
 from sqlalchemy import Row as Found
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -44,18 +44,22 @@ class Database:
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.engine.dispose()
 
-    async def run(self, statement: Executable) -> Sequence[Found[Any]]:
+    async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Found[Any]]:
+        """Inserts rows whose keys aren't there yet; the keys of those it has inserted."""
+        return await self.run(insert_new(self.engine.dialect.name, table), *rows)
+
+    async def run(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
         """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
         while True:
             try:
-                return await self._uninterrupted(statement)
+                return await self._uninterrupted(statement, *given)
             except JournalUnavailable as error:
                 _log.warning("waiting for the journal: %s", error.message)
                 await asyncio.sleep(PATIENCE)
 
-    async def _uninterrupted(self, statement: Executable) -> Sequence[Found[Any]]:
+    async def _uninterrupted(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
         """Runs one statement to its end, whoever has stopped waiting: one broken off would leave its lock behind."""
-        task = asyncio.create_task(self._execute(statement))
+        task = asyncio.create_task(self._execute(statement, *given))
         self._under_way.add(task)
         task.add_done_callback(self._through)
         return await asyncio.shield(task)
@@ -65,16 +69,16 @@ class Database:
         if not task.cancelled():
             task.exception()  # asyncio would log it where nobody waits any more
 
-    async def _execute(self, statement: Executable) -> Sequence[Found[Any]]:
+    async def _execute(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
         async with reach(self.engine) as connection:
-            result = await connection.execute(statement)
+            result = await connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
             return result.all() if result.returns_rows else ()
 
     async def keep(self, blob: bytes, family: str) -> str:
         """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
         sha = hashlib.sha256(blob).hexdigest()
         await self.run(hold(self.engine, family, sha))
-        await self.run(insert_new(self.engine, schema.blobs, [{"sha": sha, "blob": blob}]))
+        await self.insert(schema.blobs, {"sha": sha, "blob": blob})
         return sha
 
     async def kept(self, sha: str) -> bytes:
