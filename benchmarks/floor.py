@@ -98,7 +98,7 @@ class Floor:
                 activities=[Say(database, model).say],
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 max_cached_workflows=1_000,
-                max_concurrent_workflow_tasks=10,
+                max_concurrent_workflow_tasks=4,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
             ):
                 yield cls(client)

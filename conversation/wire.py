@@ -24,8 +24,8 @@ from conversation.settings import SettingsError
 
 TASK_QUEUE = "baton"
 
-TASK_TIMEOUT = timedelta(seconds=10)
-"""After this long a workflow task of a worker that has died is given to another; a long run is replayed within it."""
+TASK_TIMEOUT = timedelta(seconds=4)
+"""After this long a workflow task of a worker that has died is given to another; a run is replayed within it."""
 
 
 def task_queue() -> str:

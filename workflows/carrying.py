@@ -1,5 +1,6 @@
 """When does a run go on in a new one? When its history has become long, and nothing is going on that would be lost."""
 
+from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
@@ -11,8 +12,11 @@ from resources.base import Plain
 SIZE = 2_000_000
 """Bytes of history, without the run's input, after which it goes on in a new run."""
 
-EVENTS = 5_000
-"""Events after which it does, signals among them: Temporal takes no more than 10,000 signals in one run."""
+EVENTS = 1_000
+"""Events after which it does, so that a worker that has never seen it can replay it within its task timeout."""
+
+PATIENT, MOST = timedelta(seconds=10), 5_000
+"""Events after which a run of that task timeout does: Temporal takes no more than 10,000 signals in one run."""
 
 AT_ONCE = 500
 """Activities of a run that are under way at once: Temporal takes 2,000, and 4 MB of requests from one task."""
@@ -31,7 +35,8 @@ class Rest(Exception):
 def is_long() -> bool:
     """Whether the run is to go on in a new one as soon as it can."""
     info = workflow.info()
-    long = info.get_current_history_size() > SIZE or info.get_current_history_length() > EVENTS
+    events = EVENTS if info.task_timeout < PATIENT else MOST
+    long = info.get_current_history_size() > SIZE or info.get_current_history_length() > events
     return (long or info.is_continue_as_new_suggested()) and workflow.all_handlers_finished()
 
 
