@@ -205,8 +205,12 @@ async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVE
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         workflow_failure_exception_types=worker.FINAL,
     )
+    await replayer.replay_workflows(_each(histories))
+
+
+async def _each(histories: Iterable[Any]) -> AsyncIterator[Any]:
     for history in histories:
-        await replayer.replay_workflow(history)
+        yield history
 
 
 def texts(messages: Iterable[Any]) -> list[str]:

@@ -63,7 +63,7 @@ class Killer:
         before = self.cast.said
         restarted = await self._kill(*VICTIMS[victim])
         for run in runs:
-            await self._examine(blow, run, kept[run.label], before)
+            await self._examine(blow, run, kept[run.label], restarted)
         blow.waits = [*self._waits(runs, before, restarted)]
         return blow
 
@@ -82,8 +82,8 @@ class Killer:
             await self.ground.server.start()
         return restarted
 
-    async def _examine(self, blow: Blow, run: Played, kept: dict[str, int], before: int) -> None:
-        """``kept`` are the answers that stood in the journal, and ``before`` those that were given or due."""
+    async def _examine(self, blow: Blow, run: Played, kept: dict[str, int], restarted: float) -> None:
+        """``kept`` are the answers that stood in the journal; what was asked since the restart was not in flight."""
         try:
             end = await run.end()
         except Exception as error:  # whatever it is, the run has not ended as it should
@@ -92,7 +92,8 @@ class Killer:
         wrong = [key for key, value in self.expected[run.strategy].items() if end[key] != value]
         blow.wrong += [f"{run.label}: {key}: {end[key]}" for key in wrong]
         repeated = self.cast.repeated(run.label)
-        again = [number for number in repeated if f"<{number}>" in kept or number > before]
+        asked = self.ground.model.asked
+        again = [number for number in repeated if f"<{number}>" in kept or asked[number - 1].at > restarted]
         blow.wrong += [f"{run.label}: answer {number} was not in flight, and asked for again" for number in again]
         blow.repeated += len(repeated)
 
