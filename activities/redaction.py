@@ -8,7 +8,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.retry import delay
+from activities.retry import delay, is_last
 from conversation.failure import MAX_TEXT
 from conversation.message import cut
 
@@ -34,12 +34,13 @@ class _Redacting(ActivityInboundInterceptor):
         except asyncio.CancelledError:
             raise
         except ApplicationError as error:
+            info = activity.info()
             raise ApplicationError(
                 cut(self._redact(error.message), MAX_TEXT),
                 *error.details,
                 type=error.type,
-                non_retryable=error.non_retryable,
-                next_retry_delay=delay(error.next_retry_delay, activity.info().attempt),
+                non_retryable=error.non_retryable or is_last(info.attempt, info.retry_policy),
+                next_retry_delay=delay(error.next_retry_delay, info.attempt),
             ) from None
         except Exception as error:  # a bug of ours: Temporal is told of it, and tries again
             logging.getLogger(__name__).exception("%s failed", input.fn.__name__)

@@ -6,6 +6,10 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
+from temporalio.common import RetryPolicy
+
+from conversation.requests import MISSED
+
 TRIED_AGAIN = frozenset({408, 409, 425, 429})
 LONGEST_WAIT = timedelta(minutes=5)
 
@@ -36,6 +40,12 @@ def wait_for(headers: Mapping[str, str]) -> timedelta | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return timedelta(seconds=min(max(seconds, 0), LONGEST_WAIT.total_seconds())) if math.isfinite(seconds) else None
+
+
+def is_last(attempt: int, policy: RetryPolicy | None) -> bool:
+    """Whether a failure of this attempt is final; Temporal itself ends attempts that nobody has heard of."""
+    most = policy.maximum_attempts if policy else 0
+    return MISSED < most <= attempt + MISSED
 
 
 def delay(asked: timedelta | None, attempt: int) -> timedelta | None:

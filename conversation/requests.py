@@ -13,6 +13,10 @@ Item = Message | Span | Quote
 """What joins a conversation: a message, the span that another branch has written, or a row of it, said again."""
 
 
+MISSED = 20
+"""Attempts of a model's call beyond those that may fail: a worker that has died or was too busy has used them up."""
+
+
 class PinRequest(Plain):
     """``pin``: resolve what a run needs, once, and find its place in a conversation.
 

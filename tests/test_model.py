@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from temporalio.common import RetryPolicy
 
 from activities.heartbeat import SHOWN, Pulse
 from activities.model.endpoint import Endpoint, environment_endpoint
 from activities.model.openai import OpenAI
-from activities.retry import delay, wait_for
+from activities.retry import delay, is_last, wait_for
 from activities.secrets import Vault
 from conversation import errors
 from conversation.failure import BatonError
@@ -213,6 +214,13 @@ def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() ->
         pulse.hear("0123456789")
     live = pulse.live
     assert (live.offset, len(live.text)) == (10_000 - SHOWN, SHOWN)
+
+
+@pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])
+def test_attempts_that_nobody_has_heard_of_leave_a_model_those_that_may_fail(
+    attempt: int, most: int, last: bool
+) -> None:
+    assert is_last(attempt, RetryPolicy(maximum_attempts=most)) is last
 
 
 @pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])

@@ -15,6 +15,7 @@ from conversation.errors import CallTimeout
 from conversation.failure import BatonError, Failure
 from conversation.message import Head
 from conversation.requests import (
+    MISSED,
     AppendRequest,
     Asked,
     AskRequest,
@@ -118,7 +119,7 @@ async def _ask(
 ) -> Reply:
     """Asks a model: where no other is left, for a minute and a half at least; else 15 seconds are enough."""
     model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
-    options: _Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts)}
+    options: _Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED)}
     return await _effect(name, request, reply, options, f"{summary} · {model}", route().of_model(model))
 
 
