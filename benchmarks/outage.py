@@ -1,6 +1,6 @@
 """What does an outage of the model's server cost?  ``python -m benchmarks.outage [--teams 100] [--seconds 60]``
 
-Teams of two take 20 turns, each of which takes the model half a second. In the fourth second the server fails, in one
+Teams of two take 12 turns, each of which takes the model half a second. In the fourth second the server fails, in one
 of several ways. Beside Baton the same calls are made by plain loops, which try again a second after each failure.
 """
 
@@ -18,11 +18,10 @@ from tests.chaos.ground import Ground
 from tests.chaos.report import Report, arguments
 from tests.stage import Json, agent, team
 
-TURNS, THINKS, BEGINS = 20, 0.5, 4.0
+TURNS, THINKS, BEGINS = 12, 0.5, 4.0
 RESOURCES = [agent("a"), agent("b"), team("team", "a", "b", maxTurns=TURNS // 2, onMaxTurns="complete")]
 FAULTS: dict[str, Callable[[float], Reply]] = {
     "none": lambda left: Reply(text="Well.", delay=THINKS),
-    "429": lambda left: Reply(status=429, text="KEY is busy"),
     "429 with Retry-After": lambda left: Reply(status=429, headers={"retry-after": "5"}, text="KEY is busy"),
     "500": lambda left: Reply(status=500, text="KEY is broken"),
     "no answer": lambda left: Reply(text="Well.", delay=left, cut=0),

@@ -1,4 +1,4 @@
-"""What do thousands of waiting teams cost a worker?  ``python -m benchmarks.patience [--teams 1000]``
+"""What do thousands of waiting teams cost a worker?  ``python -m benchmarks.patience [--teams 10000]``
 
 Every team is paused before its first call. When all wait, some are told to go on, one after the other.
 """
@@ -64,7 +64,7 @@ async def woken(model: Model, handle: Handle) -> float:
 
 async def main() -> None:
     """Starts, waits, wakes and keeps."""
-    given = arguments(__doc__, teams=1000)
+    given = arguments(__doc__, teams=10_000)
     model, report = Model(), Report("patience", given)
     async with Ground.laid(model.answer) as ground:
         begun = time.monotonic()
