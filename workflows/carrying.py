@@ -12,7 +12,7 @@ from resources.base import Plain
 SIZE = 2_000_000
 """Bytes of history, without the run's input, after which it goes on in a new run."""
 
-EVENTS = 1_000
+EVENTS = 1_500
 """Events after which it does, so that a worker that has never seen it can replay it within its task timeout."""
 
 PATIENT, MOST = timedelta(seconds=10), 5_000
