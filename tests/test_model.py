@@ -194,7 +194,7 @@ async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(st
 
 async def test_the_heartbeat_shows_the_text_as_it_grows(stage: Stage) -> None:
     def answer(_: Request) -> Reply:
-        return Reply(text="word " * 200, pause=0.05)
+        return Reply(text="word " * 200, pause=0.2)
 
     stage.answer = answer
     handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
