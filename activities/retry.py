@@ -43,7 +43,7 @@ def wait_for(headers: Mapping[str, str]) -> timedelta | None:
 
 
 def is_last(attempt: int, policy: RetryPolicy | None) -> bool:
-    """Whether a failure of this attempt is final; Temporal itself ends attempts that nobody has heard of."""
+    """Whether a failure of this attempt is final; one that merely missed its heartbeats is followed by another."""
     most = policy.maximum_attempts if policy else 0
     return MISSED < most <= attempt + MISSED
 

@@ -14,7 +14,7 @@ Item = Message | Span | Quote
 
 
 MISSED = 20
-"""Attempts of a model's call beyond those that may fail: a worker that has died or was too busy has used them up."""
+"""Attempts of a model's call beyond those that may fail: in them a failure is final, and a missed heartbeat is not."""
 
 
 class PinRequest(Plain):

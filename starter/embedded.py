@@ -40,7 +40,7 @@ _LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <
 ATTEMPTS = 3
 """How often a server is started that ends at once."""
 
-SERVES = b"Temporal Server:"
+SERVES = b"Server:"
 """What it writes once it listens. That something answers there says nothing: it may be another one's server."""
 
 

@@ -217,7 +217,7 @@ def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() ->
 
 
 @pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])
-def test_attempts_that_nobody_has_heard_of_leave_a_model_those_that_may_fail(
+def test_a_failure_is_final_from_the_tenth_attempt_on_though_temporal_would_make_more(
     attempt: int, most: int, last: bool
 ) -> None:
     assert is_last(attempt, RetryPolicy(maximum_attempts=most)) is last
