@@ -42,11 +42,14 @@ class Pulse:
 
 @contextlib.asynccontextmanager
 async def heartbeats(pulse: Pulse | None = None) -> AsyncIterator[None]:
-    """Beats at every interval as long as the block runs; what is done before the first has cost Temporal nothing."""
+    """Beats at every interval as long as the block runs; what is done before the first has cost Temporal nothing.
+
+    What is done within a workflow task has none: nobody would hear them.
+    """
     pulse = pulse or Pulse(str)
 
     async def beat() -> None:
-        while True:
+        while not activity.info().is_local:
             await asyncio.sleep(INTERVAL)
             activity.heartbeat(pulse.live)
 

@@ -67,7 +67,7 @@ class Settings(BaseModel):
     tool_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
     model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
     cached_runs: int = Field(1_000, ge=0, validation_alias="BATON_CACHED_RUNS")
-    max_activities: PositiveInt = Field(100, validation_alias="BATON_MAX_ACTIVITIES")
+    max_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_ACTIVITIES")
     max_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_WORKFLOW_TASKS")
     shutdown_seconds: Seconds = Field(10, validation_alias="BATON_SHUTDOWN_SECONDS")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")

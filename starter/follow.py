@@ -72,7 +72,7 @@ class _Trail:
 
     async def past(self) -> list[Happening]:
         """What has happened until now, in the order of time."""
-        own = [happening async for _, happening in self._new(wait=False) if happening]
+        own = [happening async for _, happenings in self._new(wait=False) for happening in happenings]
         inner = await asyncio.gather(*(child.past() for child in self.children.values()))
         return sorted(itertools.chain(own, *inner), key=lambda happening: happening.at)
 
@@ -87,8 +87,8 @@ class _Trail:
 
         follow_children()
         try:
-            async for event, happening in self._new(wait=True):
-                if happening:
+            async for event, happenings in self._new(wait=True):
+                for happening in happenings:
                     tell(happening)
                 follow_children()
                 if (start := (self.reader.run.run_id, _ended_child(event))) in tasks:
@@ -98,7 +98,7 @@ class _Trail:
             for task in tasks.values():
                 task.cancel()
 
-    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, Happening | None]]:
+    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[Happening]]]:
         """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
         read = None
         while not self.over and read != self.reader.run.run_id:
@@ -113,7 +113,7 @@ class _Trail:
                 if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:
                     raise
 
-    async def _read(self, event: HistoryEvent) -> Happening | None:
+    async def _read(self, event: HistoryEvent) -> list[Happening]:
         match told(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
@@ -123,10 +123,10 @@ class _Trail:
             case "workflow_execution_continued_as_new", ended:
                 self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
                 self.last = 0
-                return None
-        happening = await self.reader.read(event)
-        self.over = isinstance(happening, RunEnded)
-        return happening
+                return []
+        happenings = await self.reader.read(event)
+        self.over = any(isinstance(each, RunEnded) for each in happenings)
+        return happenings
 
 
 def _ended_child(event: HistoryEvent) -> int:

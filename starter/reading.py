@@ -23,6 +23,9 @@ from starter.happenings import Call, CallBegan, CallEnded, Happening, Run, RunBe
 
 T = TypeVar("T")
 
+_LOCAL = "core_local_activity"
+"""The marker that stands for a call within a workflow task: with its reply, or its failure."""
+
 
 def told(event: HistoryEvent) -> tuple[str, Any]:
     """The name of an event, such as ``activity_task_started``, and what it tells."""
@@ -51,9 +54,16 @@ class Reader:
         """The history of another run follows, in which this one goes on."""
         self.run = replace(self.run, run_id=run_id, first=self.run.chain)
 
-    async def read(self, event: HistoryEvent) -> Happening | None:
+    async def read(self, event: HistoryEvent) -> list[Happening]:
         """What an event tells; most tell nothing."""
         at = event.event_time.ToDatetime(UTC)
+        match told(event):
+            case "marker_recorded", marker if marker.marker_name == _LOCAL:
+                return await self._call_at_once(at, marker)
+        happening = await self._read(at, event)
+        return [happening] if happening else []
+
+    async def _read(self, at: datetime, event: HistoryEvent) -> Happening | None:
         match told(event):
             case "workflow_execution_started", started if not self._begun:
                 self._begun = True
@@ -95,6 +105,19 @@ class Reader:
         kind = REQUESTS.get(effect)
         request = await decoded(self._converter, scheduled.input, kind) if kind else None
         return self.calls.begun(self.run, Call(scheduled.activity_id, effect, at, request))
+
+    async def _call_at_once(self, at: datetime, marker: Any) -> list[Happening]:
+        """A call within a workflow task; one that was not final is made again, in a task of its own."""
+        about = json.loads(marker.details["data"].payloads[0].data)
+        call = Call(about["activity_id"], about["activity_type"], at)
+        failure = await failure_of(self._converter, marker.failure) if marker.HasField("failure") else None
+        if failure is None:
+            reply = await decoded(self._converter, marker.details["result"], REPLIES[call.effect])
+            self.calls.keep(reply)
+            return [CallBegan(self.run, at, call), CallEnded(self.run, at, call, reply=reply)]
+        if not marker.failure.application_failure_info.non_retryable:
+            return []
+        return [CallBegan(self.run, at, call), CallEnded(self.run, at, call, failure=failure)]
 
     async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
         number = ended.scheduled_event_id

@@ -33,8 +33,8 @@ async def recorded(name: str) -> list[Json]:
     text = (HISTORIES / f"{name}.json").read_text()
     history = WorkflowHistory.from_json("run", text)
     reader, recorder = Reader(Run("run", "run"), DATA_CONVERTER), Recorder()
-    happenings = [await reader.read(event) for event in history.events]
-    return [event.value for each in happenings if each for event in recorder.record(each)]
+    happenings = [each for event in history.events for each in await reader.read(event)]
+    return [event.value for each in happenings for event in recorder.record(each)]
 
 
 async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[Event]:

@@ -87,7 +87,7 @@ async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of
     async with workers(stage, queue, "workflows"), workers(stage, queue, "models"), workers(stage, queue, "tools"):
         turn, queues = await run(stage, queue, "agent", given)
     assert turn.message == "It is 42."
-    assert queues == {"pin": {queue}, "ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
+    assert queues == {"ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
 
 
 async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_model(stage: Stage) -> None:

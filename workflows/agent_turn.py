@@ -12,8 +12,8 @@ from conversation.plan import AgentPlan, ToolPlan
 from conversation.requests import Asked, AskRequest, Item, Used, UseRequest
 from conversation.turn import StopReason, Thread, Turn
 from workflows import effects
+from workflows.calling import Failed, Interrupted
 from workflows.carrying import Rest, is_long, portions
-from workflows.effects import Failed, Interrupted
 from workflows.stopping import Stop, settle, uninterrupted
 
 REPAIRS = 2

@@ -11,8 +11,8 @@ from conversation.plan import ActivityMember, AgentPlan, MemberPlan, TeamMember
 from conversation.turn import Turn
 from workflows import effects
 from workflows.agent_turn import AgentTurn
+from workflows.calling import Failed, Interrupted
 from workflows.discussion import Discussion
-from workflows.effects import Failed, Interrupted
 
 
 async def take(team: Discussion, speaker: MemberPlan, brief: Brief, name: str) -> Turn:

@@ -15,10 +15,10 @@ from conversation.requests import Bookmark, Evaluated, EvaluateRequest, Item
 from conversation.turn import Thread, Turn
 from workflows import effects
 from workflows.agent_turn import AgentTurn
+from workflows.calling import Failed, Interrupted
 from workflows.carrying import Rest, is_long
 from workflows.children import Children
 from workflows.details import show
-from workflows.effects import Failed, Interrupted
 from workflows.outcome import Outcome
 from workflows.progress import Progress
 from workflows.stopping import Stop, uninterrupted

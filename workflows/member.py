@@ -14,9 +14,9 @@ from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, turn_status
 from conversation.turn import Turn
 from workflows import effects
+from workflows.calling import Failed, Interrupted
 from workflows.carrying import Rest, go_on
 from workflows.details import show
-from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
 
 
@@ -46,6 +46,9 @@ class Member(Run):
             parent = request.thread is not None
             if request.carried:
                 self.resume(request.carried)
+            else:
+                self.stop.resume(request.wish)
+                self.stop.floor.resume(request.floor)
             self.turn = await self.stop.guard(self._take(request))
             show(request.name, self.turn)
         except Rest:

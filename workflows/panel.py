@@ -11,8 +11,8 @@ from conversation.turn import Turn
 from resources.base import JsonObject
 from workflows import effects
 from workflows.briefed import take
+from workflows.calling import Failed, Interrupted
 from workflows.discussion import Discussion
-from workflows.effects import Failed, Interrupted
 from workflows.parts import critique_in, decision_in, verdict_in
 from workflows.session import Session
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from conversation.errors import WrongPart
 from conversation.panel import Decision, RefereeOutput, Verdict
 from resources.base import Plain
-from workflows.effects import Failed
+from workflows.calling import Failed
 
 Shape = TypeVar("Shape", bound=Plain)
 

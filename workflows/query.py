@@ -15,9 +15,9 @@ from conversation.requests import Pinned, PinRequest
 from conversation.status import Status, fitted, query_status
 from conversation.turn import Thread, Turn
 from workflows import effects
+from workflows.calling import Failed, Interrupted
 from workflows.carrying import WIDTH, Rest, go_on
 from workflows.details import show_status
-from workflows.effects import Failed, Interrupted
 from workflows.run import Run, close, received
 from workflows.stopping import finish
 

@@ -17,8 +17,8 @@ from conversation.requests import Pinned, Route
 from conversation.status import Status
 from resources.base import Plain
 from resources.problems import dotted, explain
+from workflows.calling import Failed
 from workflows.carrying import AT_ONCE
-from workflows.effects import Failed
 from workflows.hearing import Hearing
 
 Input = TypeVar("Input", bound=Plain)

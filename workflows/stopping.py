@@ -10,7 +10,7 @@ from temporalio import workflow
 from conversation.carried import Wish
 from conversation.turn import StopReason
 from conversation.wishes import EndRequest
-from workflows.effects import Interrupted
+from workflows.calling import Interrupted
 from workflows.floor import Floor
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from conversation.plan import ToolTarget
 from conversation.requests import Pinned, UseRequest
 from conversation.turn import Turn
 from workflows import effects
-from workflows.effects import Failed, Interrupted
+from workflows.calling import Failed, Interrupted
 from workflows.member import Member
 
 
