@@ -38,7 +38,8 @@ def meaning(error: Exception, endpoint: Endpoint) -> BatonError:
         case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
             return CallTimeout(f"{where} gave no answer in time")
         case openai.APIConnectionError():
-            return ModelUnavailable(f"{where} can't be reached: {error.__cause__ or error}")
+            reason = error.__cause__ or error
+            return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
         case openai.APIError():
             return BrokenReply(f"{where} broke off its answer: {error.message[:SEEN]}")
         case _:
