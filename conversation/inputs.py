@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from conversation.carried import Carried, Said, Wish
+from conversation.carried import Carried
 from conversation.turn import Thread
 from resources.base import JsonObject, Plain
 from resources.query import TargetType
@@ -38,9 +38,8 @@ class TurnInput(Plain):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
     From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
-    brings, and a ``session``'s values. From a parent: the name, the ``thread`` it is to take its turn in, and what the
-    parent was asked and told before: a ``wish`` to end, the ``floor``. What goes on in a new run has ``carried``
-    instead of its input.
+    brings, and a ``session``'s values. From a parent: the name and the ``thread`` it is to take its turn in. What goes
+    on in a new run has ``carried`` instead of its input.
     """
 
     team: str | None = None
@@ -52,8 +51,6 @@ class TurnInput(Plain):
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
     session: JsonObject = {}
-    wish: Wish | None = None
-    floor: Said | None = None
     carried: Carried | None = None
 
     @model_validator(mode="after")

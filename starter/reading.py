@@ -110,14 +110,15 @@ class Reader:
         """A call within a workflow task; one that was not final is made again, in a task of its own."""
         about = json.loads(marker.details["data"].payloads[0].data)
         call = Call(about["activity_id"], about["activity_type"], at)
-        failure = await failure_of(self._converter, marker.failure) if marker.HasField("failure") else None
-        if failure is None:
+        if call.effect not in REPLIES or not _is_final(marker):
+            return []
+        reply, failure = None, None
+        if not marker.HasField("failure"):
             reply = await decoded(self._converter, marker.details["result"], REPLIES[call.effect])
             self.calls.keep(reply)
-            return [CallBegan(self.run, at, call), CallEnded(self.run, at, call, reply=reply)]
-        if not marker.failure.application_failure_info.non_retryable:
-            return []
-        return [CallBegan(self.run, at, call), CallEnded(self.run, at, call, failure=failure)]
+        elif not marker.failure.HasField("canceled_failure_info"):
+            failure = await failure_of(self._converter, marker.failure)
+        return [CallBegan(self.run, at, call), CallEnded(self.run, at, call, reply=reply, failure=failure)]
 
     async def _ended_call(self, at: datetime, ended: Any) -> CallEnded | None:
         number = ended.scheduled_event_id
@@ -132,6 +133,13 @@ class Reader:
         elif hasattr(ended, "failure"):
             failure = await failure_of(self._converter, ended.failure)
         return CallEnded(self.run, at, call, self._attempts.pop(number, 1), reply, failure, said)
+
+
+def _is_final(marker: Any) -> bool:
+    """Whether a call within a workflow task has come to its end: answered, given up, or failed for good."""
+    failure = marker.failure
+    given_up = failure.HasField("canceled_failure_info")
+    return not marker.HasField("failure") or given_up or failure.application_failure_info.non_retryable
 
 
 _CLOSED = {

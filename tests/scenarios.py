@@ -218,14 +218,6 @@ async def held_debate(stage: Stage) -> Handle:
     return await stage.start_query([debate(*debaters, moderator=True)], "team/debate")
 
 
-async def told_at_once(stage: Stage) -> Handle:
-    """Before its team has begun."""
-    trio(stage)
-    given = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": [*TRIO, TEAM]}
-    words = {"start_signal": "steer", "start_signal_args": [{"text": "Be kind."}]}
-    return await stage.start("query", given, **words)
-
-
 async def ended_at_once(stage: Stage) -> Handle:
     trio(stage)
     given = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": [*TRIO, TEAM]}
@@ -271,7 +263,6 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         held_debate,
         refused,
         refused_at_once,
-        told_at_once,
         ended_at_once,
         going_on,
         going_on_in_a_turn,

@@ -6,8 +6,11 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from temporalio.service import RPCError
+import pytest
+from temporalio.client import WorkflowFailureError
 
+from starter.events import Recorder
+from starter.follow import follow
 from tests.stage import Handle, Stage, agent, line, team
 
 SOLO = [agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
@@ -39,7 +42,28 @@ async def test_a_run_is_pinned_without_an_activity_of_its_own(stage: Stage) -> N
     stage.script(line("one", "a", "b"))
     handle = await stage.start("query", ASKED)
     assert (await stage.status(handle)).phase == "Completed"
-    assert [await pins(each) async for each in stage.handles()] == [["at once"], ["at once"]]
+    assert await pins(handle) == ["at once"]
+
+
+async def test_a_run_within_another_takes_an_activity_so_that_it_hears_first_what_that_was_told(stage: Stage) -> None:
+    stage.script(line("one", "a", "b"))
+    handle = await stage.start("query", ASKED)
+    assert (await stage.status(handle)).phase == "Completed"
+    assert await pins(stage.client.get_workflow_handle(f"{handle.id}/target-1/team")) == ["pin"]
+
+
+async def test_a_run_that_is_canceled_meanwhile_is_told_as_one_that_began(stage: Stage) -> None:
+    with locked(stage.journal):
+        handle = await stage.start("query", ASKED)
+        while len((await handle.fetch_history()).events) < 3:  # a worker has taken it up
+            await asyncio.sleep(0.05)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    told = list[str]()
+    recorder = Recorder()
+    await follow(stage.client, handle, lambda each: told.extend(event.name for event in recorder.record(each)))
+    assert told == ["QueryReceived", "QueryStarted", "QueryCanceled"]
 
 
 async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(stage: Stage) -> None:
@@ -48,24 +72,4 @@ async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(stage:
         handle = await stage.start("query", ASKED)
         while await pins(handle) != ["not at once", "pin"]:
             assert (await handle.query("status"))["phase"] == "Running"
-    assert (await stage.status(handle)).phase == "Completed"
-
-
-async def test_who_is_told_something_before_a_team_has_begun_hears_it_in_the_first_call(stage: Stage) -> None:
-    stage.script(line("one", "a", "b"))
-    handle = await stage.start("query", ASKED, start_signal="steer", start_signal_args=[{"text": "Be kind."}])
-    assert (await stage.status(handle)).phase == "Completed"
-    assert "Be kind." in [each["content"] for each in stage.model.asked[0].request["messages"]]
-
-
-async def test_a_query_that_is_to_wait_from_the_beginning_asks_nobody_before_it_may(stage: Stage) -> None:
-    stage.script(line("one", "a", "b"))
-    handle = await stage.start("query", ASKED, start_signal="pause")
-    team = stage.client.get_workflow_handle(f"{handle.id}/target-1/team")
-    with contextlib.suppress(RPCError):
-        while await pins(team) != ["at once"]:
-            assert not stage.model.asked
-    await asyncio.sleep(0.5)
-    assert not stage.model.asked
-    await handle.signal("resume")
     assert (await stage.status(handle)).phase == "Completed"

@@ -44,12 +44,8 @@ class Options(TypedDict, total=False):
     retry_policy: RetryPolicy
 
 
-PIN_AT_ONCE = "pin-at-once"
-"""The patch since which runs are pinned within their first workflow task; older ones go on as they have begun."""
-
-SOON = timedelta(seconds=3)
-"""How long an effect may hold up a workflow task: less than the four fifths of its time after which Temporal is asked
-for more."""
+SOON = timedelta(seconds=1)
+"""How long an effect may hold up a workflow task, of which a worker does only some at a time."""
 
 
 async def call(

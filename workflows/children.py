@@ -14,7 +14,6 @@ from conversation.message import Head
 from conversation.turn import Turn
 from conversation.wire import TASK_TIMEOUT
 from conversation.wishes import EndRequest, SteerRequest
-from workflows.calling import PIN_AT_ONCE
 from workflows.carrying import WIDTH, Rest, is_long
 from workflows.route import priority
 from workflows.session import Session
@@ -59,7 +58,7 @@ class Children:
 
     async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
         self.begun += 1
-        child = await self._started(kind, self._told(given), child_id)
+        child = await self._started(kind, given, child_id)
         self._running.append(child)
         try:
             if self.stop.reason == "terminated":
@@ -71,14 +70,6 @@ class Children:
             return await _ended(child)
         finally:
             self._running.remove(child)
-
-    def _told(self, given: TurnInput) -> TurnInput:
-        """``given``, and what the run was told until now: a signal might come after the child's first call."""
-        if not workflow.patched(PIN_AT_ONCE):  # whose pin took so long that signals came before its end
-            return given
-        told = {"wish": self.stop.wish, "floor": self.stop.floor.state}
-        self.stop.floor.take()
-        return given.model_copy(update={key: value for key, value in told.items() if value})
 
     async def _started(self, kind: str, given: TurnInput, child_id: str) -> ChildWorkflowHandle[object, Turn]:
         """Starts the child; one of that id that a reset has left running is canceled first."""

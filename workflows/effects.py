@@ -27,7 +27,7 @@ from conversation.requests import (
     UseRequest,
 )
 from conversation.turn import Thread
-from workflows.calling import PIN_AT_ONCE, Failed, NotAtOnce, Options, Reply, call, call_at_once
+from workflows.calling import Failed, NotAtOnce, Options, Reply, call, call_at_once
 from workflows.carrying import portions
 from workflows.route import route
 
@@ -66,9 +66,12 @@ CALL = Options(
 
 
 async def pin(request: PinRequest) -> Pinned:
-    """Resolves what the run needs and finds its place in the conversation, within the workflow task where it can."""
+    """Resolves what the run needs and finds its place in the conversation, within the workflow task where it can.
+
+    A child run takes an activity for it, in which its parent's signals reach it before it asks anybody.
+    """
     summary = "resolve and pin the manifests"
-    if workflow.patched(PIN_AT_ONCE):
+    if not request.thread and workflow.patched("pin-at-once"):
         with contextlib.suppress(NotAtOnce):
             return await call_at_once("pin", request, Pinned, summary)
     return await call("pin", request, Pinned, JOURNAL, summary)

@@ -46,9 +46,6 @@ class Member(Run):
             parent = request.thread is not None
             if request.carried:
                 self.resume(request.carried)
-            else:
-                self.stop.resume(request.wish)
-                self.stop.floor.resume(request.floor)
             self.turn = await self.stop.guard(self._take(request))
             show(request.name, self.turn)
         except Rest:
