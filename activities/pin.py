@@ -4,7 +4,6 @@ import asyncio
 
 from temporalio import activity
 
-from activities.call import call_id
 from activities.heartbeat import heartbeats
 from activities.journal import Journal
 from activities.plans import agent_plan, model_plan, query_plan, team_plan, tool_plan
@@ -59,8 +58,9 @@ class Pin:
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
             question = (await Values.of(self._journal, catalog, self._vault)).question(start)
-        head = await self._journal.append(Head(), [question], call_id())
-        sha = await self._journal.pin(catalog, activity.info().workflow_run_id or "")
+        run = activity.info().workflow_run_id or ""
+        head = await self._journal.append(Head(), [question], f"{run}/1")  # once, in whichever task it is pinned
+        sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head)
         labels = start.metadata.labels
         turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}

@@ -4,11 +4,10 @@ Exit codes: 0 done, 1 bad usage or refused manifest, 2 the query failed or was c
 """
 
 import asyncio
-import atexit
+import contextlib
 import os
 import signal
 import sys
-import time
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -160,6 +159,9 @@ def version() -> None:
 
 def main() -> NoReturn:
     """Runs the command line and exits with the code that its result has."""
-    atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
     keep_stdout_clean()
-    sys.exit(exit_code(app, err))
+    code = exit_code(app, err)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it may have gone
+            stream.flush()
+    os._exit(code)  # the SDK's threads can't be waited for, and would abort an interpreter that ends before them

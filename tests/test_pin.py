@@ -73,3 +73,4 @@ async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(stage:
         while await pins(handle) != ["not at once", "pin"]:
             assert (await handle.query("status"))["phase"] == "Running"
     assert (await stage.status(handle)).phase == "Completed"
+    assert [row["content"] for row in stage.rows()].count("Why?") == 1
