@@ -116,7 +116,7 @@ def main() -> None:
     given = parser.parse_args()
     result = asyncio.run(measure(given.pairs, given.peers))
     print(json.dumps(result, indent=1))
-    keep("overhead", result)
+    keep("overhead-peers" if given.peers else "overhead", result)
 
 
 if __name__ == "__main__":
