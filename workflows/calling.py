@@ -44,10 +44,6 @@ class Options(TypedDict, total=False):
     retry_policy: RetryPolicy
 
 
-SOON = timedelta(seconds=1)
-"""How long an effect may hold up a workflow task, of which a worker does only some at a time."""
-
-
 async def call(
     name: str, request: Plain, reply: type[Reply], options: Options, summary: str, queue: str | None = None
 ) -> Reply:
@@ -62,7 +58,7 @@ async def call(
         raise _meaning(error.cause, name) from None
 
 
-async def call_at_once(name: str, request: Plain, reply: type[Reply], summary: str) -> Reply:
+async def call_at_once(name: str, request: Plain, reply: type[Reply], limit: timedelta, summary: str) -> Reply:
     """Has an activity done in the midst of the workflow task, which spares the server all that one of its own takes."""
     try:
         result: Reply = await workflow.execute_local_activity(
@@ -70,7 +66,7 @@ async def call_at_once(name: str, request: Plain, reply: type[Reply], summary: s
             request,
             result_type=reply,
             summary=summary,
-            start_to_close_timeout=SOON,
+            start_to_close_timeout=limit,
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
         return result

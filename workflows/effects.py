@@ -49,6 +49,9 @@ async def first_answer(models: tuple[str, ...], ask: Callable[[int], Awaitable[R
 HEARTBEAT = timedelta(seconds=2.5)
 """After this long without a sign of life an effect is tried again: its worker has died."""
 
+SOON = timedelta(seconds=1)
+"""How long an effect may hold up a workflow task, of which a worker does only some at a time."""
+
 JOURNAL = Options(
     start_to_close_timeout=timedelta(seconds=30),
     schedule_to_close_timeout=timedelta(minutes=30),
@@ -73,7 +76,7 @@ async def pin(request: PinRequest) -> Pinned:
     summary = "resolve and pin the manifests"
     if not request.thread and workflow.patched("pin-at-once"):
         with contextlib.suppress(NotAtOnce):
-            return await call_at_once("pin", request, Pinned, summary)
+            return await call_at_once("pin", request, Pinned, SOON, summary)
     return await call("pin", request, Pinned, JOURNAL, summary)
 
 
