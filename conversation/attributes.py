@@ -38,7 +38,7 @@ async def registered(client: Client) -> bool:
     """Whether the server's namespace knows all four; where nobody may ask, it counts as one that doesn't."""
     try:
         found = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace)
+            ListSearchAttributesRequest(namespace=client.namespace), retry=True
         )
     except RPCError:
         return False
@@ -51,4 +51,4 @@ async def register(client: Client) -> None:
     if not await registered(client):
         wanted = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
-        await client.operator_service.add_search_attributes(request)
+        await client.operator_service.add_search_attributes(request, retry=True)

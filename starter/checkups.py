@@ -69,10 +69,10 @@ async def gathered(what: str, findings: Findings, todo: str) -> list[Finding]:
 
 async def server(client: Client) -> Findings:
     """The server and its namespace, with the limits that it tells."""
-    info = await client.workflow_service.get_system_info(GetSystemInfoRequest())
+    info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
     yield Finding("server", True, f"Temporal {info.server_version} at {client.service_client.config.target_host}")
     asked = DescribeNamespaceRequest(namespace=client.namespace)
-    space = await client.workflow_service.describe_namespace(asked)
+    space = await client.workflow_service.describe_namespace(asked, retry=True)
     kept = space.config.workflow_execution_retention_ttl.ToTimedelta()
     todo = f"temporal operator namespace update --namespace {client.namespace} --retention 30d"
     yield Finding(
@@ -99,7 +99,7 @@ async def _polled(client: Client, lane: Lane, kind: str) -> Finding:
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
-    found = await client.workflow_service.describe_task_queue(asked)
+    found = await client.workflow_service.describe_task_queue(asked, retry=True)
     count = len({poller.identity for poller in found.pollers})
     waiting = found.stats.approximate_backlog_count
     what = "runs" if kind == "WORKFLOW" else "calls"

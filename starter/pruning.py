@@ -69,7 +69,7 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
 
 async def _retention(client: Client) -> timedelta:
     asked = DescribeNamespaceRequest(namespace=client.namespace)
-    config = (await client.workflow_service.describe_namespace(asked)).config
+    config = (await client.workflow_service.describe_namespace(asked, retry=True)).config
     kept: timedelta = config.workflow_execution_retention_ttl.ToTimedelta()
     return kept
 

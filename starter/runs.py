@@ -107,7 +107,7 @@ async def has_worker(client: Client, task_queue: str | None = None) -> bool:
         task_queue=TaskQueue(name=task_queue or wire.task_queue()),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
-    return bool((await client.workflow_service.describe_task_queue(queue)).pollers)
+    return bool((await client.workflow_service.describe_task_queue(queue, retry=True)).pollers)
 
 
 async def status_of(handle: Handle) -> Status:

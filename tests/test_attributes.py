@@ -59,7 +59,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[Client]:
         client = await server.start()
         names = [key.name for key in attributes.ALL]
         request = RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=names)
-        await client.operator_service.remove_search_attributes(request)
+        await client.operator_service.remove_search_attributes(request, retry=True)
         while await attributes.registered(client):
             await asyncio.sleep(0.05)
         yield await connect(server.address)

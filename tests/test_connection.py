@@ -88,7 +88,7 @@ async def test_a_profile_is_chosen_by_its_name_and_has_a_namespace_of_its_own(
 ) -> None:
     retention = RegisterNamespaceRequest(namespace=NAMESPACE)
     retention.workflow_execution_retention_period.FromSeconds(86_400)
-    await client.workflow_service.register_namespace(retention)
+    await client.workflow_service.register_namespace(retention, retry=True)
     nowhere = '[profile.default]\naddress = "127.0.0.1:1"\n'
     desk.toml.write_text(f'{nowhere}[profile.team]\naddress = "{server.address}"\nnamespace = "{NAMESPACE}"\n')
     while "is not found" in (await desk.baton("status", "x", TEMPORAL_PROFILE="team")).stderr:

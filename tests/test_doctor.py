@@ -6,11 +6,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from temporalio.client import Client
+
+from conversation import attributes
+from starter import checkups
 from starter.embedded import EmbeddedServer
+from starter.pruning import prune_journal
+from starter.runs import has_worker
 from starter.script import Reply
 from tests.postgres import PASSWORD, PostgresServer
 from tests.processes import baton, environment
 from tests.stage import KEY, Stage, agent, manifest
+from tests.wire import Wire
 
 
 async def examined(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
@@ -75,3 +82,28 @@ async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
     assert handle.id in found["run"]["text"]
     assert "HTTP 503: overloaded" in found["run"]["text"]
     assert handle.id in found["run"]["todo"]
+
+
+async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
+    stage: Stage, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    async with Wire(server.port) as wire:
+        client = await Client.connect(wire.address)
+
+        async def server_is_well() -> bool:
+            return all([each.well async for each in checkups.server(client)])
+
+        async def nothing_is_pruned() -> bool:
+            url = f"sqlite:///{tmp_path / 'journal.db'}"
+            return not (await prune_journal(client, url, None, dry=True)).conversations
+
+        for look in (
+            server_is_well,
+            nothing_is_pruned,
+            lambda: has_worker(client, stage.task_queue),
+            lambda: attributes.registered(client),
+        ):
+            cutting = asyncio.create_task(wire.cut(0.2))
+            await asyncio.sleep(0)
+            assert await look(), look
+            await cutting

@@ -161,7 +161,7 @@ async def traces(client: Client, handle: Handle) -> bytes:
             execution=WorkflowExecution(workflow_id=handle.id),
             query=WorkflowQuery(query_type=query),
         )
-        found += (await client.workflow_service.query_workflow(asked)).SerializeToString()
+        found += (await client.workflow_service.query_workflow(asked, retry=True)).SerializeToString()
     return found
 
 

@@ -102,7 +102,7 @@ async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
         reason="test",
         request_id=uuid.uuid4().hex,
     )
-    reply = await stage.client.workflow_service.reset_workflow_execution(request)
+    reply = await stage.client.workflow_service.reset_workflow_execution(request, retry=True)
     return stage.client.get_workflow_handle(handle.id, run_id=reply.run_id)
 
 

@@ -204,7 +204,8 @@ async def test_an_input_that_nobody_can_read_fails_the_run_at_once(
             task_queue=TaskQueue(name=stage.task_queue),
             input=Payloads(payloads=payloads),
             request_id=name,
-        )
+        ),
+        retry=True,
     )
     handle = stage.client.get_workflow_handle(name)
     with pytest.raises(WorkflowFailureError) as failure:

@@ -54,7 +54,8 @@ async def test_a_signal_that_nobody_can_read_still_ends_the_team(stage: Stage) -
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
             signal_name="terminate_team",
             input=broken,
-        )
+        ),
+        retry=True,
     )
     assert (await stage.turn(handle)).stop_reason == "terminated"
 

@@ -33,7 +33,7 @@ async def make_current(stage: Stage, deployment: str, build: str) -> None:
     )
     while True:
         with contextlib.suppress(RPCError):
-            await stage.client.workflow_service.set_worker_deployment_current_version(request)
+            await stage.client.workflow_service.set_worker_deployment_current_version(request, retry=True)
             return
         await asyncio.sleep(0.1)
 
