@@ -17,7 +17,7 @@ class Agent(Member):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def speak(self, pinned: Pinned, state: State | None) -> Turn:
         assert isinstance(pinned.plan, AgentPlan)
@@ -32,4 +32,4 @@ class Model(Agent):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()

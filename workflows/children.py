@@ -36,8 +36,6 @@ class Children:
         ``rests``, Rest is raised instead of beginning one more in a run that has become long.
         """
         nothing = Turn(head=head, turns=0, stop_reason="canceled")
-        if self.session.values:
-            given = given.model_copy(update={"session": self.session.values})
         try:
             async with self._free:
                 if rests and self.begun and is_long():
@@ -58,9 +56,13 @@ class Children:
 
     async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
         self.begun += 1
+        session = self.session.values
+        given = given.model_copy(update={"session": session}) if session else given
         child = await self._started(kind, given, child_id)
         self._running.append(child)
         try:
+            if self.session.values != session and workflow.patched("session-after-start"):
+                await self._send(child, "session", {**dict.fromkeys(session), **self.session.values})
             if self.stop.reason == "terminated":
                 await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
             if self.stop.floor.paused:

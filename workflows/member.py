@@ -1,10 +1,8 @@
 """How does a team, an agent, a model or a tool take its turn as a run of its own?"""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Protocol
 
-from pydantic import JsonValue
 from temporalio import workflow
 
 from conversation.carried import State
@@ -17,7 +15,7 @@ from workflows import effects
 from workflows.calling import Failed, Interrupted
 from workflows.carrying import Rest, go_on
 from workflows.details import show
-from workflows.run import Run, close, received
+from workflows.run import Run, close
 
 
 class Speaking(Protocol):
@@ -32,25 +30,23 @@ class Speaking(Protocol):
         """What a run must know to go on from here."""
 
 
-class Member(Run):
+class Member(Run[TurnInput]):
     """The base of every workflow but ``query``: pins what it needs, then takes its turn."""
 
+    takes = TurnInput
     speaking: Speaking | None = None
     turn = Turn(head=Head(), turns=0)
 
-    async def conduct(self, given: Sequence[JsonValue]) -> Turn:
+    async def conduct(self) -> Turn:
         """Takes the turn that is asked for. Where there is no parent to return it to, a failure is raised."""
         parent = False
         try:
-            request = received(given, TurnInput)
-            parent = request.thread is not None
-            if request.carried:
-                self.resume(request.carried)
-            self.turn = await self.stop.guard(self._take(request))
-            show(request.name, self.turn)
+            parent = self.given.thread is not None
+            self.turn = await self.stop.guard(self._take(self.given, goes_on=self.goes_on()))
+            show(self.given.name, self.turn)
         except Rest:
             assert self.speaking
-            go_on(request.going_on(self.carried(self.speaking.state)))
+            go_on(self.given.going_on(self.carried(self.speaking.state)))
         except Failed as failed:
             self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.end = workflow.now()
@@ -64,12 +60,11 @@ class Member(Run):
         """Takes the turn, or what is left of it; what a subclass is for."""
         raise NotImplementedError
 
-    async def _take(self, given: TurnInput) -> Turn:
+    async def _take(self, given: TurnInput, *, goes_on: bool) -> Turn:
         nothing = Turn(head=given.thread.head if given.thread else Head(), turns=0)
         try:
-            if given.carried is None:
+            if not goes_on:
                 self.begin(await effects.pin(_pin_request(given)))
-                self.session.put(given.session)
             return await self.speak(self.pinned, given.carried.state if given.carried else None)
         except (Interrupted, asyncio.CancelledError):
             return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})

@@ -18,36 +18,35 @@ from workflows import effects
 from workflows.calling import Failed, Interrupted
 from workflows.carrying import WIDTH, Rest, go_on
 from workflows.details import show_status
-from workflows.run import Run, close, received
+from workflows.run import Run, close
 from workflows.stopping import finish
 
 
 @workflow.defn(name="query")
-class Query(Run):
+class Query(Run[QueryInput]):
     """Asks all targets at once and closes with their status (seed 003, Detailed Sequence Diagram)."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    takes = QueryInput
+
+    @workflow.init
+    def __init__(self, *given: JsonValue) -> None:
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, Turn] = {}
         self.shown = 0
         self.until: datetime | None = None
         self.failure: Failure | None = None
+        super().__init__(*given)
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Status:
         try:
-            request = received(given, QueryInput)
-            if request.carried:
-                self.resume(request.carried)
-            else:
-                self.session.put(request.session)
-                self.begin(await self.stop.guard(effects.pin(_pin_request(request))))
+            if not self.goes_on():
+                self.begin(await self.stop.guard(effects.pin(_pin_request(self.given))))
             left = max(timedelta(), self.until - workflow.now()) if self.until else None
             await self.stop.guard(self._ask_all(self.pinned.thread), left)
         except Rest:
             state = QueryState(kind="query", answers=self.answers, until=self.until)
-            go_on(request.going_on(self.carried(state)))
+            go_on(self.given.going_on(self.carried(state)))
         except (Interrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before anybody was asked")
         except Failed as failed:

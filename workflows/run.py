@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from conversation import attributes
 from conversation.carried import Carried, State
 from conversation.errors import InvalidInput
+from conversation.inputs import QueryInput, TurnInput
 from conversation.requests import Pinned, Route
 from conversation.status import Status
 from resources.base import Plain
@@ -21,18 +22,44 @@ from workflows.calling import Failed
 from workflows.carrying import AT_ONCE
 from workflows.hearing import Hearing
 
-Input = TypeVar("Input", bound=Plain)
+Input = TypeVar("Input", QueryInput, TurnInput)
 
 
-class Run(Hearing):
-    """The base of all workflows: it can be told to stop at any time, and tells at any time how it stands."""
+class Run(Hearing, Generic[Input]):
+    """The base of all workflows: it can be told to stop at any time, and tells at any time how it stands.
 
-    def __init__(self) -> None:
+    What it was given, of the kind that it ``takes``, holds before anything that it is told, however early that comes.
+    """
+
+    takes: type[Input]
+
+    @workflow.init
+    def __init__(self, *given: JsonValue) -> None:
         super().__init__()
+        self._given: Input | Failed = received(given, self.takes)
         self.free = asyncio.Semaphore(AT_ONCE)
         self.since = workflow.info().start_time
         self.end: datetime | None = None
         self._pinned: Pinned | None = None
+        if isinstance(self._given, Failed):
+            return
+        if not self._given.carried:
+            self.session.put(self._given.session)
+        elif workflow.patched("given-before-told"):
+            self.resume(self._given.carried)
+
+    @property
+    def given(self) -> Input:
+        """What the run was given; raises Failed by InvalidInput, where it is not what the workflow takes."""
+        if isinstance(self._given, Failed):
+            raise self._given
+        return self._given
+
+    def goes_on(self) -> bool:
+        """Whether it goes on where another run has stopped, rather than to begin."""
+        if self.given.carried and not self._pinned:  # it went on before what is given came before what is told
+            self.resume(self.given.carried)
+        return self.given.carried is not None
 
     def begin(self, pinned: Pinned) -> None:
         """Lets the run be found by what it is, where the server knows by what runs are searched."""
@@ -86,17 +113,13 @@ def close(status: Status, result: Plain) -> None:
         raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
 
-def received(given: Sequence[JsonValue], kind: type[Input]) -> Input:
-    """The input of a run, which a client may have sent in any shape.
-
-    Raises:
-        Failed: by InvalidInput, where it is not what the workflow takes.
-    """
+def received(given: Sequence[JsonValue], kind: type[Input]) -> Input | Failed:
+    """The input of a run, which a client may have sent in any shape, or what is wrong with it."""
     try:
         (value,) = given
         return kind.model_validate_json(json.dumps(value))
     except ValidationError as error:
         wrong = "; ".join(f"{dotted(path) or 'the input'}: {text}" for path, text in explain(error, kind))
-        raise Failed.by(InvalidInput(wrong)) from None
+        return Failed.by(InvalidInput(wrong))
     except (TypeError, ValueError):
-        raise Failed.by(InvalidInput("the workflow takes one JSON object as its input")) from None
+        return Failed.by(InvalidInput("the workflow takes one JSON object as its input"))

@@ -21,7 +21,7 @@ class Tool(Member):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def speak(self, pinned: Pinned, state: State | None) -> Turn:
         assert isinstance(pinned.plan, ToolTarget)

@@ -15,7 +15,7 @@ class Debate(Team):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def discuss(self, team: Discussion) -> None:
         assert team.plan.panel

@@ -14,7 +14,7 @@ class Graph(Team):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def discuss(self, team: Discussion) -> None:
         team.turns = team.plan.max_turns

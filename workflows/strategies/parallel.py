@@ -15,7 +15,7 @@ class Parallel(Team):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def discuss(self, team: Discussion) -> None:
         aggregator = team.plan.aggregator

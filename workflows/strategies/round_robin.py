@@ -15,7 +15,7 @@ class RoundRobin(Team):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def discuss(self, team: Discussion) -> None:
         if team.plan.panel:

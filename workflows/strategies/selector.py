@@ -15,7 +15,7 @@ class Selector(Team):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct(given)
+        return await self.conduct()
 
     async def discuss(self, team: Discussion) -> None:
         team.turns = team.plan.max_turns
