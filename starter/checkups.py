@@ -17,7 +17,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.journal import database, schema
+from activities.journal import schema
+from activities.journal.database import version
+from activities.journal.engine import connect
 from activities.model import Models
 from activities.secrets import Vault
 from activities.settings import ROLES, Lane, Settings
@@ -120,14 +122,14 @@ async def runs(client: Client, settings: Settings) -> Findings:
 
 async def journal(settings: Settings) -> Findings:
     """Whether the journal answers, and of which version it is."""
-    engine = database.connect(settings.journal)
+    engine = connect(settings.journal)
     url = make_url(settings.journal)
     where = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
         yield Finding("journal", True, f"{where} is not there yet: the first worker makes it")
         return
     try:
-        found = await database.version(engine)
+        found = await engine.do(version)
     finally:
         await engine.dispose()
     well = found in (None, schema.VERSION)

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.blobs import family
-from activities.journal import database
+from activities.journal.engine import connect
 from activities.journal.prune import Conversation, conversations, count, families, prune, release
 from conversation.message import cut
 from resources.duration import parse_duration
@@ -52,16 +52,17 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
     Without an ``age``, runs are kept as long as the namespace keeps them. Raises JournalUnavailable and RPCError.
     """
     since = datetime.now(UTC) - (await _retention(client) if age is None else age)
-    engine = database.connect(url)
+    engine = connect(url)
     try:
-        found, idle = await conversations(engine), await families(engine, since)  # first: later there may be others
+        found = await engine.do(conversations)  # first: later there may be others
+        idle = await engine.do(lambda connection: families(connection, since))
         needed = await _needed(client, since)
         past = [each for each in found if not (each & needed.runs or _young(each, since))]
         runs = {run for each in past for run in each}
-        messages = await count(engine, runs)
+        messages = await engine.do(lambda connection: count(connection, runs))
         if not dry:
-            await prune(engine, runs)
-            await release(engine, idle - needed.families, since)
+            await engine.do(lambda connection: prune(connection, runs))
+            await engine.do(lambda connection: release(connection, idle - needed.families, since))
         return Pruned(len(past), messages, len(found) - len(past))
     finally:
         await engine.dispose()

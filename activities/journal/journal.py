@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cachetools import LRUCache
 from sqlalchemy import bindparam, select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, prepare, set_bookmark
+from activities.journal.database import prepare, set_bookmark
+from activities.journal.engine import Engine, connect
 from activities.journal.row import Row
 from activities.journal.sealing import Seal, key_ids
 from activities.journal.store import Database, lost
@@ -32,7 +32,7 @@ _ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
 class Journal(Database):
     """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
 
-    def __init__(self, engine: AsyncEngine, seal: Seal) -> None:
+    def __init__(self, engine: Engine, seal: Seal) -> None:
         super().__init__(engine)
         self._seal = seal
         self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=lambda row: row.size)
@@ -55,7 +55,7 @@ class Journal(Database):
 
     async def key_ids(self) -> Sequence[str]:
         """The ids of all keys that the journal has ever been sealed with."""
-        return await key_ids(self.engine)
+        return await self.engine.do(key_ids)
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""
@@ -110,7 +110,7 @@ class Journal(Database):
 
     async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
         """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
-        await self.run(set_bookmark(self.engine, mark, head, anew=anew))
+        await self.run(set_bookmark(self.engine.dialect, mark, head, anew=anew))
 
     async def bookmarked(self, session: str, key: str) -> Sequence[Row]:
         """The rows of the transcript that is kept under a session's key, none if there is no such thing."""

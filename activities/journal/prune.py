@@ -7,11 +7,9 @@ nested teams, and the runs that it was continued in, are one conversation: it st
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, exists, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
 
 from activities.journal import schema
-from activities.journal.database import reach
 
 RUN_ID = 36
 """Characters of a run's id."""
@@ -33,12 +31,11 @@ def _run(column: ColumnElement[str]) -> ColumnElement[str]:
     return func.substr(column, 1, RUN_ID)
 
 
-async def conversations(engine: AsyncEngine) -> list[Conversation]:
-    """All conversations of the journal. Raises JournalUnavailable."""
+def conversations(connection: Connection) -> list[Conversation]:
+    """All conversations of the journal."""
     row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
-    async with reach(engine) as connection:
-        written = (await connection.execute(select(row).distinct())).scalars().all()
-        hang = (await connection.execute(select(row, below).where(below != "", row != below).distinct())).all()
+    written = connection.execute(select(row).distinct()).scalars().all()
+    hang = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in hang))]
 
 
@@ -56,54 +53,50 @@ def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
         yield frozenset(found)
 
 
-async def count(engine: AsyncEngine, runs: Collection[str]) -> int:
-    """How many messages belong to runs. Raises JournalUnavailable."""
+def count(connection: Connection, runs: Collection[str]) -> int:
+    """How many messages belong to runs."""
     column = schema.messages.c.id
-    async with reach(engine) as connection:
-        counts = [select(func.count()).where(_run(column).in_(some)) for some in _batches(runs)]
-        return sum([(await connection.execute(each)).scalar_one() for each in counts])
+    counts = [select(func.count()).where(_run(column).in_(some)) for some in _batches(runs)]
+    return sum(connection.execute(each).scalar_one() for each in counts)
 
 
-async def prune(engine: AsyncEngine, runs: Collection[str]) -> None:
-    """Deletes what belongs to runs, and then what was shared with nobody else. Raises JournalUnavailable.
+def prune(connection: Connection, runs: Collection[str]) -> None:
+    """Deletes what belongs to runs, and then what was shared with nobody else.
 
     What comes to be used while this goes on stays: each statement looks by itself, and a run notes its use first.
     """
-    async with reach(engine) as connection:
-        used = set[str]()
-        for some in _batches(runs):
-            theirs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
-            used.update((await connection.execute(theirs)).scalars())
-            for column in OF_A_RUN:
-                await connection.execute(delete(column.table).where(_run(column).in_(some)))
-        for column in SHARED:
-            for some in _batches(used):
-                unused = ~exists().where(schema.uses.c.sha == column)
-                await connection.execute(delete(column.table).where(column.in_(some), unused))
+    used = set[str]()
+    for some in _batches(runs):
+        theirs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
+        used.update(connection.execute(theirs).scalars())
+        for column in OF_A_RUN:
+            connection.execute(delete(column.table).where(_run(column).in_(some)))
+    for column in SHARED:
+        for some in _batches(used):
+            unused = ~exists().where(schema.uses.c.sha == column)
+            connection.execute(delete(column.table).where(column.in_(some), unused))
 
 
-async def families(engine: AsyncEngine, before: datetime) -> set[str]:
-    """The families of workflows that have kept no value since then. Raises JournalUnavailable."""
+def families(connection: Connection, before: datetime) -> set[str]:
+    """The families of workflows that have kept no value since then."""
     last = func.max(schema.holds.c.at)
     idle = select(schema.holds.c.family).group_by(schema.holds.c.family).having(last < int(before.timestamp()))
-    async with reach(engine) as connection:
-        return {*(await connection.execute(idle)).scalars()}
+    return {*connection.execute(idle).scalars()}
 
 
-async def release(engine: AsyncEngine, past: Collection[str], before: datetime) -> None:
-    """Deletes the values that only families which are past have kept. Raises JournalUnavailable.
+def release(connection: Connection, past: Collection[str], before: datetime) -> None:
+    """Deletes the values that only families which are past have kept.
 
     What comes to be kept while this goes on stays, as it does with ``prune``.
     """
     holds, blobs = schema.holds.c, schema.blobs.c
-    async with reach(engine) as connection:
-        for some in _batches(past):
-            theirs = holds.family.in_(some), holds.at < int(before.timestamp())
-            released = (await connection.execute(select(holds.sha).where(*theirs))).scalars().all()
-            await connection.execute(delete(schema.holds).where(*theirs))
-            for few in _batches({*released}):
-                unused = ~exists().where(holds.sha == blobs.sha)
-                await connection.execute(delete(schema.blobs).where(blobs.sha.in_(few), unused))
+    for some in _batches(past):
+        theirs = holds.family.in_(some), holds.at < int(before.timestamp())
+        released = connection.execute(select(holds.sha).where(*theirs)).scalars().all()
+        connection.execute(delete(schema.holds).where(*theirs))
+        for few in _batches({*released}):
+            unused = ~exists().where(holds.sha == blobs.sha)
+            connection.execute(delete(schema.blobs).where(blobs.sha.in_(few), unused))
 
 
 def _batches(ids: Collection[str]) -> Iterator[list[str]]:

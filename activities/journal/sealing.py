@@ -8,12 +8,12 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Connection, select
 from sqlalchemy import Row as Found
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import insert_new, reach
+from activities.journal.database import insert_new
+from activities.journal.engine import Engine
 from activities.journal.row import Row
 from conversation.encryption import Keys, UnknownKeyError, WrongKeyError
 from conversation.errors import JournalLost, JournalUnavailable
@@ -55,19 +55,18 @@ class Seal:
         """The names under which a catalog may have been written, that of today first."""
         return [*(key.name(sha) for key in self._keys.all), sha]
 
-    async def agree(self, engine: AsyncEngine) -> None:
+    async def agree(self, engine: Engine) -> None:
         """Notes which key seals here; raises SettingsError where this worker could not read what others have sealed."""
         await self._try(engine)
         if self._keys.all:
             first = self._keys.all[0].id
             row = {"id": first, "proof": self._closed("", f"key {first}")}
-            async with reach(engine) as connection:
-                await connection.execute(insert_new(engine.dialect.name, schema.keys), row)
+            note = insert_new(engine.dialect, schema.keys)
+            await engine.do(lambda connection: connection.execute(note, row).all())
             await self._try(engine)  # another worker may have brought another key of that id meanwhile
 
-    async def _try(self, engine: AsyncEngine) -> None:
-        async with reach(engine) as connection:
-            noted = (await connection.execute(select(schema.keys))).all()
+    async def _try(self, engine: Engine) -> None:
+        noted = await engine.do(lambda connection: connection.execute(select(schema.keys)).all())
         try:
             for each in noted:
                 self._decrypted(each.proof, f"key {each.id}")
@@ -96,10 +95,9 @@ class Seal:
         return self._keys.open(key_id, base64.b64decode(sealed), _about(key_id, place)).decode()
 
 
-async def key_ids(engine: AsyncEngine) -> Sequence[str]:
+def key_ids(connection: Connection) -> Sequence[str]:
     """The ids of all keys that this journal has ever been sealed with."""
-    async with reach(engine) as connection:
-        return (await connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id))).scalars().all()
+    return connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id)).scalars().all()
 
 
 def _place(row: "Row | Found[Any]") -> str:

@@ -7,12 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
-from sqlalchemy import Executable, Table, select
+from sqlalchemy import Connection, Executable, Table, select
 from sqlalchemy import Row as Found
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.journal import schema
-from activities.journal.database import connect, hold, insert_new, prepare, reach
+from activities.journal.database import hold, insert_new, prepare
+from activities.journal.engine import Engine, connect
 from conversation.errors import JournalLost, JournalUnavailable
 
 PATIENCE = 1.0
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Database:
     """The database of a journal."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._under_way = set[asyncio.Task[Sequence[Found[Any]]]]()
 
@@ -46,7 +46,7 @@ class Database:
 
     async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Found[Any]]:
         """Inserts rows whose keys aren't there yet; the keys of those it has inserted."""
-        return await self.run(insert_new(self.engine.dialect.name, table), *rows)
+        return await self.run(insert_new(self.engine.dialect, table), *rows)
 
     async def run(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
         """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
@@ -70,14 +70,16 @@ class Database:
             task.exception()  # asyncio would log it where nobody waits any more
 
     async def _execute(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
-        async with reach(self.engine) as connection:
-            result = await connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
+        def execute(connection: Connection) -> Sequence[Found[Any]]:
+            result = connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
             return result.all() if result.returns_rows else ()
+
+        return await self.engine.do(execute)
 
     async def keep(self, blob: bytes, family: str) -> str:
         """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
         sha = hashlib.sha256(blob).hexdigest()
-        await self.run(hold(self.engine, family, sha))
+        await self.run(hold(self.engine.dialect, family, sha))
         await self.insert(schema.blobs, {"sha": sha, "blob": blob})
         return sha
 
