@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import make_url, text
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, make_url, text
 
+from activities.journal.engine import connect
 from starter.embedded import free_ports
 
 PASSWORD = "pg/pass@word:0123456789"
@@ -114,8 +113,13 @@ class PostgresServer:
 
 async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
     """Runs one statement on any of the journal's databases, past the journal, and returns what it finds."""
-    driver = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}[make_url(url).get_backend_name()]
-    engine = create_async_engine(make_url(url).set(drivername=driver), isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    async with engine.connect() as connection:
-        result = await connection.execute(text(statement))
+
+    def run(connection: Connection) -> list[tuple[object, ...]]:
+        result = connection.execute(text(statement))
         return [tuple(row) for row in result] if result.returns_rows else []
+
+    engine = connect(url)
+    try:
+        return await engine.do(run)
+    finally:
+        await engine.dispose()
