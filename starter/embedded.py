@@ -26,6 +26,7 @@ RETENTION = timedelta(days=30)
 
 TUNING = (
     ("history.transferProcessorMaxPollRPS", "1000"),  # or every step takes 50 ms
+    ("history.timerProcessorMaxPollRPS", "1000"),  # or timers are late by up to 20 s under a hundred teams
     ("history.timerProcessorMaxTimeShift", '"1ms"'),  # or every timer is rounded up to a second
     ("history.workflowIdReuseMinimalInterval", '"0s"'),
     ("matching.enableFairness", "true"),  # or a wide team makes all others wait
