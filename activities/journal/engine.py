@@ -50,7 +50,7 @@ class Engine(ABC):
     dialect: str
 
     async def do(self, work: Work[T]) -> T:
-        """What comes of work that is done with a connection, once it is begun to its end.
+        """What comes of work that is done with a connection.
 
         Raises JournalUnavailable for all that goes wrong with the database, without the values of the statement.
         """
