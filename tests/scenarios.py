@@ -1,14 +1,18 @@
 """Which runs are recorded? One for each workflow type and each way in which it can end."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
 from starter.script import Reply, Request, Script
 from tests.panels import SYNTHESIS, debate, panel, reads, says, seat
 from tests.stage import Handle, Stage, agent, call, line, manifest, team
 
+CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
 TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
 
@@ -180,6 +184,30 @@ async def going_on(stage: Stage) -> Handle:
     return await stage.start_query([*TRIO, given], "team/team")
 
 
+async def going_on_with_a_session(stage: Stage) -> Handle:
+    trio(stage)
+    given = team("team", "brainstormer", "coordinator", maxTurns=12, onMaxTurns="complete")
+    asked = {"team": "team", "input": "Why?", "resources": [*TRIO, given], "session": {"rounds": 3}}
+    return await stage.start("round-robin", asked)
+
+
+async def a_session_changed_meanwhile(stage: Stage) -> Handle:
+    """While the child can't be started: its id is taken, as after a reset."""
+    stage.script(says("a", "a1", "a2"))
+    ends = "round >= session.rounds && !has(session.old)"
+    manifests = [panel(seat("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
+    asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
+    asked["session"] = {"rounds": 5, "old": 1}
+    handle = await stage.start("query", asked, start_delay=timedelta(seconds=1))
+    taken = f"{handle.id}/target-1/panel"
+    former = await stage.client.start_workflow("round-robin", id=taken, task_queue="nobody-polls")
+    while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
+        await asyncio.sleep(0.05)
+    await handle.execute_update("session", {"rounds": 2, "old": None})
+    await former.terminate()
+    return handle
+
+
 async def going_on_in_a_turn(stage: Stage) -> Handle:
     stage.script(line("one", *[call("noop", message="x")] * 9, "Done."))
     return await stage.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
@@ -264,15 +292,17 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
         refused,
         refused_at_once,
         ended_at_once,
+        a_session_changed_meanwhile,
         going_on,
         going_on_in_a_turn,
+        going_on_with_a_session,
     )
 }
 
 IMPATIENT = ("limit.historyCount.suggestContinueAsNew", "50")
 """With this a server wants runs to go on in new ones after fifty events."""
 
-ON_AN_IMPATIENT_SERVER = (going_on, going_on_in_a_turn)
+ON_AN_IMPATIENT_SERVER = (going_on, going_on_in_a_turn, going_on_with_a_session)
 """The scenarios that need one."""
 
 

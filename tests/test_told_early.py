@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from datetime import timedelta
 
-from tests.panels import panel, seat
+from tests.scenarios import a_session_changed_meanwhile
 from tests.stage import Json, Stage, agent, team, texts
 from tests.test_continue import chain, counted, numbers
 
@@ -41,20 +40,6 @@ async def test_a_session_keeps_what_is_changed_before_its_run_begins(relay: Stag
 
 
 async def test_a_child_that_takes_time_to_start_hears_how_its_session_has_changed_meanwhile(stage: Stage) -> None:
-    """Its id is taken by a run that ends late, as after a reset."""
-    stage.answer = counted
-    spec = {"maxRounds": 9, "terminateWhen": "round >= session.rounds && !has(session.old)", "synthesizer": False}
-    asked = {"name": "q", "resources": [panel(seat("a"), **spec)], "session": {"rounds": 5, "old": 1}}
-    asked["spec"] = {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}
-    handle = await stage.start("query", asked, start_delay=timedelta(seconds=1))
-    former = await stage.client.start_workflow(
-        "round-robin", id=f"{handle.id}/target-1/panel", task_queue="nobody-polls"
-    )
-    while (
-        not (await former.fetch_history()).events[-1].HasField("workflow_execution_cancel_requested_event_attributes")
-    ):
-        await asyncio.sleep(0.05)
-    await handle.execute_update("session", {"rounds": 2, "old": None})
-    await former.terminate()
+    handle = await a_session_changed_meanwhile(stage)
     status = await stage.status(handle)
     assert (status.phase, len(stage.model.asked)) == ("Completed", 2), status.error
