@@ -1,6 +1,5 @@
 """A run is pinned within its first workflow task; what takes longer holds nothing up, and nothing is lost meanwhile."""
 
-import asyncio
 import contextlib
 import dataclasses
 import sqlite3
@@ -76,19 +75,3 @@ async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(stage:
             assert (await handle.query("status"))["phase"] == "Running"
     assert (await stage.status(handle)).phase == "Completed"
     assert [row["content"] for row in stage.rows()].count("Why?") == 1
-
-
-@pytest.mark.parametrize("grace", ["0.2", "5"])
-async def test_a_run_whose_worker_ends_while_it_is_pinned_is_pinned_by_the_next_one(stage: Stage, grace: str) -> None:
-    stage.script(line("one", "a", "b"))
-    later = dataclasses.replace(stage, task_queue=uuid.uuid4().hex)
-    first = worker.running(stage.client, stage.own, {**later.environment, "BATON_SHUTDOWN_SECONDS": grace})
-    await first.__aenter__()
-    with locked(stage.journal):
-        handle = await later.start("query", ASKED)
-        await asyncio.sleep(0.3)
-        ending = asyncio.create_task(first.__aexit__(None, None, None))
-        await asyncio.sleep(1.2)
-    await ending
-    async with worker.running(stage.client, stage.own, later.environment):
-        assert (await stage.status(handle)).phase == "Completed"

@@ -57,7 +57,7 @@ class Run(Hearing, Generic[Input]):
 
     def goes_on(self) -> bool:
         """Whether it goes on where another run has stopped, rather than to begin."""
-        if self.given.carried and not self._pinned:  # it went on before what is given came before what is told
+        if self.given.carried and not self._pinned:  # by a history of the time before that patch
             self.resume(self.given.carried)
         return self.given.carried is not None
 
