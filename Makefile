@@ -27,6 +27,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/baton  # mypy finds the package by its name there
 	@touch $@
 
 # Rewrites the lock with the newest versions that pyproject.toml allows.
@@ -43,7 +44,7 @@ schema: $(READY)
 
 # Records the histories that the tests replay anew. A change that asks for it breaks teams that run while it is rolled out.
 record-histories: $(READY)
-	$(BIN)/python -m tests.record
+	$(BIN)/python -m tests.replay.record
 
 # All that is measured of Baton alone: first what counts alone, then, one after the other, what takes time.
 bench: $(READY)

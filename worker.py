@@ -6,6 +6,14 @@ MANIFESTS are files and folders whose resources runs may name without bringing t
 It connects to Temporal as its environment and ``temporal.toml`` say. Its settings: ``activities/settings.py``.
 """
 
+if not __package__:  # started as `python worker.py`: hand over to the installed package
+    import runpy
+    import sys
+
+    sys.path.pop(0)
+    runpy.run_module("baton.worker", run_name="__main__", alter_sys=True)
+    raise SystemExit
+
 import argparse
 import asyncio
 import atexit
@@ -28,36 +36,36 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
-from activities.append import Append
-from activities.ask_model import AskModel
-from activities.blobs import Blobs
-from activities.brief import Brief
-from activities.conclude import Conclude
-from activities.evaluate import Evaluate
-from activities.functions import Function, Functions
-from activities.health import health
-from activities.heartbeat import INTERVAL
-from activities.in_flight import InFlight
-from activities.journal import Journal
-from activities.model import Models
-from activities.payloads import stores
-from activities.perform import Perform
-from activities.pin import Pin
-from activities.redaction import RedactingFormatter, Redaction
-from activities.secrets import Vault
-from activities.select import Select
-from activities.settings import Lane, Role, Settings
-from activities.tool import Tools
-from activities.use_tool import UseTool
-from conversation.attributes import registered
-from conversation.encryption import Keys
-from conversation.errors import JournalUnavailable
-from conversation.failure import BatonError
-from conversation.settings import SettingsError
-from conversation.wire import ConnectionFailed, connect, storing, task_queue
-from resources.loader import Loaded, load_files
-from resources.problems import ManifestError
-from workflows.registry import WORKFLOWS
+from .activities.append import Append
+from .activities.ask_model import AskModel
+from .activities.brief import Brief
+from .activities.conclude import Conclude
+from .activities.evaluate import Evaluate
+from .activities.journal import Journal
+from .activities.journal.external_storage import stores
+from .activities.journal.storage_driver import Blobs
+from .activities.model.models import Models
+from .activities.perform import Perform
+from .activities.pin import Pin
+from .activities.process.functions import Function, Functions
+from .activities.process.health import health
+from .activities.process.secrets import Vault
+from .activities.process.settings import Lane, Role, Settings
+from .activities.runtime.heartbeat import INTERVAL
+from .activities.runtime.redaction import RedactingFormatter, Redaction
+from .activities.runtime.single_flight import InFlight
+from .activities.select import Select
+from .activities.tool.tools import Tools
+from .activities.use_tool import UseTool
+from .conversation.errors import JournalUnavailable
+from .conversation.failure import BatonError
+from .conversation.settings_error import SettingsError
+from .conversation.temporal.encryption import Keys
+from .conversation.temporal.search_attributes import registered
+from .conversation.temporal.temporal_client import ConnectionFailed, connect, storing, task_queue
+from .resources.loader import Loaded, load_files
+from .resources.problems import ManifestError
+from .workflows.registry import WORKFLOWS
 
 FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""

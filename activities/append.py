@@ -2,11 +2,11 @@
 
 from temporalio import activity
 
-from activities.call import call_id
-from activities.heartbeat import heartbeats
-from activities.journal import Journal
-from conversation.message import Head
-from conversation.requests import AppendRequest
+from ..conversation.contracts.requests import AppendRequest
+from ..conversation.messages.message import Head
+from .journal import Journal
+from .runtime.heartbeat import heartbeats
+from .runtime.ids import call_id
 
 
 class Append:

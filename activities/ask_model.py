@@ -2,26 +2,26 @@
 
 from temporalio import activity
 
-from activities.call import call_id
-from activities.functions import Functions
-from activities.heartbeat import Pulse
-from activities.in_flight import InFlight
-from activities.journal import Journal
-from activities.journal.row import Row
-from activities.model import Models
-from activities.output import plain, schema_of, told, wrong
-from activities.panel.briefings import Room
-from activities.panel.cast import deliverable, speaker_of
-from activities.plans import models_of
-from activities.prompt import conversation, reach
-from activities.secrets import Vault
-from activities.tool import Tools
-from activities.values import Values
-from conversation.errors import UnknownResource
-from conversation.requests import Asked, AskRequest
-from resources.agent import Agent
-from resources.base import JsonObject
-from resources.model import Model
+from ..conversation.contracts.requests import Asked, AskRequest
+from ..conversation.errors import UnknownResource
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from ..resources.model import Model
+from .context.context_window import conversation, reach
+from .context.planning import models_of
+from .context.structured_output import plain, schema_of, told, wrong
+from .context.value_resolver import Values
+from .journal import Journal
+from .journal.row import Row
+from .model.models import Models
+from .panel.default_agents import deliverable, speaker_of
+from .panel.speaker_context import Room
+from .process.functions import Functions
+from .process.secrets import Vault
+from .runtime.heartbeat import Pulse
+from .runtime.ids import call_id
+from .runtime.single_flight import InFlight
+from .tool.tools import Tools
 
 
 class AskModel:

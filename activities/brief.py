@@ -2,15 +2,15 @@
 
 from temporalio import activity
 
-from activities.call import call_id
-from activities.heartbeat import heartbeats
-from activities.journal import Journal
-from activities.panel.briefings import Room
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.briefs import BriefRequest
-from conversation.message import Head, Message
-from conversation.turn import Thread
+from ..conversation.contracts.panel_requests import BriefRequest
+from ..conversation.messages.message import Head, Message
+from ..conversation.messages.turn import Thread
+from .context.value_resolver import Values
+from .journal import Journal
+from .panel.speaker_context import Room
+from .process.secrets import Vault
+from .runtime.heartbeat import heartbeats
+from .runtime.ids import call_id
 
 
 class Brief:

@@ -2,16 +2,16 @@
 
 from temporalio import activity
 
-from activities.call import call_id
-from activities.heartbeat import heartbeats
-from activities.journal import Journal
-from activities.panel.briefings import Room
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.briefs import ConcludeRequest
-from conversation.message import MAX_RESULT, Message, cut, weight
-from conversation.panel import Contribution, Critique, DebateShape, PanelShape
-from conversation.requests import Asked
+from ..conversation.contracts.panel_requests import ConcludeRequest
+from ..conversation.contracts.requests import Asked
+from ..conversation.messages.message import MAX_RESULT, Message, cut, weight
+from ..conversation.messages.panel import Contribution, Critique, DebateShape, PanelShape
+from .context.value_resolver import Values
+from .journal import Journal
+from .panel.speaker_context import Room
+from .process.secrets import Vault
+from .runtime.heartbeat import heartbeats
+from .runtime.ids import call_id
 
 
 class Conclude:

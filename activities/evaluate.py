@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 
 from temporalio import activity
 
-from activities.functions import Functions
-from activities.heartbeat import heartbeats
-from activities.journal import Journal
-from activities.journal.row import Row
-from activities.panel.transcript import Transcript
-from conversation.errors import ConditionFailed, UnknownResource
-from conversation.failure import BatonError
-from conversation.message import last_word
-from conversation.requests import Evaluated, EvaluateRequest
-from conversation.turn import Thread
-from resources.base import JsonObject
-from resources.condition import Facts, holds
-from resources.panel import Named
-from resources.team import Team
+from ..conversation.contracts.requests import Evaluated, EvaluateRequest
+from ..conversation.errors import ConditionFailed, UnknownResource
+from ..conversation.failure import BatonError
+from ..conversation.messages.message import last_word
+from ..conversation.messages.turn import Thread
+from ..resources.base import JsonObject
+from ..resources.condition import Facts, holds
+from ..resources.panel import Named
+from ..resources.team import Team
+from .journal import Journal
+from .journal.row import Row
+from .panel.transcript import Transcript
+from .process.functions import Functions
+from .runtime.heartbeat import heartbeats
 
 
 class Evaluate:

@@ -4,19 +4,19 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import activity
 
-from activities.call import call_id
-from activities.functions import Functions
-from activities.heartbeat import Pulse
-from activities.in_flight import InFlight
-from activities.journal import Journal
-from activities.output import wrong
-from activities.panel.briefings import Room
-from activities.panel.cast import deliverable
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.briefs import Performed, PerformRequest
-from conversation.errors import OutputRejected
-from conversation.message import Message
+from ..conversation.contracts.panel_requests import Performed, PerformRequest
+from ..conversation.errors import OutputRejected
+from ..conversation.messages.message import Message
+from .context.structured_output import wrong
+from .context.value_resolver import Values
+from .journal import Journal
+from .panel.default_agents import deliverable
+from .panel.speaker_context import Room
+from .process.functions import Functions
+from .process.secrets import Vault
+from .runtime.heartbeat import Pulse
+from .runtime.ids import call_id
+from .runtime.single_flight import InFlight
 
 
 class Perform:

@@ -4,29 +4,29 @@ import asyncio
 
 from temporalio import activity
 
-from activities.heartbeat import heartbeats
-from activities.journal import Journal
-from activities.plans import agent_plan, model_plan, query_plan, team_plan, tool_plan
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
-from conversation.message import Head, Message
-from conversation.plan import Plan
-from conversation.requests import Pinned, PinRequest, Route
-from conversation.turn import Thread
-from resources.agent import Agent
-from resources.base import API_VERSION, JsonObject
-from resources.catalog import Catalog
-from resources.documents import Document
-from resources.labels import priority_of, tenant_of
-from resources.loader import Loaded, load_documents
-from resources.model import Model
-from resources.parameters import unmet
-from resources.problems import ManifestError, dotted
-from resources.query import Query
-from resources.rules import not_carried_out, violations
-from resources.team import Team
-from resources.tool import Tool
+from ..conversation.contracts.plan import Plan
+from ..conversation.contracts.requests import Pinned, PinRequest, Route
+from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
+from ..conversation.messages.message import Head, Message
+from ..conversation.messages.turn import Thread
+from ..resources.agent import Agent
+from ..resources.base import API_VERSION, JsonObject
+from ..resources.catalog import Catalog
+from ..resources.documents import Document
+from ..resources.labels import priority_of, tenant_of
+from ..resources.loader import Loaded, load_documents
+from ..resources.model import Model
+from ..resources.parameters import unmet
+from ..resources.problems import ManifestError, dotted
+from ..resources.query import Query
+from ..resources.team import Team
+from ..resources.tool import Tool
+from ..resources.validation import not_carried_out, violations
+from .context.planning import agent_plan, model_plan, query_plan, team_plan, tool_plan
+from .context.value_resolver import Values
+from .journal import Journal
+from .process.secrets import Vault
+from .runtime.heartbeat import heartbeats
 
 Startable = Query | Team | Agent | Model | Tool
 """What a run can start with."""

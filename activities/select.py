@@ -5,25 +5,25 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.call import call_id
-from activities.choice import choice_of, tools_of
-from activities.heartbeat import Pulse
-from activities.in_flight import InFlight
-from activities.journal import Journal
-from activities.journal.row import Row
-from activities.model import Models
-from activities.plans import chooser_models
-from activities.prompt import reach, within
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.errors import UnknownResource
-from conversation.failure import BatonError
-from conversation.message import Message, TokenUsage
-from conversation.requests import Selected, SelectRequest
-from resources.agent import Agent
-from resources.strategy import Selector
-from resources.team import Team
-from resources.template import fill
+from ..conversation.contracts.requests import Selected, SelectRequest
+from ..conversation.errors import UnknownResource
+from ..conversation.failure import BatonError
+from ..conversation.messages.message import Message, TokenUsage
+from ..resources.agent import Agent
+from ..resources.strategy import Selector
+from ..resources.team import Team
+from ..resources.template import fill
+from .context.context_window import reach, within
+from .context.planning import chooser_models
+from .context.speaker_choice import choice_of, tools_of
+from .context.value_resolver import Values
+from .journal import Journal
+from .journal.row import Row
+from .model.models import Models
+from .process.secrets import Vault
+from .runtime.heartbeat import Pulse
+from .runtime.ids import call_id
+from .runtime.single_flight import InFlight
 
 DEFAULT_PROMPT = """\
 You moderate a discussion among these participants: {{.Roles}}.

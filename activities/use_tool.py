@@ -5,22 +5,22 @@ import json
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.call import call_id
-from activities.fits import misfits
-from activities.heartbeat import Pulse
-from activities.in_flight import InFlight
-from activities.journal import Journal
-from activities.journal.row import Row
-from activities.panel.cast import speaker_of
-from activities.secrets import Vault
-from activities.tool import Once, Tool, Tools
-from activities.values import Values
-from conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
-from conversation.message import Message, ToolCall, whole
-from conversation.requests import Used, UseRequest
-from resources import tool as resources
-from resources.agent import Agent
-from resources.base import JsonObject
+from ..conversation.contracts.requests import Used, UseRequest
+from ..conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.messages.message import Message, ToolCall, whole
+from ..resources import tool as resources
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from .context.schema_errors import misfits
+from .context.value_resolver import Values
+from .journal import Journal
+from .journal.row import Row
+from .panel.default_agents import speaker_of
+from .process.secrets import Vault
+from .runtime.heartbeat import Pulse
+from .runtime.ids import call_id
+from .runtime.single_flight import InFlight
+from .tool.tools import Once, Tool, Tools
 
 
 class UseTool:

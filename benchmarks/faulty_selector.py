@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from starter.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Call, Reply, Request
 
 MEMBERS = ("writer", "critic", "editor", "reader")
 SHARE = 0.3

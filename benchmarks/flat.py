@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.ground import Baton, Ground, keep, versions
 from benchmarks.others import ALL, Peer
-from tests.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 Row = dict[str, Any]
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from starter.script import Reply
+from baton.starter.scripted_model.script import Reply
 from tests.chaos.ground import Ground, batched
 from tests.chaos.report import Report, arguments, percentiles
-from tests.stage import Json, agent
+from tests.harness.stage import Json, agent
 
 AT_ONCE = 100
 """How many requests to start a query are under way at a time."""

@@ -16,12 +16,12 @@ from typing import Any
 
 from temporalio.client import Client
 
-import worker
+from baton import worker
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.resources.loader import Loaded
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
 from benchmarks.words import speaking
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
-from resources.loader import Loaded
-from starter.embedded import EmbeddedServer, free_ports
-from starter.home import Home
 
 RESULTS = Path(__file__).parent / "results"
 QUESTION = "How do we write a good report?"

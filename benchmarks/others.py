@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ground import Ground
-from tests.postgres import execute
+from tests.harness.postgres import execute
 
 PEERS = Path(__file__).parent / "peers"
 LONGEST = 900

@@ -6,11 +6,11 @@ Every team is paused before its first call. When all wait, some are told to go o
 import asyncio
 import time
 
-from starter.script import Reply, Request
+from baton.starter.scripted_model.script import Reply, Request
 from tests.chaos.ground import Ground, batched
 from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import LABEL
-from tests.stage import Handle, Json, agent, team
+from tests.harness.stage import Handle, Json, agent, team
 
 AT_ONCE, WOKEN = 50, 100
 RESOURCES = [agent("one", modelRef={"name": "held"}), team("team", "one", maxTurns=1, onMaxTurns="complete")]

@@ -25,13 +25,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import worker
+from baton import worker
+from baton.conversation.temporal.temporal_client import TASK_TIMEOUT
+from baton.resources.loader import Loaded
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
 from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
-from conversation.wire import TASK_TIMEOUT
-from resources.loader import Loaded
-from starter.embedded import EmbeddedServer, free_ports
-from starter.home import Home
-from starter.scripted_model import ScriptedModel
 
 RESULTS = Path(__file__).parent / "results" / "selector.json"
 QUESTION = "How do we write a good report?"

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from starter.script import Reply, Request
-from starter.scripted_model import ScriptedModel
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model.server import ScriptedModel
 
 ROOT = Path(__file__).parents[1]
 

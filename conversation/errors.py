@@ -13,14 +13,7 @@
 Temporal tries again what has a *; all others are final. The names stand in histories and are never renamed.
 """
 
-from conversation.failure import (
-    AuthenticationFault,
-    MemoryFault,
-    ModelFault,
-    TimeoutFault,
-    ToolFault,
-    ValidationFault,
-)
+from .failure import AuthenticationFault, MemoryFault, ModelFault, TimeoutFault, ToolFault, ValidationFault
 
 
 class InvalidInput(ValidationFault):

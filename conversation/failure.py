@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from temporalio.exceptions import ApplicationError
 
-from conversation.message import cut
-from resources.base import Plain
+from ..resources.base import Plain
+from .messages.message import cut
 
 MAX_TEXT = 2_000
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from resources.base import PREALPHA, Plain
-from resources.duration import Duration
-from resources.manifest import Manifest
-from resources.values import Address, Headers
+from .base import PREALPHA, Plain
+from .duration import Duration
+from .manifest import Manifest
+from .values import Address, Headers
 
 
 class A2AServerSpec(Plain):

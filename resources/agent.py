@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, Name, Plain, Ref, Reference
-from resources.execution_engine import A2A
-from resources.json_schema import JsonSchema
-from resources.manifest import Manifest
-from resources.values import Function, Parameter, check_parameters
-from resources.window import ContextWindow
+from .base import NOT_YET, FieldError, Name, Plain, Ref, Reference
+from .execution_engine import A2A
+from .json_schema import JsonSchema
+from .manifest import Manifest
+from .values import Function, Parameter, check_parameters
+from .window import ContextWindow
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from resources.agent import AgentTool
-from resources.base import Plain, Reference, Text
-from resources.manifest import Manifest
-from resources.shapes import BY_SHAPE, LIST, SINGLE
-from resources.values import Parameter
+from .agent import AgentTool
+from .base import Plain, Reference, Text
+from .manifest import Manifest
+from .union_by_shape import BY_SHAPE, LIST, SINGLE
+from .values import Parameter
 
 Context = Annotated[Annotated[Text, SINGLE] | Annotated[tuple[Parameter, ...], LIST], BY_SHAPE]
 """A text, or values by their names."""

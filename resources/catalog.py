@@ -8,19 +8,19 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from resources.a2a_server import A2AServer
-from resources.agent import Agent
-from resources.base import Path, Plain, Reference
-from resources.capability import Capability
-from resources.config_map import ConfigMap
-from resources.execution_engine import ExecutionEngine
-from resources.mcp_server import MCPServer
-from resources.memory import Memory
-from resources.model import Model
-from resources.query import TARGETS, Query
-from resources.team import Team
-from resources.tool import Tool
-from resources.values import Shared, sources
+from .a2a_server import A2AServer
+from .agent import Agent
+from .base import Path, Plain, Reference
+from .capability import Capability
+from .config_map import ConfigMap
+from .execution_engine import ExecutionEngine
+from .mcp_server import MCPServer
+from .memory import Memory
+from .model import Model
+from .query import TARGETS, Query
+from .team import Team
+from .tool import Tool
+from .values import Shared, sources
 
 Resource = (
     Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine | Capability

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from resources.base import OfServer
-from resources.manifest import Manifest
+from .base import OfServer
+from .manifest import Manifest
 
 
 class ConfigMap(Manifest):

@@ -11,8 +11,8 @@ from typing import cast
 import yaml
 from pydantic import JsonValue
 
-from resources.base import Path
-from resources.problems import ManifestError, Problem
+from .base import Path
+from .problems import ManifestError, Problem
 
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000

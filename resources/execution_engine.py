@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import PREALPHA, FieldError, Plain, Text
-from resources.manifest import Manifest
-from resources.values import Address
+from .base import PREALPHA, FieldError, Plain, Text
+from .manifest import Manifest
+from .values import Address
 
 A2A = "a2a"
 """The engine that every agent of an A2AServer has; it needs no manifest, and none may take its name."""

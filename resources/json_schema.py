@@ -9,7 +9,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from resources.base import JsonObject
+from .base import JsonObject
 
 
 def _check_schema(schema: JsonObject) -> JsonObject:

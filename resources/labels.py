@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import FieldError, Plain, Text
+from .base import FieldError, Plain, Text
 
 PRIORITY, TENANT = "baton/priority", "baton/tenant"
 """Labels of what a run is started with: how soon its calls are made, and with whom it shares the workers fairly."""

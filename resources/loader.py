@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
 
-from resources.base import Path
-from resources.catalog import Catalog, Missing, Resource, catalog_of
-from resources.documents import Document, manifest_files, read_documents
-from resources.manifest import Manifest
-from resources.parameters import unmet
-from resources.problems import ManifestError, Problem, did_you_mean, dotted
-from resources.reading import manifest_of, parts, refused
-from resources.rules import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
-from resources.secrecy import Secrets, take_out
-from resources.secret import Secret
-from resources.team import Team
+from .base import Path
+from .catalog import Catalog, Missing, Resource, catalog_of
+from .documents import Document, manifest_files, read_documents
+from .manifest import Manifest
+from .parameters import unmet
+from .parse import manifest_of, parts, refused
+from .problems import ManifestError, Problem, did_you_mean, dotted
+from .secret import Secret
+from .secret_extraction import Secrets, take_out
+from .team import Team
+from .validation import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from resources.base import API_VERSION, Name, OfServer, Path, Plain, Ref, Reference
-from resources.values import sources
+from .base import API_VERSION, Name, OfServer, Path, Plain, Ref, Reference
+from .values import sources
 
 
 class Metadata(Plain):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from resources.base import Name, Plain, Text
+from .base import Name, Plain, Text
 
 
 class Speaker(Plain):

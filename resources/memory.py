@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from resources.base import Plain
-from resources.manifest import Manifest
-from resources.values import Address, Headers
+from .base import Plain
+from .manifest import Manifest
+from .values import Address, Headers
 
 
 class MemorySpec(Plain):

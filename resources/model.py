@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from resources.base import SECRET, FieldError, NotYet, Older, Plain, Ref, Reference, Spelled
-from resources.manifest import Manifest
-from resources.values import Address, Headers, TextOrValue
+from .base import SECRET, FieldError, NotYet, Older, Plain, Ref, Reference, Spelled
+from .manifest import Manifest
+from .values import Address, Headers, TextOrValue
 
 RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
 """Parts of a request that no property can set."""

@@ -5,15 +5,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from resources.agent import AgentTool
-from resources.base import JsonObject, Name, NameOrRef, Path, Plain, Text
-from resources.capability import Context
-from resources.condition import PanelCondition
-from resources.json_schema import JsonSchema
-from resources.member import Member, Speaker
-from resources.shapes import BY_SHAPE, MAPPING, SINGLE
-from resources.template import check_names
-from resources.values import Shared
+from .agent import AgentTool
+from .base import JsonObject, Name, NameOrRef, Path, Plain, Text
+from .capability import Context
+from .condition import PanelCondition
+from .json_schema import JsonSchema
+from .member import Member, Speaker
+from .template import check_names
+from .union_by_shape import BY_SHAPE, MAPPING, SINGLE
+from .values import Shared
 
 
 def _as_speaker(value: object) -> object:

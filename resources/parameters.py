@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from resources.agent import Agent
-from resources.catalog import Catalog, Resource
-from resources.query import Query
-from resources.rules import Violation, asks_nobody
-from resources.template import TemplateError, check_names, names
-from resources.tool import Tool
-from resources.values import Parameter, sources
+from .agent import Agent
+from .catalog import Catalog, Resource
+from .query import Query
+from .template import TemplateError, check_names, names
+from .tool import Tool
+from .validation import Violation, asks_nobody
+from .values import Parameter, sources
 
 ARGUMENTS = "input."
 """What the names of a call's arguments begin with, in the template of a tool."""

@@ -8,8 +8,8 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from resources.base import FieldError, Path
-from resources.shapes import SHAPE
+from .base import FieldError, Path
+from .union_by_shape import SHAPE
 
 MAX_TOLD = 100
 MAX_TEXT = 1_000

@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.base import NOT_YET, FieldError, Name, NameOrRef, NoEffect, Path, Plain, Ref, Reference
-from resources.duration import Duration
-from resources.labels import LabelSelector
-from resources.manifest import Manifest
-from resources.values import Parameter, check_parameters
+from .base import NOT_YET, FieldError, Name, NameOrRef, NoEffect, Path, Plain, Ref, Reference
+from .duration import Duration
+from .labels import LabelSelector
+from .manifest import Manifest
+from .values import Parameter, check_parameters
 
 TargetType = Literal["agent", "team", "model", "tool"]
 

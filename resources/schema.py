@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from resources.base import API_VERSION, PREALPHA, JsonObject, Mark
-from resources.reading import GROUP, PASSED_OVER, READ
+from .base import API_VERSION, PREALPHA, JsonObject, Mark
+from .parse import GROUP, PASSED_OVER, READ
 
 
 def manifest_schema() -> JsonObject:

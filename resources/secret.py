@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, WithJsonSchema, model_validator
 
-from resources.base import FieldError, OfServer
-from resources.manifest import Manifest
+from .base import FieldError, OfServer
+from .manifest import Manifest
 
 Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
 """Text that no log and no error shows; in a file it is plain text."""

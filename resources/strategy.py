@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.base import FieldError, NameOrRef, Path, Plain
-from resources.condition import Condition
-from resources.template import check_names
+from .base import FieldError, NameOrRef, Path, Plain
+from .condition import Condition
+from .template import check_names
 
 PROMPT_NAMES = ("Roles", "Participants", "History")
 """What can stand in a selector's prompt (seed 001, Template Variables)."""

@@ -5,15 +5,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from resources.agent import DEFAULT_MODEL
-from resources.base import FieldError, NameOrRef, Path, Ref, Reference
-from resources.capability import tool_references
-from resources.condition import check
-from resources.manifest import Manifest
-from resources.member import KINDS, Member, Speaker
-from resources.panel import PanelFields
-from resources.strategy import Graph, NoProgress, Selector
-from resources.window import ContextWindow
+from .agent import DEFAULT_MODEL
+from .base import FieldError, NameOrRef, Path, Ref, Reference
+from .capability import tool_references
+from .condition import check
+from .manifest import Manifest
+from .member import KINDS, Member, Speaker
+from .panel import PanelFields
+from .strategy import Graph, NoProgress, Selector
+from .window import ContextWindow
 
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
 

@@ -6,22 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.base import (
-    FieldError,
-    Name,
-    NameOrRef,
-    NotYet,
-    Path,
-    Plain,
-    Ref,
-    Reference,
-    Spelled,
-    Text,
-)
-from resources.json_schema import JsonSchema
-from resources.manifest import Manifest
-from resources.template import names
-from resources.values import Headers, Parameter, check_url
+from .base import FieldError, Name, NameOrRef, NotYet, Path, Plain, Ref, Reference, Spelled, Text
+from .json_schema import JsonSchema
+from .manifest import Manifest
+from .template import names
+from .values import Headers, Parameter, check_url
 
 ToolType = Literal["http", "mcp", "agent", "team"]
 

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from resources.base import NOT_YET, FieldError, Name, Path, Plain, Text, walk
-from resources.template import TemplateError, check_names
+from .base import NOT_YET, FieldError, Name, Path, Plain, Text, walk
+from .template import TemplateError, check_names
 
 
 class KeyRef(Plain):

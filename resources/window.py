@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from resources.base import Plain
+from .base import Plain
 
 
 class ContextWindow(Plain):

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from starter.home import Dev, Home
-from starter.script import Script
-from starter.scripted_model import ScriptedModel
+from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.state_dir import Dev, Home
 
 HERE = Path(__file__).parent
 BATON = Path(sys.executable).parent / "baton"

@@ -1,5 +1,5 @@
-"""How is Baton run as a module? ``python -m starter`` is the command ``baton``."""
+"""How is Baton run as a module? ``python -m baton.starter`` is the command ``baton``."""
 
-from starter.cli import main
+from .cli.app import main
 
 main()

@@ -11,16 +11,16 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from conversation.wire import connect
-from starter.embedded import TUNING, EmbeddedServer, free_ports
-from starter.home import Home
-from tests.machine import Machine
-from tests.manifests import Writer
-from tests.postgres import PostgresServer
-from tests.processes import environment
-from tests.scenarios import IMPATIENT
-from tests.stage import KEY, Stage
-from tests.tool_server import ToolServer
+from baton.conversation.temporal.temporal_client import connect
+from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
+from tests.harness.machine import Machine
+from tests.harness.manifests import Writer
+from tests.harness.postgres import PostgresServer
+from tests.harness.processes import environment
+from tests.harness.stage import KEY, Stage
+from tests.harness.tool_server import ToolServer
+from tests.replay.scenarios import IMPATIENT
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it

@@ -3,12 +3,12 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.carried import AgentState, State
-from conversation.plan import AgentPlan
-from conversation.requests import Pinned
-from conversation.turn import Turn
-from workflows.agent_turn import AgentTurn
-from workflows.member import Member
+from ..conversation.contracts.continuation import AgentState, State
+from ..conversation.contracts.plan import AgentPlan
+from ..conversation.contracts.requests import Pinned
+from ..conversation.messages.turn import Turn
+from .base.turn_workflow import Member
+from .discussion.agent_turn import AgentTurn
 
 
 @workflow.defn(name="agent")

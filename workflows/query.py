@@ -6,20 +6,20 @@ from datetime import datetime, timedelta
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.carried import Carried, QueryState
-from conversation.errors import QueryTimeout
-from conversation.failure import Failure
-from conversation.inputs import QueryInput, TurnInput
-from conversation.plan import QueryPlan, TargetPlan
-from conversation.requests import Pinned, PinRequest
-from conversation.status import Status, fitted, query_status
-from conversation.turn import Thread, Turn
-from workflows import effects
-from workflows.calling import Failed, Interrupted
-from workflows.carrying import WIDTH, Rest, go_on
-from workflows.details import show_status
-from workflows.run import Run, close
-from workflows.stopping import finish
+from ..conversation.contracts.continuation import Carried, QueryState
+from ..conversation.contracts.inputs import QueryInput, TurnInput
+from ..conversation.contracts.plan import QueryPlan, TargetPlan
+from ..conversation.contracts.requests import Pinned, PinRequest
+from ..conversation.contracts.status import Status, fitted, query_status
+from ..conversation.errors import QueryTimeout
+from ..conversation.failure import Failure
+from ..conversation.messages.turn import Thread, Turn
+from .base.base_workflow import Run, close
+from .calls import effects
+from .calls.execute_activity import Failed, Interrupted
+from .state.cancellation import finish
+from .state.continue_as_new import WIDTH, Rest, go_on
+from .state.current_details import show_status
 
 
 @workflow.defn(name="query")

@@ -1,12 +1,12 @@
 """What is a team's run? A discussion whose next speaker a strategy decides."""
 
-from conversation.carried import State, TeamState
-from conversation.plan import TeamPlan
-from conversation.requests import Pinned
-from conversation.turn import Turn
-from conversation.wishes import Steered
-from workflows.discussion import Discussion
-from workflows.member import Member
+from ..conversation.contracts.continuation import State, TeamState
+from ..conversation.contracts.control_messages import Steered
+from ..conversation.contracts.plan import TeamPlan
+from ..conversation.contracts.requests import Pinned
+from ..conversation.messages.turn import Turn
+from .base.turn_workflow import Member
+from .discussion.discussion import Discussion
 
 
 class Team(Member):

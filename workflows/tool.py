@@ -5,14 +5,14 @@ import asyncio
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.carried import State
-from conversation.message import TokenUsage
-from conversation.plan import ToolTarget
-from conversation.requests import Pinned, UseRequest
-from conversation.turn import Turn
-from workflows import effects
-from workflows.calling import Failed, Interrupted
-from workflows.member import Member
+from ..conversation.contracts.continuation import State
+from ..conversation.contracts.plan import ToolTarget
+from ..conversation.contracts.requests import Pinned, UseRequest
+from ..conversation.messages.message import TokenUsage
+from ..conversation.messages.turn import Turn
+from .base.turn_workflow import Member
+from .calls import effects
+from .calls.execute_activity import Failed, Interrupted
 
 
 @workflow.defn(name="tool")

@@ -1,6 +1,6 @@
 """What has been said, for good? Rows that are written once, each hanging on the row before it."""
 
-from activities.journal.journal import Journal
-from activities.journal.store import Database
+from .database import Database
+from .journal import Journal
 
 __all__ = ["Database", "Journal"]

@@ -1,81 +1,99 @@
-"""Which tables does a journal's database have, and which statements depend on its kind?"""
+"""How is the journal's database used? A statement at a time, until it has worked; long values are kept as they are."""
 
 import asyncio
-import time
-from collections.abc import Callable
-from functools import cache
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self
 
-from sqlalchemy import Connection, Executable, Table, inspect, literal, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Executable, Table, select
+from sqlalchemy import Row as Found
 
-from activities.journal import schema
-from activities.journal.engine import Engine
-from conversation.errors import JournalUnavailable
-from conversation.message import Head
-from conversation.requests import Bookmark
+from ...conversation.errors import JournalLost, JournalUnavailable
+from . import schema
+from .engine import Engine, connect
+from .statements import hold, insert_new, prepare
 
-WAITS = (0.1, 0.2, 0.4, 0.8)
-"""Seconds between attempts to prepare a database: another worker may be doing so at this very moment."""
+PATIENCE = 1.0
+"""Seconds between two attempts to reach the journal."""
 
-_INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
-}
+_log = logging.getLogger(__name__)
 
 
-@cache
-def insert_new(dialect: str, table: Table) -> Executable:
-    """The statement that inserts those rows whose keys aren't there yet, and gives the keys of those it has."""
-    return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
+class Database:
+    """The database of a journal."""
 
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._under_way = set[asyncio.Task[Sequence[Found[Any]]]]()
 
-def set_bookmark(dialect: str, mark: Bookmark, head: Head, *, anew: bool) -> Executable:
-    """The statement that moves a bookmark, which is its owner's alone unless it is set anew."""
-    row = {**mark.model_dump(by_alias=False), "head": head.id, "depth": head.depth}
-    table = schema.bookmarks
-    mine = None if anew else table.c.owner == mark.owner
-    insert = _INSERTS[dialect](table).values(row)
-    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=mine)
-
-
-def hold(dialect: str, family: str, sha: str) -> Executable:
-    """The statement that notes that workflows of a family need a value from now on."""
-    now = int(time.time())
-    insert = _INSERTS[dialect](schema.holds).values(family=family, sha=sha, at=now)
-    return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})
-
-
-async def prepare(engine: Engine) -> None:
-    """Creates the tables where they are missing.
-
-    Raises:
-        JournalUnavailable: the database can't be reached or used, or its tables are of another version.
-    """
-    for wait in WAITS:
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, url: str) -> AsyncIterator[Self]:
+        """The database at ``url`` while the block runs; raises JournalUnavailable."""
+        database = cls(connect(url))
         try:
-            await _prepare(engine)
-        except JournalUnavailable:
-            await asyncio.sleep(wait)
-        else:
-            return
-    await _prepare(engine)
+            await prepare(database.engine)
+            yield database
+        finally:
+            await database.close()
+
+    async def close(self) -> None:
+        """Gives the database's connections back, when the statements under way are through."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self.engine.dispose()
+
+    async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Found[Any]]:
+        """Inserts rows whose keys aren't there yet; the keys of those it has inserted."""
+        return await self.run(insert_new(self.engine.dialect, table), *rows)
+
+    async def run(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
+        """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
+        while True:
+            try:
+                return await self._uninterrupted(statement, *given)
+            except JournalUnavailable as error:
+                _log.warning("waiting for the journal: %s", error.message)
+                await asyncio.sleep(PATIENCE)
+
+    async def _uninterrupted(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
+        """Runs one statement to its end, whoever has stopped waiting: one broken off would leave its lock behind."""
+        task = asyncio.create_task(self._execute(statement, *given))
+        self._under_way.add(task)
+        task.add_done_callback(self._through)
+        return await asyncio.shield(task)
+
+    def _through(self, task: "asyncio.Task[Sequence[Found[Any]]]") -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # asyncio would log it where nobody waits any more
+
+    async def _execute(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
+        def execute(connection: Connection) -> Sequence[Found[Any]]:
+            result = connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
+            return result.all() if result.returns_rows else ()
+
+        return await self.engine.do(execute)
+
+    async def keep(self, blob: bytes, family: str) -> str:
+        """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
+        sha = hashlib.sha256(blob).hexdigest()
+        await self.run(hold(self.engine.dialect, family, sha))
+        await self.insert(schema.blobs, {"sha": sha, "blob": blob})
+        return sha
+
+    async def kept(self, sha: str) -> bytes:
+        """The bytes that are kept under ``sha``; raises JournalLost if there are none."""
+        found = await self.run(select(schema.blobs.c.blob).where(schema.blobs.c.sha == sha))
+        if not found:
+            raise lost(f"the value {sha}")
+        blob: bytes = found[0][0]
+        return blob
 
 
-def version(connection: Connection) -> int | None:
-    """Of which version the tables are; None where there are none."""
-    if not inspect(connection).has_table(schema.versions.name):
-        return None
-    return connection.execute(select(schema.versions.c.version)).scalar()
-
-
-async def _prepare(engine: Engine) -> None:
-    def make(connection: Connection) -> list[int]:
-        connection.execute(select(literal("🎼"))).all()  # fails where the database can't hold every character
-        for table in schema.metadata.sorted_tables:
-            table.create(connection, checkfirst=True)
-        connection.execute(insert_new(engine.dialect, schema.versions), {"version": schema.VERSION})
-        return [*connection.execute(select(schema.versions.c.version)).scalars()]
-
-    found = await engine.do(make)
-    if found != [schema.VERSION]:
-        raise JournalUnavailable(f"the journal's tables are of version {max(found)}, this worker's of {schema.VERSION}")
+def lost(what: str) -> JournalLost:
+    """The error for what should stand in the journal."""
+    return JournalLost(
+        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
+    )

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, QueuePool, create_engine, event, make_ur
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from conversation.errors import JournalUnavailable
+from ...conversation.errors import JournalUnavailable
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable, Sequence
 from cachetools import LRUCache
 from sqlalchemy import bindparam, select
 
-from activities.journal import schema
-from activities.journal.database import prepare, set_bookmark
-from activities.journal.engine import Engine, connect
-from activities.journal.row import Row
-from activities.journal.sealing import Seal, key_ids
-from activities.journal.store import Database, lost
-from conversation.encryption import Keys
-from conversation.errors import JournalUnavailable
-from conversation.message import Head, Message, Quote, Span
-from conversation.requests import Bookmark, Item
-from conversation.settings import SettingsError
-from resources.catalog import Catalog
+from ...conversation.contracts.requests import Bookmark, Item
+from ...conversation.errors import JournalUnavailable
+from ...conversation.messages.message import Head, Message, Quote, Span
+from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.encryption import Keys
+from ...resources.catalog import Catalog
+from . import schema
+from .database import Database, lost
+from .engine import Engine, connect
+from .row import Row
+from .row_encryption import Seal, key_ids
+from .statements import prepare, set_bookmark
 
 CACHED = 64_000_000
 """Characters of rows that a worker keeps in memory."""

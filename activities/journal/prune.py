@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
 
-from activities.journal import schema
+from . import schema
 
 RUN_ID = 36
 """Characters of a run's id."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from conversation.message import Head, Message
+from ...conversation.messages.message import Head, Message
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from activities.secrets import Vault
-from activities.values import Values
-from conversation.errors import InvalidManifest, KeyMissing
-from resources.agent import DEFAULT_MODEL
-from resources.model import AzureConfig, Model, OpenAIConfig
-from resources.values import check_url
+from ...conversation.errors import InvalidManifest, KeyMissing
+from ...resources.agent import DEFAULT_MODEL
+from ...resources.model import AzureConfig, Model, OpenAIConfig
+from ...resources.values import check_url
+from ..context.value_resolver import Values
+from ..process.secrets import Vault
 
 OPENAI = "https://api.openai.com/v1"
 HOMES = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}

@@ -5,9 +5,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from activities.model.endpoint import Endpoint
-from activities.retry import wait_for, worth_another
-from conversation.errors import (
+from ...conversation.errors import (
     BrokenReply,
     CallTimeout,
     ContextTooLong,
@@ -16,7 +14,9 @@ from conversation.errors import (
     ModelUnavailable,
     QuotaSpent,
 )
-from conversation.failure import BatonError
+from ...conversation.failure import BatonError
+from ..runtime.retry import wait_for, worth_another
+from .endpoint import Endpoint
 
 SEEN = 5_000
 """Characters of a server's own words; an error is cut to less once it was searched for secrets."""

@@ -13,14 +13,14 @@ from openai.types.chat import (
 )
 from openai.types.shared_params import ResponseFormatJSONSchema
 
-from activities.model.answer import LONGEST_NAME, Answer, Piece
-from activities.model.endpoint import Endpoint
-from activities.model.errors import meaning
-from activities.model.form import response_format
-from activities.tool.kind import Tool
-from conversation.failure import BatonError
-from conversation.message import Message
-from resources.base import JsonObject
+from ...conversation.failure import BatonError
+from ...conversation.messages.message import Message
+from ...resources.base import JsonObject
+from ..tool.tool import Tool
+from .endpoint import Endpoint
+from .errors import meaning
+from .response_format import response_format
+from .stream import LONGEST_NAME, Answer, Piece
 
 TIMEOUT = 290.0
 """Seconds for a whole call; a little less than its activity has."""

@@ -3,12 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from activities.journal.row import Row
-from conversation.briefs import Brief
-from conversation.errors import JournalLost
-from conversation.message import Message
-from conversation.panel import Briefing, Contribution, Critique, DebateShape, Decision, PanelShape, Verdict, contributed
-from resources.team import Team
+from ...conversation.contracts.panel_requests import Brief
+from ...conversation.errors import JournalLost
+from ...conversation.messages.message import Message
+from ...conversation.messages.panel import (
+    Briefing,
+    Contribution,
+    Critique,
+    DebateShape,
+    Decision,
+    PanelShape,
+    Verdict,
+    contributed,
+)
+from ...resources.team import Team
+from ..journal.row import Row
 
 
 @dataclass(frozen=True)

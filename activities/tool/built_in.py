@@ -1,9 +1,9 @@
 """``type: built-in``: tools that need nothing but what they are given (seeds 000, 001 and 003)."""
 
-from activities.tool.calculator import calculate
-from activities.tool.format_text import STYLES, format_text
-from activities.tool.kind import Tool
-from resources.base import JsonObject
+from ...resources.base import JsonObject
+from .calculator import calculate
+from .format_text import STYLES, format_text
+from .tool import Tool
 
 
 async def _say(arguments: JsonObject) -> str:

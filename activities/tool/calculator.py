@@ -5,8 +5,8 @@ import decimal
 from collections.abc import Callable
 from decimal import Decimal
 
-from conversation.errors import ToolFailed
-from resources.base import JsonObject
+from ...conversation.errors import ToolFailed
+from ...resources.base import JsonObject
 
 LONGEST = 500
 """Characters of an expression."""

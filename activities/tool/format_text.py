@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable
 
-from resources.base import JsonObject
+from ...resources.base import JsonObject
 
 STYLES: dict[str, Callable[[str], str]] = {
     "upper": str.upper,

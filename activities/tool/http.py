@@ -10,10 +10,10 @@ from urllib.parse import urljoin
 
 import httpx
 
-from activities.retry import wait_for, worth_another
-from activities.tool.network import public_address
-from activities.tool.request import HttpRequest
-from conversation.errors import ToolFailed
+from ...conversation.errors import ToolFailed
+from ..runtime.retry import wait_for, worth_another
+from .address_guard import public_address
+from .http_request import HttpRequest
 
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Methods that may be sent twice."""

@@ -22,16 +22,16 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.common import RawValue
 
-from conversation import errors
-from resources.loader import load_files
-from resources.problems import ManifestError
-from starter.embedded import EmbeddedServer, free_ports
-from starter.home import Home
-from starter.script import Reply, Request
+from baton.conversation import errors
+from baton.resources.loader import load_files
+from baton.resources.problems import ManifestError
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
 from tests.chaos import guided, oddities
 from tests.chaos.report import Report, arguments
-from tests.stage import Handle, Json, Stage, agent, manifest
-from tests.tool_server import Answer, ToolServer
+from tests.harness.stage import Handle, Json, Stage, agent, manifest
+from tests.harness.tool_server import Answer, ToolServer
 
 OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"CancelledError", "TimeoutError"}
 """The errors that a run may end with."""

@@ -13,14 +13,14 @@ import psutil  # type: ignore[import-untyped]
 import yaml
 from temporalio.client import Client
 
-from conversation.wire import TASK_QUEUE, TASK_TIMEOUT
-from starter.embedded import EmbeddedServer, free_ports
-from starter.home import Home
-from starter.script import Reply, Request
-from starter.scripted_model import ScriptedModel
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
 from tests.chaos.leaks import Search
-from tests.processes import WorkerProcess, environment
-from tests.stage import KEY, Handle, Json, manifest
+from tests.harness.processes import WorkerProcess, environment
+from tests.harness.stage import KEY, Handle, Json, manifest
 
 HELD = "sk-held-fedcba9876543210"
 """The key of the Model ``held``, which stands in a Secret; all other models have that of the environment."""

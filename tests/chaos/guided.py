@@ -17,9 +17,9 @@ import yaml
 def main() -> None:
     """Feeds the loader until something is raised that is no ManifestError, or until time is over."""
     atheris: Any = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=["resources", "yaml"]):
-        load_files = importlib.import_module("resources.loader").load_files
-        refused = importlib.import_module("resources.problems").ManifestError
+    with atheris.instrument_imports(include=["baton.resources", "yaml"]):
+        load_files = importlib.import_module("baton.resources.loader").load_files
+        refused = importlib.import_module("baton.resources.problems").ManifestError
     with tempfile.TemporaryDirectory() as name:
         file, corpus = Path(name) / "m.yaml", Path(name) / "corpus"
         _plant(corpus)

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from starter.script import Call, Reply
-from tests.processes import ROOT
-from tests.stage import Json, agent, manifest, team
-from tests.tool_server import Answer
+from baton.starter.scripted_model.script import Call, Reply
+from tests.harness.processes import ROOT
+from tests.harness.stage import Json, agent, manifest, team
+from tests.harness.tool_server import Answer
 
 SAMPLES = [doc for file in sorted((ROOT / "samples").glob("*.yaml")) for doc in yaml.safe_load_all(file.read_text())]
 EDGES = {"edges": [{"from": "a", "to": "b", "when": "turn < 3"}]}

@@ -8,10 +8,10 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from conversation.turn import Turn
-from starter.script import Call, Reply, Request
+from baton.conversation.messages.turn import Turn
+from baton.starter.scripted_model.script import Call, Reply, Request
 from tests.chaos.ground import Ground
-from tests.stage import Handle, Json, agent, manifest, team, texts
+from tests.harness.stage import Handle, Json, agent, manifest, team, texts
 
 MARK, LABEL = re.compile(r"<\d+>"), re.compile(r"run-[\w-]+")
 HELD_CALL = 3

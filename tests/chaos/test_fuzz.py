@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from starter.script import Call, Reply
+from baton.starter.scripted_model.script import Call, Reply
 from tests.chaos import fuzz
-from tests.stage import Stage, agent
-from tests.tool_server import Answer, ToolServer
+from tests.harness.stage import Stage, agent
+from tests.harness.tool_server import Answer, ToolServer
 
 EXAMPLES = 2
 

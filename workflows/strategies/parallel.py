@@ -3,10 +3,10 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn
-from workflows.discussion import Discussion
-from workflows.team import Team
-from workflows.together import hear_all
+from ...conversation.messages.turn import Turn
+from ..discussion.discussion import Discussion
+from ..discussion.parallel_turns import hear_all
+from ..team import Team
 
 
 @workflow.defn(name="parallel")

@@ -3,10 +3,10 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn
-from workflows.discussion import Discussion
-from workflows.panel import Panel
-from workflows.team import Team
+from ...conversation.messages.turn import Turn
+from ..discussion.discussion import Discussion
+from ..panel.rounds import Panel
+from ..team import Team
 
 
 @workflow.defn(name="round-robin")

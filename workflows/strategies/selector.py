@@ -3,10 +3,10 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn
-from workflows.choosing import choose
-from workflows.discussion import Discussion
-from workflows.team import Team
+from ...conversation.messages.turn import Turn
+from ..discussion.discussion import Discussion
+from ..discussion.speaker_selection import choose
+from ..team import Team
 
 
 @workflow.defn(name="selector")

@@ -3,9 +3,9 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from conversation.turn import Turn
-from workflows.discussion import Discussion
-from workflows.team import Team
+from ...conversation.messages.turn import Turn
+from ..discussion.discussion import Discussion
+from ..team import Team
 
 
 @workflow.defn(name="sequential")

@@ -1,0 +1,102 @@
+"""Where are secrets read? Here alone, on the worker, at the moment of use; and nothing that was read gets out."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote
+
+from ...conversation.errors import KeyMissing
+from ...conversation.messages.message import Message
+from ...resources.documents import manifest_files
+from ...resources.loader import load_secrets
+from ...resources.secret_extraction import Secrets
+from ...resources.values import KeyRef
+
+SHORTEST = 6
+"""A secret shorter than this is not looked for in texts: it would be found everywhere."""
+
+
+class Vault:
+    """What a worker may know: its environment, the Secrets of its own manifests, and of the files that runs name.
+
+    ``sources`` is a folder that holds, for a run's catalog, the paths of the files it was made of: written by a client
+    on the same machine, so that a Secret stays in the file where its owner has put it.
+    """
+
+    def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
+        self._own, self._environment, self._sources = own, environment, sources
+        self._given_out: set[str] = set()
+
+    def environment(self, name: str) -> str | None:
+        """A variable of the worker's environment; None if it is unset or empty."""
+        return self._environment.get(name) or None
+
+    def environment_secret(self, name: str) -> str | None:
+        """The same, for a variable that holds a secret."""
+        value = self.environment(name)
+        return self._remember(value) if value else None
+
+    def read(self, catalog: str, namespace: str, ref: KeyRef) -> str:
+        """The value under a key of a Secret; raises KeyMissing where this worker doesn't know it."""
+        of_run, unreadable = self._of_run(catalog)
+        for secrets in (of_run, self._own):
+            secret = secrets.get(namespace, ref.name)
+            value = secret.value(ref.key) if secret else None
+            if value and (value := value.rstrip("\r\n")):  # which a file or an echo has left there
+                return self._remember(value)
+        wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
+        if unreadable:
+            raise KeyMissing(f"no {wanted} is in what can be read of {', '.join(unreadable)}: mend it", retryable=True)
+        raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
+
+    def redact(self, text: str) -> str:
+        """The text with every secret that was given out blacked out."""
+        for secret in sorted(self._given_out, key=len, reverse=True):
+            text = text.replace(secret, "[secret]")
+        return text
+
+    def redact_message(self, message: Message) -> Message:
+        """A message with every such secret blacked out of its texts: a model may repeat what it was told."""
+        calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
+        clean = message.model_copy(update={"content": self.redact(message.content)})
+        return clean.model_copy(update={"tool_calls": calls}) if calls else clean
+
+    def redact_growing(self, text: str) -> str:
+        """The same for a text that goes on, without an end that may be the beginning of a secret."""
+        clean = self.redact(text)
+        for secret in self._given_out:
+            for length in range(min(len(secret) - 1, len(clean)), 0, -1):
+                if clean.endswith(secret[:length]):
+                    clean = clean[:-length]
+                    break
+        return clean
+
+    def _remember(self, value: str) -> str:
+        """Keeps a secret in the forms in which it may come back: as it is, in an address, and inside of JSON."""
+        if len(value) >= SHORTEST:
+            self._given_out |= {value, quote(value, ""), quote(value), json.dumps(value)[1:-1]}
+        return value
+
+    def _of_run(self, catalog: str) -> tuple[Secrets, tuple[str, ...]]:
+        """The Secrets in a run's files, and the files that can't be read just now: somebody may be editing them."""
+        file = self._sources / f"{catalog}.json" if self._sources else None
+        if file is None or not file.is_file():
+            return Secrets(), ()
+        paths = (Path(path) for path in json.loads(file.read_text()))
+        files = (each for path in paths if path.exists() for each in manifest_files(path))
+        return _load(tuple((each, _changed(each)) for each in files))
+
+
+def _changed(file: Path) -> int:
+    """When a file was changed; 0 for one that can't be looked at just now."""
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
+
+
+@lru_cache(maxsize=100)
+def _load(files: tuple[tuple[Path, int], ...]) -> tuple[Secrets, tuple[str, ...]]:
+    """The Secrets in these files, and the files that can't be read; read again when one has changed."""
+    return load_secrets(file for file, _ in files)

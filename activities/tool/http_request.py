@@ -1,0 +1,190 @@
+"""Which HTTP request does a call of a tool become? Each value is escaped for the place that it comes to."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+from pydantic import JsonValue
+
+from ...conversation.errors import BadArguments
+from ...resources.base import JsonObject
+from ...resources.parameters import ARGUMENTS
+from ...resources.template import fill, pieces
+from ...resources.tool import ARGUMENT, HttpSpec, arguments_in
+
+BODILESS = ("GET", "HEAD", "DELETE")
+"""Methods with which the arguments that nothing names go into the query string, not into a body."""
+
+_AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_PATH = "/:@!$&'()*+,;=~"
+
+Value = Callable[[str], str]
+"""What a parameter's name stands for."""
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """A request. ``trusted``: its host stands in the manifest, and is not an argument of the call."""
+
+    method: str
+    url: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    body: bytes | None = field(repr=False)
+    trusted: bool
+
+
+def request_of(
+    http: HttpSpec, headers: list[tuple[str, str]], arguments: JsonObject, value: Value, key: str
+) -> HttpRequest:
+    """The request of a call; raises BadArguments where the arguments can't make one.
+
+    ``headers`` are the tool's own, filled in; ``key`` is the call's id, the same for every attempt at it.
+    """
+    base, template = _based(http.url, value)
+    given: JsonObject = {name: each for name, each in arguments.items() if each is not None}
+    named = {*arguments_in(http.url), *(name.removeprefix(ARGUMENTS) for name in _names(http.body))}
+    rest: JsonObject = {name: each for name, each in given.items() if name not in named}
+    lower = {name.lower() for name, _ in headers}
+    body, kind = _body(http, rest, given, value, dict(headers))
+    extra = [("Idempotency-Key", key), *([("Content-Type", kind)] if body is not None else [])]
+    return HttpRequest(
+        method=http.method,
+        url=_url(base, template, given, rest if http.method in BODILESS else {}, value),
+        headers=(*headers, *((name, each) for name, each in extra if name.lower() not in lower)),
+        body=body,
+        trusted=bool(base) or not arguments_in(_authority(template)[1]),
+    )
+
+
+def _names(template: str | None) -> list[str]:
+    return [piece.name for piece in pieces(template or "") if piece.name]
+
+
+def _based(template: str, value: Value) -> tuple[str, str]:
+    """The whole address for which a parameter at the beginning of a template stands, if one does, and the rest."""
+    first = next((piece.text for piece in pieces(template) if piece.name), "")
+    if not (first and template.startswith(first)):
+        return "", template
+    base = fill(first, value).rstrip("/")
+    if not base.startswith(("http://", "https://")):
+        raise BadArguments("the address of the tool begins with neither http:// nor https://")
+    return base, template.removeprefix(first)
+
+
+def _authority(url: str) -> tuple[str, str, str]:
+    """The parts of an address up to its host, its host and port, and what comes after."""
+    scheme, _, after = url.partition("://")
+    host = re.split(r"[/?#]", after, maxsplit=1)[0]
+    return f"{scheme}://", host, after[len(host) :]
+
+
+def _url(base: str, template: str, given: JsonObject, rest: JsonObject, value: Value) -> str:
+    scheme, host, after = ("", "", template) if base else _authority(template)
+    path, _, query = after.partition("#")[0].partition("?")
+    host = _filled(host, given, value, lambda text: text, lambda text: text)
+    if not _AUTHORITY.fullmatch(_authority(base)[1] if base else host):
+        raise BadArguments("the address has no host that can be asked")
+    path = _path(path, given, value)
+    pairs = [pair for each in query.split("&") if each for pair in _pairs(each, given, value)]
+    fixed = {unquote(pair.partition("=")[0]) for pair in pairs}
+    added = [f"{quote(name, '')}={each}" for name, one in rest.items() if name not in fixed for each in _each(one)]
+    return f"{base}{scheme}{host}{path}" + (f"?{'&'.join((*pairs, *added))}" if pairs or added else "")
+
+
+def _path(template: str, given: JsonObject, value: Value) -> str:
+    missing = [name for name in arguments_in(template) if _text(given.get(name, "")) == ""]
+    if missing:
+        raise BadArguments(f"the address needs the argument '{missing[0]}', which is missing or empty")
+    path = _filled(template, given, value, lambda text: quote(text, ""), lambda text: quote(text, _PATH))
+    if any(step in (".", "..") for step in re.split(r"[/\\]", unquote(path))):
+        raise BadArguments("an argument would lead out of the address: '.' and '..' can't stand there")
+    return path
+
+
+def _pairs(template: str, given: JsonObject, value: Value) -> list[str]:
+    """A ``name=value`` of a query string: none if an argument in it is missing, several for a list."""
+    names = arguments_in(template)
+    if any(name not in given for name in names):
+        return []
+    alone = ARGUMENT.fullmatch(template.partition("=")[2])
+    if alone and isinstance(given[alone[1]], list):
+        return [f"{template.partition('=')[0]}={each}" for each in _each(given[alone[1]])]
+    return [_filled(template, given, value, lambda text: quote(text, ""), lambda text: quote(text, ""))]
+
+
+def _each(value: JsonValue) -> list[str]:
+    return [quote(_text(each), "") for each in (value if isinstance(value, list) else [value])]
+
+
+def _filled(
+    template: str, given: JsonObject, value: Value, argument: Callable[[str], str], parameter: Callable[[str], str]
+) -> str:
+    """A template with ``{argument}`` and ``{{parameter}}`` filled in, each escaped in its own way."""
+    return "".join(
+        parameter(value(piece.name))
+        if piece.name
+        else ARGUMENT.sub(lambda place: argument(_text(given.get(place[1], ""))), piece.text)
+        for piece in pieces(template)
+    )
+
+
+def _text(value: JsonValue) -> str:
+    """An argument as plain text: 1000000 and true, not 1e+06 and True."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _body(
+    http: HttpSpec, rest: JsonObject, given: JsonObject, value: Value, headers: dict[str, str]
+) -> tuple[bytes | None, str]:
+    """The body and its type: the manifest's template, or the arguments as JSON."""
+    if http.body is None:
+        body = json.dumps(rest, ensure_ascii=False).encode() if http.method not in BODILESS else None
+        return body, "application/json"
+    kind = next((each for name, each in headers.items() if name.lower() == "content-type"), "")
+    if not kind:
+        plain = "".join(piece.text for piece in pieces(http.body) if not piece.name).lstrip()
+        kind = "application/json" if plain[:1] in ("{", "[") else "text/plain; charset=utf-8"
+
+    def known(name: str) -> JsonValue:
+        return given.get(name.removeprefix(ARGUMENTS)) if name.startswith(ARGUMENTS) else value(name)
+
+    if "json" in kind:
+        return _json_body(http.body, known).encode(), kind
+    escape = (lambda text: quote(text, "")) if "urlencoded" in kind else str
+    return fill(http.body, lambda name: escape("" if known(name) is None else _text(known(name)))).encode(), kind
+
+
+def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
+    """A template of JSON filled in: inside of a string with text, outside of one with whole values."""
+    body, inside = "", False
+    for piece in pieces(template):
+        if piece.name is None:
+            body += piece.text
+            inside ^= len(re.findall(r'(?<!\\)(?:\\\\)*"', piece.text)) % 2 == 1
+        elif inside:
+            found = known(piece.name)
+            body += json.dumps("" if found is None else _text(found), ensure_ascii=False)[1:-1]
+        else:
+            body += json.dumps(_parsed(known(piece.name), piece.name), ensure_ascii=False)
+    try:
+        json.loads(body)
+    except ValueError:
+        raise BadArguments("the body of the request is no JSON, whatever the arguments: mend the tool") from None
+    return body
+
+
+def _parsed(value: JsonValue, name: str) -> JsonValue:
+    """A parameter is a text, and may be the text of a number or an object; an argument is what it is."""
+    if name.startswith(ARGUMENTS) or not isinstance(value, str):
+        return value
+    try:
+        parsed: JsonValue = json.loads(value)
+    except ValueError:
+        return value
+    return parsed

@@ -1,0 +1,48 @@
+"""What can people ask of a run that goes on? To end, or to hear them."""
+
+from pydantic import JsonValue, ValidationError
+
+from ...resources.base import Plain
+from ..failure import MAX_TEXT
+from ..messages.message import MAX_RESULT, cut, weight
+
+
+class EndRequest(Plain):
+    """The signal ``terminate_team``: why, and whether the call in flight is given up."""
+
+    reason: str = ""
+    now: bool = False
+
+
+class SteerRequest(Plain):
+    """The update ``steer``: what a person says to whoever speaks next, and under which name."""
+
+    text: str
+    name: str = "user"
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether anything is said, and no more than a history holds."""
+        return bool(self.text.strip()) and weight(self.text) <= MAX_RESULT and len(self.name) <= 64
+
+
+class Steered(Plain):
+    """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
+
+    turn: int | None = None
+
+
+def read_steer_request(value: JsonValue) -> SteerRequest | None:
+    """What a signal ``steer`` says, if it says anything."""
+    try:
+        said = SteerRequest.model_validate(value)
+    except ValidationError:
+        return None
+    return said if said.is_worth_saying else None
+
+
+def read_end_request(value: JsonValue) -> EndRequest:
+    """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
+    given = value if isinstance(value, dict) else {"reason": value}
+    reason = given.get("reason")
+    return EndRequest(reason=cut(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True)

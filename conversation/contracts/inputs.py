@@ -1,0 +1,80 @@
+"""With what is a run started?"""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from ...resources.base import JsonObject, Plain
+from ...resources.query import TargetType
+from ..messages.turn import Thread
+from .continuation import Carried
+
+
+class QueryInput(Plain):
+    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings.
+
+    ``session`` are the values that a session begins with. What goes on in a new run has ``carried`` instead of all.
+    """
+
+    name: str | None = None
+    namespace: str = "default"
+    spec: JsonObject | None = None
+    resources: tuple[JsonObject, ...] = ()
+    session: JsonObject = {}
+    carried: Carried | None = None
+
+    @model_validator(mode="after")
+    def _something_to_ask(self) -> Self:
+        if self.name is None and self.spec is None:
+            raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
+        return self
+
+    def going_on(self, carried: Carried) -> "QueryInput":
+        """The input of the run in which this one goes on."""
+        return QueryInput(name=self.name or "query", namespace=self.namespace, carried=carried)
+
+
+class TurnInput(Plain):
+    """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
+
+    From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
+    brings, and a ``session``'s values. From a parent: the name and the ``thread`` it is to take its turn in. What goes
+    on in a new run has ``carried`` instead of its input.
+    """
+
+    team: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    tool: str | None = None
+    namespace: str = "default"
+    input: str | None = None
+    resources: tuple[JsonObject, ...] = ()
+    thread: Thread | None = None
+    session: JsonObject = {}
+    carried: Carried | None = None
+
+    @model_validator(mode="after")
+    def _somebody_and_something(self) -> Self:
+        if sum(each is not None for each in self._named().values()) != 1:
+            raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
+        if self.carried is None and (self.input is None) == (self.thread is None):
+            raise ValueError('a turn needs {"input": "text"}')
+        return self
+
+    def going_on(self, carried: Carried) -> "TurnInput":
+        """The input of the run in which this one goes on."""
+        named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
+        return TurnInput.model_validate({**named, "carried": carried})
+
+    def _named(self) -> dict[TargetType, str | None]:
+        return {"team": self.team, "agent": self.agent, "model": self.model, "tool": self.tool}
+
+    @property
+    def kind(self) -> TargetType:
+        """What is to take the turn."""
+        return next(kind for kind, name in self._named().items() if name is not None)
+
+    @property
+    def name(self) -> str:
+        """The name of the team, agent, model or tool."""
+        return self._named()[self.kind] or ""

@@ -1,0 +1,166 @@
+"""How does a run stand, and how did it end? The status of seed 003, System Outputs."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from ...resources.base import Plain
+from ...resources.query import TargetType
+from ..failure import Failure
+from ..messages.message import Head, Message, TokenUsage, cut, latest
+from ..messages.turn import StopReason, Turn
+from .plan import QueryPlan, TargetPlan
+
+ROOM = 150_000
+"""Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more.
+
+With all that stands around them it stays below what our clients keep elsewhere: any client can read it as it is.
+"""
+
+Phase = Literal["Running", "Completed", "Failed", "Canceled"]
+
+
+class StatusTarget(Plain):
+    """Whom a response is from."""
+
+    type: TargetType
+    name: str
+    namespace: str | None = None
+
+
+class Response(Plain):
+    """What became of one target. ``messages`` are the latest of what was said; ``head`` leads to all of it."""
+
+    target: StatusTarget
+    message: str = ""
+    status: Literal["Running", "Success", "Failed"]
+    stop_reason: StopReason | None = None
+    error: str | None = None
+    failure: Failure | None = None
+    messages: tuple[Message, ...] = ()
+    head: Head | None = None
+
+
+class Status(Plain):
+    """The status of a query, or of a team or an agent that was started by itself (then without ``responses``)."""
+
+    phase: Phase
+    message: str = ""
+    responses: tuple[Response, ...] = ()
+    stop_reason: StopReason | None = None
+    note: str | None = None
+    error: str | None = None
+    failure: Failure | None = None
+    token_usage: TokenUsage = TokenUsage()
+    turns: int | None = None
+    messages: tuple[Message, ...] = ()
+    head: Head | None = None
+    start_time: str
+    completion_time: str | None = None
+
+
+def phase_of(reason: StopReason | None, failed: object) -> Phase:
+    """The phase of a run that is over."""
+    if reason == "canceled":
+        return "Canceled"
+    return "Failed" if failed else "Completed"
+
+
+def query_status(
+    plan: QueryPlan,
+    answers: Mapping[int, Turn],
+    times: tuple[datetime, datetime | None],
+    *,
+    reason: StopReason | None = None,
+    note: str | None = None,
+    failure: Failure | None = None,
+) -> Status:
+    """The status of a query, made of its targets' turns by their place; it runs while ``times`` has no end.
+
+    ``reason`` is why the query as a whole was stopped, ``failure`` what failed before any target was asked.
+    """
+    start, end = times
+    responses = tuple(_response(target, answers.get(index)) for index, target in enumerate(plan.targets))
+    error = failure.message if failure else _joined_error(responses)
+    return Status(
+        phase=phase_of(reason, error) if end else "Running",
+        message=cut(_joined(responses), ROOM) or (f"Error: {error}" if error else ""),
+        responses=responses,
+        stop_reason=_joined_reason(responses, reason, error) if end else None,
+        note=note,
+        error=error if end else None,
+        failure=failure or next((each.failure for each in responses if each.failure), None),
+        token_usage=sum((turn.usage for turn in answers.values()), TokenUsage()),
+        start_time=instant(start),
+        completion_time=instant(end) if end else None,
+    )
+
+
+def turn_status(turn: Turn, start: datetime, end: datetime | None) -> Status:
+    """The status of a team or an agent that was started by itself; it runs while it has no ``end``."""
+    return Status(
+        phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
+        message=turn.message,
+        stop_reason=turn.stop_reason if end else None,
+        note=turn.note,
+        error=turn.failure.message if turn.failure else None,
+        failure=turn.failure,
+        token_usage=turn.usage,
+        turns=turn.turns,
+        messages=turn.messages,
+        head=turn.head,
+        start_time=instant(start),
+        completion_time=instant(end) if end else None,
+    )
+
+
+def fitted(plan: QueryPlan, turn: Turn) -> Turn:
+    """The turn of a target, cut to what a status has room for."""
+    room = ROOM // max(1, len(plan.targets))
+    return turn.model_copy(update={"messages": latest(turn.messages, room), "answer": cut(turn.message, room)})
+
+
+def _response(target: TargetPlan, turn: Turn | None) -> Response:
+    whom = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
+    if turn is None:
+        return Response(target=whom, status="Running")
+    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
+    error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
+    return Response(
+        target=whom,
+        message=turn.message,
+        status="Failed" if error else "Success",
+        stop_reason=turn.stop_reason,
+        error=error,
+        failure=failure,
+        messages=turn.messages,
+        head=turn.head,
+    )
+
+
+def _joined(responses: tuple[Response, ...]) -> str:
+    if len(responses) == 1:
+        return responses[0].message
+    return "\n\n".join(f"{each.target.name}:\n{each.message}" for each in responses if each.message)
+
+
+def _joined_error(responses: tuple[Response, ...]) -> str | None:
+    errors = [f"{each.target.name}: {each.error}" for each in responses if each.error]
+    if len(responses) == 1:
+        return responses[0].error
+    return f"{len(errors)} of {len(responses)} targets failed: {'; '.join(errors)}" if errors else None
+
+
+def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, error: str | None) -> StopReason:
+    """Why the query stopped: what was asked of it, unless its targets came to another end before."""
+    if reason in ("canceled", "timeout") or (reason and not error):
+        return reason
+    reasons = {each.stop_reason for each in responses if each.stop_reason}
+    if len(reasons) == 1:
+        return reasons.pop()
+    return "failed" if error else "completed"
+
+
+def instant(time: datetime) -> str:
+    """A time as seed 003 prints it: ``2025-09-03T10:00:15Z``."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,183 @@
+"""How is what was said kept from others? By keys that have ids: the first encrypts, all of them decrypt."""
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+
+from ..settings_error import SettingsError
+
+KEYS, KEYS_FILE = "BATON_ENCRYPTION_KEYS", "BATON_ENCRYPTION_KEYS_FILE"
+"""The settings: the keys themselves, or the file in which they stand."""
+
+KEY_BYTES, NONCE_BYTES = 32, 12
+
+ENCODING, KEY_ID = b"binary/encrypted", "encryption-key-id"
+"""The metadata of an encrypted payload, as in Temporal's samples."""
+
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class UnknownKeyError(SettingsError):
+    """What was to be decrypted is encrypted by a key that is not here."""
+
+
+class WrongKeyError(SettingsError):
+    """What was to be decrypted was changed, or is encrypted by another key of the same id."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key for AES-256-GCM. Its id stands beside all that it encrypts; ``secret`` are its 32 bytes."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls, key_id: str) -> "Key":
+        """A new key; raises SettingsError if that can't be an id."""
+        if not _ID.fullmatch(key_id):
+            raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
+        return cls(key_id, secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def read(cls, text: str, where: str) -> "Key":
+        """A key that is written as ``ID:KEY``; raises SettingsError, which says ``where`` it stands and not what."""
+        key_id, _, encoded = text.partition(":")
+        if not _ID.fullmatch(key_id) or not encoded:
+            raise SettingsError(f"{where} is not of the form ID:KEY; 'baton encryption-key' prints one")
+        try:
+            secret = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise SettingsError(f"{where}, of the id '{key_id}', is not {KEY_BYTES} bytes in base64")
+        return cls(key_id, secret)
+
+    def __str__(self) -> str:
+        return f"{self.id}:{base64.b64encode(self.secret).decode()}"
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self.secret)
+
+    @cached_property
+    def _naming(self) -> bytes:
+        return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"baton name").derive(self.secret)
+
+    def seal(self, plain: bytes, about: bytes) -> bytes:
+        """Encrypts; whoever decrypts must know what it is ``about``."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, plain, about)
+
+    def open(self, sealed: bytes, about: bytes) -> bytes:
+        """Decrypts; raises WrongKeyError."""
+        try:
+            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
+        except (InvalidTag, ValueError):
+            raise WrongKeyError(
+                f"what is encrypted by the key '{self.id}' was changed, or {KEYS} holds another key of that id"
+            ) from None
+
+    def name(self, text: str) -> str:
+        """64 hexadecimal digits that are always the same for a text, and tell nobody without the key which it is."""
+        return hmac.new(self._naming, text.encode(), "sha256").hexdigest()
+
+
+class Keys:
+    """The keys of a process, in their order. Without any, nothing is encrypted."""
+
+    def __init__(self, *keys: Key) -> None:
+        self._keys = {key.id: key for key in keys}
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Keys":
+        """The keys of BATON_ENCRYPTION_KEYS or of the file that BATON_ENCRYPTION_KEYS_FILE names; raises SettingsError.
+
+        They are written as ``ID:KEY`` with the 32 bytes in base64, with spaces, commas or lines between them. In the
+        file, lines that begin with ``#`` are comments.
+        """
+        setting, text = _given(environment)
+        entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
+        keys = [Key.read(each, f"entry {number} of {setting}") for number, each in enumerate(entries, 1) if each]
+        found = cls(*keys)
+        if len(found.ids) < len(keys):
+            raise SettingsError(f"{setting} holds several keys of the same id")
+        if environment.get(setting) and not keys:  # rather than running without encryption
+            raise SettingsError(f"{setting} holds no key")
+        return found
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the keys."""
+        return tuple(self._keys)
+
+    @property
+    def all(self) -> tuple[Key, ...]:
+        """The keys; the first encrypts."""
+        return tuple(self._keys.values())
+
+    def open(self, key_id: str, sealed: bytes, about: bytes) -> bytes:
+        """Decrypts what the key of that id has encrypted; raises UnknownKeyError or WrongKeyError."""
+        if key_id not in self._keys:
+            have = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
+            raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {have}")
+        return self._keys[key_id].open(sealed, about)
+
+
+def _given(environment: Mapping[str, str]) -> tuple[str, str]:
+    """The setting that holds the keys, and their text."""
+    path = environment.get(KEYS_FILE)
+    if not path:
+        return KEYS, environment.get(KEYS, "")
+    if environment.get(KEYS):
+        raise SettingsError(f"{KEYS} and {KEYS_FILE} are both set: keep one of them")
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingsError(f"{KEYS_FILE}: {path} can't be read: {reason}") from None
+    return KEYS_FILE, "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+class Codec(PayloadCodec):
+    """Encrypts the payloads of Temporal, whole, and reads those that are plain as they are."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encrypts, by the first key if there is any."""
+        return [_sealed(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decrypts; raises UnknownKeyError or WrongKeyError."""
+        return [self._opened(each) for each in payloads]
+
+    def _opened(self, payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") != ENCODING:
+            return payload
+        key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        return Payload.FromString(self._keys.open(key_id, payload.data, _about(key_id)))
+
+
+def _sealed(key: Key, payload: Payload) -> Payload:
+    sealed = key.seal(payload.SerializeToString(), _about(key.id))
+    return Payload(metadata={"encoding": ENCODING, KEY_ID: key.id.encode()}, data=sealed)
+
+
+def _about(key_id: str) -> bytes:
+    """The metadata of an encrypted payload, which thereby can't be changed."""
+    return b"\n".join((b"baton payload", ENCODING, key_id.encode()))

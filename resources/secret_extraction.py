@@ -1,0 +1,69 @@
+"""What may never travel? Secrets, and the keys that a manifest spells out; the catalog keeps references to them."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from pydantic import JsonValue, SecretStr
+
+from .base import IsSecret, JsonObject, Path, Reference, walk
+from .manifest import Manifest, Metadata
+from .problems import dotted
+from .secret import Secret
+from .values import Header, ValueSource
+
+M = TypeVar("M", bound=Manifest)
+
+
+class Secrets:
+    """The Secrets of a set of files, by namespace and name."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Secret] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, secret: Secret) -> None:
+        """Keeps a Secret."""
+        self._known[secret.namespace, secret.name] = secret
+
+    def get(self, namespace: str, name: str) -> Secret | None:
+        """The Secret of that namespace and name."""
+        return self._known.get((namespace, name))
+
+    def find(self, reference: Reference) -> Secret | None:
+        """The Secret that a reference leads to."""
+        return self.get(reference.namespace, reference.name) if "Secret" in reference.kinds else None
+
+
+def take_out(manifest: M, secrets: Secrets) -> M:
+    """The manifest with every secret that it spells out kept in ``secrets`` and replaced by a reference."""
+    spelled_out = [*_spelled_out(manifest)]
+    if not spelled_out:
+        return manifest
+    name = f"inline.{manifest.kind.lower()}.{manifest.name}"
+    values = {dotted(path): SecretStr(value) for path, value in spelled_out}
+    metadata = Metadata(name=name, namespace=manifest.namespace)
+    secrets.add(Secret(api_version="v1", metadata=metadata, string_data=values))
+    data: JsonObject = manifest.model_dump(mode="json", exclude_unset=True)
+    for path, _ in spelled_out:
+        _put(data, path, {"valueFrom": {"secretKeyRef": {"name": name, "key": dotted(path)}}})
+    return type(manifest).model_validate(data)
+
+
+def _spelled_out(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """The literals in a manifest that are secrets, each with its place."""
+    for path, item in walk(manifest):
+        if isinstance(item, Header) and item.is_secret:
+            yield (*path, "value"), item.value.value or ""
+        for name, field in type(item).model_fields.items():
+            source = getattr(item, name)
+            marked = any(isinstance(mark, IsSecret) for mark in field.metadata)
+            if marked and isinstance(source, ValueSource) and source.value:
+                yield (*path, field.alias or name), source.value
+
+
+def _put(data: JsonValue, path: Path, value: JsonObject) -> None:
+    for step in path[:-1]:
+        data = data[step]  # type: ignore[index]  # the path leads through what was just dumped
+    data[path[-1]] = value  # type: ignore[index]

@@ -1,0 +1,143 @@
+"""Do the manifests fit together? Rules that no single manifest can check, and what isn't carried out yet."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .agent import Agent
+from .base import Mark, NoEffect, NotYet, Older, Path, Reference, walk
+from .catalog import Catalog
+from .config_map import ConfigMap
+from .labels import PRIORITY, TENANT, priority_of, tenant_of
+from .manifest import Manifest
+from .problems import dotted
+from .query import Query
+from .secret_extraction import Secrets
+from .team import Team
+from .tool import Tool
+from .values import sources
+
+
+class Violation(NamedTuple):
+    """A rule that a manifest breaks, and where."""
+
+    manifest: Manifest
+    path: Path
+    text: str
+
+
+def violations(catalog: Catalog) -> Iterator[Violation]:
+    """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
+    seen: set[str] = set()
+    for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
+        yield from _contains_itself(manifest, catalog, seen)
+        yield from _unreadable_labels(manifest)
+        if isinstance(manifest, Team):
+            yield from _never_ends(manifest, catalog)
+        if isinstance(manifest, Agent):
+            yield from _misnamed_tools(manifest, catalog)
+
+
+def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
+    """Goes down from ``start``, to each part once in all, and finds the parts that lead back to the way there."""
+    way: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
+    if start.id not in seen and isinstance(start, Team | Agent | Tool):
+        way[start.id] = (start, start.references())
+    while way:
+        owner, references = next(reversed(way.values()))
+        seen.add(owner.id)
+        reference = next(references, None)
+        part = catalog.find(reference) if reference else None
+        if reference is None:
+            way.pop(owner.id)
+        elif part and part.id in way:
+            circle = [each.name for each, _ in way.values()][[*way].index(part.id) :]
+            what = f"the {part.kind.lower()} contains itself ({' → '.join((*circle, part.name))})"
+            yield Violation(owner, reference.path, f"{what}: take one of them out")
+        elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
+            way[part.id] = (part, part.references())
+
+
+def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
+    for label, read in ((PRIORITY, priority_of), (TENANT, tenant_of)):
+        try:
+            read(manifest.metadata.labels)
+        except ValueError as error:
+            yield Violation(manifest, ("metadata", "labels", label), str(error))
+
+
+def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
+    """Tools of which the agent says another type than their manifests do."""
+    for index, (tool, reference) in enumerate(agent.tools()):
+        found = catalog.find(reference) if reference else None
+        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
+            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+            yield Violation(agent, ("spec", "tools", index, "type"), text)
+
+
+def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    if team.spec.max_turns is not None or not team.may_go_on_for_ever:
+        return
+    members = [catalog.find(reference) for reference in team.members()]
+    if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
+        unit = "rounds" if team.spec.strategy == "round-robin" else "turns"
+        yield Violation(
+            team,
+            ("spec", "maxTurns"),
+            "is missing, and no member agent can terminate: the team would never end; "
+            f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
+        )
+
+
+def asks_nobody(catalog: Catalog) -> Iterator[Violation]:
+    """Queries with a selector that finds nobody, and no targets beside it."""
+    for query in catalog.manifests:
+        if isinstance(query, Query) and not catalog.targets(query):
+            text = f"nobody is asked: no agent, team, model or tool in namespace '{query.namespace}' has these labels"
+            yield Violation(query, ("spec", "selector"), text)
+
+
+def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
+    """References to a key that a Secret or a ConfigMap among the files doesn't have."""
+    for manifest in catalog.manifests:
+        for path, source in sources(manifest):
+            for field, kind, ref in source.needs():
+                known = _keys(kind, manifest.namespace, ref.name, catalog, secrets)
+                if known is not None and ref.key not in known and not ref.optional:
+                    keys = ", ".join(sorted(known)) or "none"
+                    text = f"{kind} '{ref.name}' has no key '{ref.key}'; its keys: {keys}"
+                    yield Violation(manifest, (*path, "valueFrom", field, "key"), text)
+
+
+def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secrets) -> set[str] | None:
+    if kind == "Secret":
+        secret = secrets.get(namespace, name)
+        return {*secret.data, *secret.string_data} if secret else None
+    found = catalog.get(kind, namespace, name)
+    return {*found.data} if isinstance(found, ConfigMap) else None
+
+
+def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
+    """The fields of a manifest that are valid but that no run carries out yet."""
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NotYet):
+            yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
+
+
+def notices(manifest: Manifest) -> Iterator[Violation]:
+    """The fields of a manifest that no run heeds, and the spellings that ARK has given up."""
+    for path, mark, what in _marked(manifest):
+        if isinstance(mark, NoEffect):
+            yield Violation(manifest, path, f"is {mark}")
+        if isinstance(mark, Older):
+            yield Violation(manifest, path, f"{what} is an older spelling: write {mark.instead.format(what)}")
+
+
+def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
+    """The marks that count for a manifest as it is written, each with its place, and the value or the field."""
+    for path, item in walk(manifest):
+        for name in sorted(item.model_fields_set):
+            field, value = type(item).model_fields[name], getattr(item, name)
+            for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
+                if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
+                    place = (*path, field.alias or name)
+                    yield place, mark, f"'{value}'" if mark.values else dotted(place).rpartition(".")[2]

@@ -1,0 +1,68 @@
+"""The Python interface of Baton: everything that ``import baton`` offers."""
+
+from ...activities.process.functions import function
+from ...conversation.contracts.status import Status
+from ...conversation.messages.panel import (
+    Briefing,
+    Contribution,
+    Critique,
+    DebateShape,
+    Decision,
+    PanelInput,
+    PanelShape,
+    PanelState,
+    RefereeOutput,
+    Verdict,
+)
+from ...conversation.temporal.temporal_client import ConnectionFailed
+from ...resources.problems import ManifestError
+from ..runs.runs import NoSuchRunError
+from ..server.connection import UnreachableError
+from .client import Connection, attach, connect, contributions, run, start
+from .handle import Handle, Refused, Result, RunFailed
+from .manifest import Manifest
+from .message_stream import Heard
+from .panels import debate, referee, roster_agent, round_robin, synthesizer
+from .resources import Agent, Model, Query
+from .teams import Member, Team
+
+__all__ = [
+    "Agent",
+    "Briefing",
+    "Connection",
+    "ConnectionFailed",
+    "Contribution",
+    "Critique",
+    "DebateShape",
+    "Decision",
+    "Handle",
+    "Heard",
+    "Manifest",
+    "ManifestError",
+    "Member",
+    "Model",
+    "NoSuchRunError",
+    "PanelInput",
+    "PanelShape",
+    "PanelState",
+    "Query",
+    "RefereeOutput",
+    "Refused",
+    "Result",
+    "RunFailed",
+    "Status",
+    "Team",
+    "UnreachableError",
+    "Verdict",
+    "attach",
+    "connect",
+    "contributions",
+    "debate",
+    "function",
+    "referee",
+    "roster_agent",
+    "round_robin",
+    "run",
+    "start",
+    "synthesizer",
+]

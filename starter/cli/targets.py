@@ -1,0 +1,107 @@
+"""What is to be run? The queries of the files, or one that is made of a target and an input."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from ...resources.catalog import Resource
+from ...resources.documents import Document
+from ...resources.loader import Loaded, load_files
+from ...resources.manifest import Metadata
+from ...resources.query import TARGETS, Query, QuerySpec, Target, TargetType
+from ...resources.values import Parameter
+from ..diagram.model import outermost
+
+
+class UsageError(Exception):
+    """The command line asks for what can't be done."""
+
+
+def load(paths: Sequence[Path], console: Console, parameters: Sequence[Parameter] = ()) -> Loaded:
+    """Reads manifests, the queries with ``parameters`` added, and says what is passed over; raises ManifestError."""
+    loaded = load_files(paths, partial(_with_parameters, parameters))
+    if loaded.passed_over:
+        passed = ", ".join(loaded.passed_over)
+        console.print(f"note: passed over, as no run needs it: {passed}", style="dim", soft_wrap=True, markup=False)
+    for notice in loaded.notices():
+        console.print(f"warning: {notice}", style="dim", soft_wrap=True, markup=False)
+    return loaded
+
+
+def read_parameters(given: Sequence[str]) -> list[Parameter]:
+    """Parameters written as ``name=value``; raises UsageError for what isn't."""
+    pairs = [each.partition("=") for each in given]
+    for name, equals, value in pairs:
+        if not (name and value):
+            raise UsageError(f"'{name}{equals}{value}' is no parameter: write -p name=value")
+    return [Parameter(name=name, value=value) for name, _, value in pairs]
+
+
+def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
+    """A document that, if it is a Query, has these parameters in place of its own of the same names."""
+    data = document.data
+    spec = data.get("spec") if isinstance(data, dict) and data.get("kind") == "Query" else None
+    own = spec.get("parameters", []) if isinstance(spec, dict) else None
+    if not (parameters and isinstance(data, dict) and isinstance(spec, dict) and isinstance(own, list)):
+        return document
+    names = [parameter.name for parameter in parameters]
+    kept = [each for each in own if not (isinstance(each, dict) and each.get("name") in names)]
+    added = [each.model_dump(mode="json", exclude_unset=True) for each in parameters]
+    return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
+
+
+def chosen(
+    loaded: Loaded, target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter] = ()
+) -> list[Query]:
+    """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
+
+    Raises UsageError.
+    """
+    if target is None:
+        queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+        wanted = [each for each in queries if namespace in (None, each.namespace)]
+        if not wanted:
+            raise UsageError(
+                'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
+            )
+        return wanted
+    found = named(loaded, target, namespace)
+    if isinstance(found, Query) and not text:
+        return [found]
+    if found.kind not in TARGETS or not text:
+        raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
+    return [_query(found, TARGETS[found.kind], text, parameters)]
+
+
+def named(loaded: Loaded, target: str, namespace: str | None) -> Resource:
+    """The resource that is written as ``KIND/NAME``; raises UsageError."""
+    kind, _, name = target.partition("/")
+    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
+    if found is None:
+        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
+        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
+    return found
+
+
+def shown(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
+    """What is to be drawn: what is named, else the queries (in a namespace), else the outermost teams.
+
+    Raises UsageError.
+    """
+    if target is not None:
+        return [named(loaded, target, namespace)]
+    queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+    for found in (queries, outermost(loaded.catalog)):
+        if wanted := [each for each in found if namespace in (None, each.namespace)]:
+            return [*wanted]
+    raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")
+
+
+def _query(found: Resource, kind: TargetType, text: str, parameters: Sequence[Parameter]) -> Query:
+    target = Target(type=kind, name=found.name)
+    metadata = Metadata(name=found.name, namespace=found.namespace)
+    spec = QuerySpec.model_validate({"input": text, "targets": (target,), "parameters": tuple(parameters)})
+    return Query(api_version="ark.mckinsey.com/v1alpha1", kind="Query", metadata=metadata, spec=spec)

@@ -1,0 +1,78 @@
+"""How does the live part look? Who speaks, in which turn, for how long, and the last lines of what is being said."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from ...conversation.contracts.requests import AskRequest
+from ...conversation.messages.message import TokenUsage
+from ..history.live_state import Board, Open
+from .escape import harmless
+from .printer import spent_on, time_of, turn_of
+
+
+@dataclass
+class LivePart:
+    """What goes on, drawn as it stands whenever it is drawn; at most half as high as the terminal."""
+
+    board: Board
+
+    def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
+        now = datetime.now(UTC)
+        calls = [*self.board.open.values()]
+        rows = max(4, console.height // 2) - 1
+        shown = calls[: rows - 1] if len(calls) > rows else calls
+        for call in shown:
+            place = f" · {call.run.root.id}" if len(self.board.tallies) > 1 else ""
+            told = f"  {about(call)} · {time_of(now - call.call.since)}{place}"
+            yield from _call(call, told, console, rows // len(shown))
+        if len(shown) < len(calls):
+            yield Text(f"and {len(calls) - len(shown)} more", style="dim")
+        yield from _sum(self.board, now)
+
+
+def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
+    """A call in as many rows: who speaks or uses a tool, why it is tried again, the last lines of the text."""
+    lines = [_row(Text.assemble((open_.call.speaker, "bold yellow"), (told, "dim")))]
+    if open_.failure:
+        lines.append(_row(Text(f"  ✗ {' '.join(open_.failure.split())}", style="red")))
+    text = "" if open_.waits else text_of(open_)
+    room = rows - len(lines)
+    if text and room > 0:
+        wrapped = Text(harmless(text.rstrip())).wrap(console, max(10, console.width - 2))
+        lines += [_row(Text.assemble("  ", line)) for line in wrapped[-room:]]
+    return lines[:rows]
+
+
+def about(open_: Open) -> str:
+    """The team, the turn, the model or tool, and the attempt, as far as they tell anything."""
+    run, speaks = open_.run, isinstance(open_.call.request, AskRequest)
+    told = [run.name] if run.kind == "team" else []
+    told += [turn_of(open_.call), open_.call.what] if speaks else [turn_of(open_.call), f"uses {open_.call.what}"]
+    if open_.attempt > 1:
+        told.append(f"attempt {open_.attempt}{' is due' if open_.waits else ''}")
+    return " · ".join(filter(None, told))
+
+
+def text_of(open_: Open) -> str:
+    """The last part of what is being said."""
+    return ("…" if open_.live.offset else "") + open_.live.text
+
+
+def _row(text: Text) -> Text:
+    text.plain = harmless(text.plain).replace("\n", " ")
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _sum(board: Board, now: datetime) -> list[Text]:
+    """A line with what is open, what it has cost and how long it has taken."""
+    going = [tally for tally in board.tallies.values() if tally.end is None]
+    if not going:
+        return []
+    usage = sum((tally.usage for tally in board.tallies.values()), TokenUsage())
+    name = going[0].run.id if len(board.tallies) == 1 else f"{len(going)} of {len(board.tallies)} runs go on"
+    since = min(tally.since for tally in going)
+    return [_row(Text(f"{name} · {spent_on(usage)} · {time_of(now - since)}", style="dim"))]

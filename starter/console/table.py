@@ -1,0 +1,35 @@
+"""How are many things told to a person? As a table; where there is no terminal, as aligned lines."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .escape import harmless
+
+_COLOURS = {
+    "yellow": ("Running", "in_progress"),
+    "green": ("Completed", "completed"),
+    "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
+}
+
+
+def tell_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+    """Tells rows of as many cells as there are columns, or ``none`` where there is no row."""
+    if not rows:
+        console.print(none)
+    elif console.is_terminal:
+        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in row))
+        console.print(table)
+    else:
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
+
+
+def _colour(cell: str) -> str:
+    return next((colour for colour, words in _COLOURS.items() if cell in words), "")

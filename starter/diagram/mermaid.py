@@ -1,0 +1,63 @@
+"""How is a chart written for Mermaid? A flowchart, with a subgraph for each team."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
+
+from .model import Box
+from .strategies import Arrow
+
+_SHAPES = {
+    "query": '(["{}"])',
+    "model": '[("{}")]',
+    "tool": '[["{}"]]',
+    "selector": '{{"{}"}}',
+    "dot": '(("{}"))',
+}
+_STYLES = {
+    "missing": "stroke-dasharray: 5 4",
+    "dot": "fill:#57606a,stroke:#57606a",
+    "query": "fill:#fff8e1,stroke:#b08800,color:#24292f",
+    "selector": "fill:#eaf2ff,stroke:#4a78c0,color:#24292f",
+}
+
+_SPECIAL = re.compile(r"[^\w ·…()/,-]")
+"""What could mean something to Mermaid, to HTML or to Markdown."""
+
+
+def mermaid(page: Box) -> str:
+    """The chart as text; the same chart gives the same text."""
+    ids: defaultdict[str, list[str]] = defaultdict(list)
+    numbers = count(1)
+
+    def written(box: Box, name: str, indent: str) -> Iterator[str]:
+        ids[box.shape].append(name)
+        if box.inside:
+            yield f'{indent}subgraph {name}["{_text((" · ".join(box.lines),))}"]'
+            yield f"{indent}  direction LR"
+            yield from within(box, f"{indent}  ")
+            yield f"{indent}end"
+        else:
+            yield indent + name + _SHAPES.get(box.shape, '["{}"]').format(_text(box.lines))
+
+    def within(box: Box, indent: str) -> Iterator[str]:
+        names = [f"n{next(numbers)}" for _ in box.inside]
+        for name, each in zip(names, box.inside, strict=True):
+            yield from written(each, name, indent)
+        yield from (f"{indent}{_arrow(arrow, names)}" for arrow in box.arrows)
+
+    lines = ["flowchart LR", *within(page, "  ")]
+    for shape in (shape for shape in _STYLES if shape in ids):
+        lines += [f"  classDef {shape} {_STYLES[shape]}", f"  class {','.join(ids[shape])} {shape}"]
+    return "\n".join(lines)
+
+
+def _arrow(arrow: Arrow, names: list[str]) -> str:
+    line = f"{'<' if arrow.both else ''}{'-.->' if arrow.maybe else '-->'}"
+    label = f'|"{_text((arrow.label,))}"|' if arrow.label else ""
+    return f"{names[arrow.start]} {line}{label} {names[arrow.end]}"
+
+
+def _text(lines: tuple[str, ...]) -> str:
+    return "<br/>".join(_SPECIAL.sub(lambda found: f"#{ord(found[0])};", line) for line in lines) or " "

@@ -1,0 +1,115 @@
+"""What is a call of an activity about? Its request, and what earlier replies in its run tell of that."""
+
+from dataclasses import dataclass, field, replace
+
+from ...conversation.contracts.panel_requests import Brief, BriefRequest, Performed, PerformRequest
+from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
+from ...conversation.contracts.requests import (
+    AppendRequest,
+    Asked,
+    AskRequest,
+    Pinned,
+    Selected,
+    SelectRequest,
+    Used,
+    UseRequest,
+)
+from ...conversation.messages.message import Head, Message
+from .run_events import Call, Reply, Request, Run
+from .said_messages import said_by
+
+REQUESTS: dict[str, type[Request]] = {
+    "ask_model": AskRequest,
+    "use_tool": UseRequest,
+    "select": SelectRequest,
+    "brief": BriefRequest,
+    "perform": PerformRequest,
+    "append": AppendRequest,
+}
+REPLIES: dict[str, type[Reply]] = {
+    "pin": Pinned,
+    "ask_model": Asked,
+    "use_tool": Used,
+    "select": Selected,
+    "perform": Performed,
+    "append": Head,
+}
+
+
+@dataclass
+class Calls:
+    """The calls of a run, read in their order; ``team`` is what the run is of, if it is a team's."""
+
+    team: TeamPlan | None = None
+    _speakers: dict[str, AgentPlan] = field(default_factory=dict)
+    _replies: dict[str, Message] = field(default_factory=dict)
+    _briefs: dict[str, Brief] = field(default_factory=dict)
+    _hidden: list[str] = field(default_factory=list)
+
+    def child(self, parent: Run, workflow_id: str, run_id: str) -> Run:
+        """A child run of ``parent``, whose calls these are."""
+        hidden = parent.hidden or any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden)
+        return Run(workflow_id, run_id, parent=parent, hidden=hidden)
+
+    def begun(self, run: Run, call: Call) -> Call:
+        """A call that is wanted, with what is known of it."""
+        call = self._named(call)
+        brief = self._brief_of(call)
+        if brief is None:
+            return replace(call, hidden=run.hidden)
+        if brief.hidden and isinstance(call.request, BriefRequest):
+            self._hidden.append(f"round-{brief.round}/{brief.part}")
+        return replace(call, brief=brief, seat=self._seat(brief), hidden=run.hidden or brief.hidden)
+
+    def keep(self, reply: Reply, brief: Brief | None = None) -> None:
+        """Keeps what later calls refer to."""
+        match reply:
+            case Asked(message=message, head=head):
+                self._replies[head.id] = message
+                if brief:
+                    self._briefs[head.id] = brief
+            case Performed(message=message, head=head):
+                self._replies[head.id] = message
+            case Pinned(plan=TeamPlan() as team):
+                self.team = team
+                parts = team.panel.parts.values() if team.panel else ()
+                members: list[MemberPlan | None] = [*team.members, team.aggregator, *parts]
+                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
+            case Pinned(plan=AgentPlan() as agent):
+                self._speakers = {agent.speaker: agent}
+
+    def said(self, call: Call, reply: Reply) -> tuple[Message, ...]:
+        """What has been said, and may be heard, once a call is answered."""
+        panel = self.team.panel if self.team else None
+        hidden = "deliverable" if panel and not panel.visibility.client else None
+        said = () if call.hidden else said_by(call, reply, self._replies)
+        return tuple(message for message in said if hidden is None or message.part != hidden)
+
+    def _named(self, call: Call) -> Call:
+        """The call with the name of what is asked or used."""
+        match call.request:
+            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
+                return replace(call, what=self._speakers[speaker].models[fallback])
+            case UseRequest(reply=reply, call=number) if reply in self._replies:
+                wanted = self._replies[reply].tool_calls[number]
+                return replace(call, what=wanted.name, arguments=wanted.arguments)
+            case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
+                return replace(call, what=self.team.chooser.models[fallback])
+            case UseRequest(reply=None):
+                return replace(call, what=call.speaker)
+            case PerformRequest(function=function):
+                return replace(call, what=function)
+        return call
+
+    def _brief_of(self, call: Call) -> Brief | None:
+        match call.request:
+            case AskRequest(brief=brief) | BriefRequest(brief=brief) | PerformRequest(brief=brief):
+                return brief
+            case UseRequest(reply=str(reply)):
+                return self._briefs.get(reply)
+        return None
+
+    def _seat(self, brief: Brief) -> str:
+        """The name of who sits there."""
+        panel = self.team.panel if self.team else None
+        return panel.roster[brief.seat] if panel and brief.seat is not None else ""

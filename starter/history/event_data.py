@@ -1,0 +1,54 @@
+"""What does an event tell of a call? Who made it, what was asked or used, what came of it, and what it cost."""
+
+from ...conversation.contracts.panel_requests import Performed, PerformRequest
+from ...conversation.contracts.requests import Asked, AskRequest, Selected, SelectRequest, Used
+from ...conversation.failure import Failure
+from ...conversation.messages.message import TokenUsage
+from ...resources.base import JsonObject
+from .run_events import Call, CallEnded, spent
+
+
+def about(call: Call) -> JsonObject:
+    """Who made a call, and what was asked or used."""
+    who: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
+    match call.request:
+        case AskRequest(turn=turn):
+            return {**who, "turn": turn - 1, **briefed(call), "model": call.what}
+        case SelectRequest(turn=turn):
+            return {**who, "turn": turn - 1, "model": call.what}
+        case PerformRequest(name=name):
+            return {**who, "member": name, **briefed(call), "function": call.what}
+    return {**who, **briefed(call), "tool": call.what}
+
+
+def briefed(call: Call) -> JsonObject:
+    """The round of a panel in which a call was made, and the part in it of who is no member."""
+    if call.brief is None:
+        return {}
+    return {"round": call.brief.round, **({"part": call.brief.part} if call.brief.seat is None else {})}
+
+
+def outcome(ended: CallEnded) -> JsonObject:
+    """What came of a call; the words of one that is hidden are left out."""
+    match ended.reply:
+        case Asked(message=message, wrong=wrong):
+            calls = [call.name for call in message.tool_calls]
+            told: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
+            return {**({} if ended.call.hidden else told), **tokens(spent(ended))}
+        case Used(message=message) | Performed(message=message):
+            return {} if ended.call.hidden else {"content": message.content}
+        case Selected():
+            return tokens(spent(ended))
+    return failed(ended.failure)
+
+
+def failed(failure: Failure | None) -> JsonObject:
+    """What went wrong."""
+    if failure is None:
+        return {}
+    return {"error": failure.message, "errorType": failure.type, "member": failure.member, "target": failure.target}
+
+
+def tokens(usage: TokenUsage) -> JsonObject:
+    """What was spent."""
+    return {"tokenUsage": usage.model_dump(mode="json")}

@@ -1,0 +1,188 @@
+"""Who has taken a turn in a panel, and what came of it? One task for each turn, made of what histories tell."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from temporalio.client import Client
+
+from ...conversation.contracts.panel_requests import Brief, Performed
+from ...conversation.contracts.plan import TeamPlan
+from ...conversation.contracts.requests import AppendRequest, Asked, Pinned
+from ...conversation.contracts.status import instant
+from ...conversation.messages.message import Message, Quote, cut
+from ...resources.base import JsonObject
+from ..console.printer import time_of
+from ..runs.runs import Handle
+from .follow import follow
+from .live_state import Board, look
+from .run_events import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
+
+State = Literal["in_progress", "completed", "errored", "cancelled"]
+
+SHOWN = 4_000
+"""Bytes of what a member has said that its task holds."""
+
+
+@dataclass
+class Task:
+    """A member's turn in a panel. ``attempts`` is the largest number of attempts that one of its steps has taken."""
+
+    id: str
+    collection: str
+    assignee: str
+    round: int
+    stance: str | None
+    started: datetime
+    ended: datetime | None = None
+    status: State = "in_progress"
+    attempts: int = 1
+    output: str | None = None
+    error: str | None = None
+
+    @property
+    def goal(self) -> str:
+        """What is to be done."""
+        return f"{self.assignee} (round {self.round})"
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has taken, once it is over."""
+        return round((self.ended - self.started).total_seconds(), 3) if self.ended else None
+
+    @property
+    def value(self) -> JsonObject:
+        """The task as JSON."""
+        value: JsonObject = {
+            "collection": self.collection,
+            "id": self.id,
+            "goal": self.goal,
+            "assignee": self.assignee,
+            "round": self.round,
+            "stance": self.stance,
+            "status": self.status,
+            "attempts": self.attempts,
+            "startedAt": instant(self.started),
+            "completedAt": instant(self.ended) if self.ended else None,
+            "seconds": self.seconds,
+            "output": self.output,
+            "error": self.error,
+        }
+        return {key: each for key, each in value.items() if each is not None}
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The task as the cells of a table."""
+        took = time_of((self.ended or datetime.now(UTC)) - self.started)
+        words = cut(" ".join((self.error or self.output or "").split()), 60)
+        return self.collection, self.goal, self.status, str(self.attempts), instant(self.started), took, words
+
+
+COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "WORDS"
+
+
+@dataclass
+class _Room:
+    """What is known of a run of a team: its plan, the words by their rows, its tasks, and the one that goes on."""
+
+    run: Run
+    team: TeamPlan
+    said: dict[str, Message] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    open: Task | None = None
+
+
+@dataclass
+class Audit:
+    """The tasks of a run and of its child runs, as far as their histories have been told."""
+
+    _rooms: dict[str, _Room] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks, in the order in which they began."""
+        return sorted((task for room in self._rooms.values() for task in room.tasks), key=lambda task: task.started)
+
+    def note(self, happening: Happening) -> None:
+        """Takes one thing into account that has happened."""
+        match happening:
+            case (
+                CallEnded(run=run, reply=Pinned(plan=TeamPlan() as team))
+                | RunBegan(run=run, pinned=Pinned(plan=TeamPlan() as team))
+            ):
+                self._rooms[run.chain] = _Room(run, team)
+            case CallBegan(run=run, at=at, call=Call(brief=Brief(part="member") as brief)):
+                _begin(self._rooms[run.chain], brief, at)
+            case CallEnded(run=run, attempts=attempts):
+                self.tried(run, attempts)
+                _end(self._rooms.get(run.chain), happening)
+            case RunEnded(run=run):
+                _break_off(self._rooms.get(run.chain), happening)
+
+    def tried(self, run: Run, attempts: int) -> None:
+        """Notes how often a step was tried, for the tasks that it is a part of."""
+        for task in self._around(run):
+            task.attempts = max(task.attempts, attempts)
+
+    def _around(self, run: Run | None) -> Iterator[Task]:
+        """The tasks that go on in a run and in those around it."""
+        while run:
+            room = self._rooms.get(run.chain)
+            if room and room.open:
+                yield room.open
+            run = run.parent
+
+
+async def audited(client: Client, handle: Handle) -> list[Task]:
+    """The tasks of a run until now, with the attempts of what goes on at this moment."""
+    audit, board = Audit(), Board()
+
+    def tell(happening: Happening) -> None:
+        audit.note(happening)
+        board.note(happening)
+
+    await follow(client, handle, tell, wait=False)
+    await look(client, board.open.values())
+    for call in board.open.values():
+        audit.tried(call.run, call.attempt)
+    return audit.tasks
+
+
+def _begin(room: _Room, brief: Brief, at: datetime) -> None:
+    """The first step of a turn begins its task; in a panel nobody speaks at the same time as another."""
+    panel, seat = room.team.panel, brief.seat
+    if room.open or panel is None or seat is None:
+        return
+    name = panel.roster[seat]
+    twin = sum((task.assignee, task.round) == (name, brief.round) for task in room.tasks)
+    place = f"{room.run.id}/round-{brief.round}/{name}" + (f"-{twin + 1}" if twin else "")
+    stance = panel.stances[seat] if panel.stances else None
+    room.open = Task(place, panel.audit or room.team.name, name, brief.round, stance, started=at)
+    room.tasks.append(room.open)
+
+
+def _end(room: _Room | None, ended: CallEnded) -> None:
+    """A task is completed when the contribution has been entered into the transcript."""
+    if room is None:
+        return
+    match ended.reply, ended.call.request:
+        case ((Asked(message=message, head=head) | Performed(message=message, head=head)), _):
+            room.said[head.id] = message
+        case reply, AppendRequest(items=items) if reply and room.open:
+            for item in items:
+                if isinstance(item, Message | Quote) and item.part == "contribution":
+                    said = item if isinstance(item, Message) else room.said.get(item.row)
+                    _close(room, "completed", ended.at, cut(said.content, SHOWN) if said else None)
+
+
+def _break_off(room: _Room | None, ended: RunEnded) -> None:
+    if room and room.open:
+        room.open.error = ended.failure.message if ended.failure else None
+        _close(room, "errored" if ended.failure else "cancelled", ended.at)
+
+
+def _close(room: _Room, status: State, at: datetime, output: str | None = None) -> None:
+    if room.open:
+        room.open.status, room.open.ended, room.open.output = status, at, output
+        room.open = None

@@ -1,0 +1,60 @@
+"""How does Temporal's UI show what is encrypted? It asks this server, which has the keys, over HTTP."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from google.protobuf import json_format
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from temporalio.api.common.v1 import Payload, Payloads
+
+from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.encryption import Codec
+
+Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
+
+PORT = 8234
+"""Where it listens, beside the UI's 8233."""
+
+
+def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
+    """The server of Temporal's remote codecs: ``POST /encode`` and ``POST /decode`` take and give Payloads as JSON.
+
+    Pages of other ``origins`` than these are refused; whoever is no browser sends none, and is served.
+    """
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=[*origins],
+        allow_methods=["POST"],
+        allow_headers=["*"],
+        allow_credentials=True,
+        allow_private_network=True,  # a UI elsewhere may ask a server on the viewer's own machine
+    )
+
+    def route(path: str, change: Change) -> Route:
+        async def answer(request: Request) -> Response:
+            if request.headers.get("origin") not in (None, *origins):
+                return _refused("this origin may not ask", 403)
+            return await _answer(request, change)
+
+        return Route(path, answer, methods=["POST"])
+
+    return Starlette(routes=[route("/encode", codec.encode), route("/decode", codec.decode)], middleware=[cors])
+
+
+async def _answer(request: Request, change: Change) -> Response:
+    try:
+        given = json_format.Parse(await request.body(), Payloads())
+        changed = Payloads(payloads=await change(given.payloads))
+    except json_format.ParseError:
+        return _refused('the body is not JSON of the form {"payloads": [...]}', 400)
+    except SettingsError as error:
+        return _refused(str(error), 400)
+    return Response(json_format.MessageToJson(changed), media_type="application/json")
+
+
+def _refused(message: str, code: int) -> Response:
+    return JSONResponse({"message": message}, code)

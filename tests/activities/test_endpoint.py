@@ -1,0 +1,113 @@
+"""Where a model is asked: its server, key, headers and properties, from manifests, ConfigMaps, Secrets or the query."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from temporalio.client import Client
+
+from baton.activities.context.value_resolver import Values
+from baton.activities.model.endpoint import endpoint_of
+from baton.activities.process.secrets import Vault
+from baton.conversation.errors import KeyMissing
+from baton.resources.catalog import Catalog
+from baton.resources.loader import load_files
+from baton.resources.model import Model
+from baton.resources.secret_extraction import Secrets
+from tests.harness.manifests import Writer, model
+from tests.harness.stage import Json, Stage, agent, manifest
+
+HELD = "sk-azure-00112233445566"
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": HELD}}
+OF_SECRET = {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}
+
+
+def asked_by(kind: str, **config: Any) -> Json:
+    return manifest("Model", "m", {"type": kind, "model": {"value": "gpt-x"}, "config": {kind: config}})
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A worker that was given a Secret."""
+    (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))
+    async with Stage.set(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as stage:
+        yield stage
+
+
+async def put(stage: Stage, *manifests: Json, **spec: Any) -> list[Mapping[str, str]]:
+    """The headers with which the model ``m`` is asked by an agent."""
+    heard: list[Mapping[str, str]] = []
+    stage.model.hear = heard.append
+    brought = [agent("one", modelRef={"name": "m"}), *manifests]
+    status = await stage.status(await stage.start_query(brought, "agent/one", **spec))
+    assert status.phase == "Completed", status.error
+    return heard
+
+
+async def test_azure_is_asked_at_its_deployment_with_its_own_header_and_version(stage: Stage) -> None:
+    server = stage.model_url.removesuffix("/v1")
+    (headers,) = await put(
+        stage, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01")
+    )
+    assert headers["api-key"] == HELD
+    assert stage.model.asked[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
+
+
+async def test_gemini_is_asked_as_openai_is(stage: Stage) -> None:
+    (headers,) = await put(stage, asked_by("gemini", baseUrl={"value": stage.model_url}, apiKey=OF_SECRET))
+    assert headers["authorization"] == f"Bearer {HELD}"
+    assert stage.model.asked[0].request["model"] == "gpt-x"
+
+
+async def test_properties_are_sent_as_json_and_headers_as_they_are(stage: Stage) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"url": stage.model_url}}
+    given = {
+        "baseUrl": {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "url"}}},
+        "apiKey": OF_SECRET,
+        "headers": [{"name": "X-Team", "value": OF_SECRET}, {"name": "X-Plain", "value": {"value": "yes"}}],
+        "properties": {
+            "temperature": {"value": "0.2"},
+            "max_tokens": {"valueFrom": {"queryParameterRef": {"name": "most"}}},
+            "reasoning_effort": {"value": "low"},
+        },
+    }
+    parameters = [{"name": "most", "value": "512"}]
+    (headers,) = await put(stage, asked_by("openai", **given), config, parameters=parameters)
+    assert (headers["x-team"], headers["x-plain"]) == (HELD, "yes")
+    request = stage.model.asked[0].request
+    assert [request[key] for key in ("temperature", "max_tokens", "reasoning_effort")] == [0.2, 512, "low"]
+    async for run in stage.handles():
+        assert HELD not in (await run.fetch_history()).to_json()
+
+
+def endpoint(manifest: Json) -> Any:
+    given = Model.model_validate(manifest)
+    return endpoint_of(given, Values(Catalog(manifests=(given,)), Vault(Secrets(), {})))
+
+
+def test_each_type_has_its_home_where_the_manifest_names_none() -> None:
+    assert endpoint(asked_by("openai", apiKey="k")).base_url == "https://api.openai.com/v1"
+    assert endpoint(asked_by("gemini", apiKey="k")).base_url.startswith("https://generativelanguage.googleapis.com/")
+    with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.gemini\.apiKey"):
+        endpoint(asked_by("gemini"))
+
+
+def test_an_endpoint_shows_neither_key_nor_headers() -> None:
+    shown = repr(
+        endpoint(asked_by("openai", apiKey="hidden-key", headers=[{"name": "X-Token", "value": "hidden-too"}]))
+    )
+    assert "hidden" not in shown
+
+
+def test_a_literal_in_a_secret_header_never_enters_the_catalog(tmp_path: Path) -> None:
+    loaded = Writer(tmp_path).load(model(headers={"X-Api-Key": HELD, "X-Plain": "seen"}))
+    assert HELD not in loaded.catalog.canonical
+    assert "seen" in loaded.catalog.canonical
+
+
+def test_a_property_cannot_replace_what_a_request_is_made_of(tmp_path: Path) -> None:
+    said = Writer(tmp_path).refusal(model(properties={"messages": "[]"}))
+    assert said[0].endswith("spec.config.openai.properties: 'messages' is what Baton sends by itself")

@@ -1,0 +1,182 @@
+"""Sending a tool's request over HTTP: redirects, sizes, failures, and where a request may not go."""
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from baton.activities.tool.address_guard import public_address
+from baton.activities.tool.http import CONNECTING, LARGEST, Http
+from baton.activities.tool.http_request import HttpRequest
+from baton.conversation.errors import ToolFailed
+from tests.harness.tool_server import Answer, ToolServer
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http() -> AsyncIterator[Http]:
+    http = Http()
+    yield http
+    await http.close()
+
+
+def request(url: str, method: str = "GET", *, trusted: bool = True, body: bytes | None = None) -> HttpRequest:
+    return HttpRequest(method, url, (("X-Key", "hidden"), ("Content-Type", "text/plain")), body, trusted)
+
+
+async def failure(http: Http, asked: HttpRequest, seconds: float = 5, *, again: bool = True) -> ToolFailed:
+    with pytest.raises(ToolFailed) as failed:
+        await http.send(asked, seconds, again=again)
+    return failed.value
+
+
+async def test_the_answer_is_given_as_its_text(http: Http, site: ToolServer) -> None:
+    site.answers(Answer("grüß dich".encode("latin-1"), headers={"content-type": "text/plain; charset=iso-8859-1"}))
+    assert await http.send(request(site.url), 5, again=True) == "grüß dich"
+    site.answers(Answer("é", headers={"content-type": "text/plain; charset=nonsense"}))
+    assert await http.send(request(site.url), 5, again=True) == "é"
+    site.answers(Answer("", status=204))
+    assert await http.send(request(site.url), 5, again=True) == "(HTTP 204 No Content, without a text)"
+    site.answers(Answer("{broken json", headers={"content-type": "application/json"}))
+    assert await http.send(request(site.url), 5, again=True) == "{broken json"
+
+
+async def test_a_huge_answer_is_cut_and_says_so(http: Http, site: ToolServer) -> None:
+    site.answers(Answer("x" * 5_000_000))
+    text = await http.send(request(site.url), 5, again=True)
+    assert text == "x" * LARGEST + "… [cut here: the answer has 5,000,000 bytes]"
+
+
+async def test_an_answer_that_is_no_text_is_only_named(http: Http, site: ToolServer) -> None:
+    site.answers(Answer(b"\x89PNG\0\0", headers={"content-type": "image/png"}))
+    assert await http.send(request(site.url), 5, again=True) == "[not a text: image/png, 6 bytes]"
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [
+        (400, False),
+        (401, False),
+        (404, False),
+        (408, True),
+        (409, True),
+        (425, True),
+        (429, True),
+        (500, True),
+        (503, True),
+    ],
+)
+async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_help(
+    http: Http, site: ToolServer, status: int, again: bool
+) -> None:
+    site.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
+    failed = await failure(http, request(site.url))
+    assert failed.message.startswith(f"127.0.0.1 answered HTTP {status}")
+    assert failed.message.endswith(": no such city")
+    assert failed.non_retryable is not again
+    assert failed.next_retry_delay
+    assert failed.next_retry_delay.total_seconds() == 7
+    assert (await failure(http, request(site.url), again=False)).non_retryable
+
+
+async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: Http, site: ToolServer) -> None:
+    site.answers(Answer(hang=True))
+    failed = await failure(http, request(site.url), 0.3)
+    assert (failed.message, failed.non_retryable) == ("127.0.0.1 gave no answer in 0.3 s", False)
+    failed = await failure(http, request(site.url, "POST"), 0.3, again=False)
+    assert failed.message.endswith("in 0.3 s; whether it was carried out is unknown")
+    assert failed.non_retryable
+    site.answers(Answer("x" * 1_000, cut=100))
+    failed = await failure(http, request(site.url))
+    assert failed.message.startswith("127.0.0.1 broke off its answer")
+    failed = await failure(http, request("http://127.0.0.1:1/"))
+    assert failed.message.startswith("127.0.0.1 can't be reached")
+    assert not failed.non_retryable
+
+
+async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_sent(http: Http) -> None:
+    begun = time.monotonic()
+    failed = await failure(http, request("http://127.0.0.1:1/", "POST"), again=False)
+    assert time.monotonic() - begun > sum(CONNECTING)
+    assert failed.non_retryable
+    assert "unknown" not in failed.message
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [(301, "GET", "GET"), (302, "POST", "GET"), (303, "PUT", "GET"), (307, "POST", "POST"), (308, "PUT", "PUT")],
+)
+async def test_a_redirect_is_followed_with_the_method_it_asks_for(
+    http: Http, site: ToolServer, status: int, method: str, then: str
+) -> None:
+    site.answers(Answer(status=status, headers={"location": "/there?x=1"}), Answer("found"))
+    assert await http.send(request(site.url + "/here", method, body=b"text"), 5, again=True) == "found"
+    second = site.seen[1]
+    assert (second.method, second.path, second.headers["x-key"]) == (then, "/there?x=1", "hidden")
+    assert second.body == ("text" if then == method and method != "GET" else second.body)
+
+
+async def test_redirects_without_an_end_are_given_up(http: Http, site: ToolServer) -> None:
+    site.answers(Answer(status=302, headers={"location": "/again"}))
+    assert "redirected the request more than 5 times" in (await failure(http, request(site.url))).message
+    assert len(site.seen) == 6
+    site.answers(Answer(status=302, headers={"location": "file:///etc/passwd"}))
+    assert "to what is no HTTP address" in (await failure(http, request(site.url))).message
+
+
+async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(http: Http, site: ToolServer) -> None:
+    with ToolServer().serving() as other:
+        site.answers(Answer(status=302, headers={"location": f"{other.url}/secret"}))
+        failed = await failure(http, request(site.url))
+        assert "127.0.0.1 lies in the worker's own network" in failed.message
+        assert failed.non_retryable
+        assert not other.seen
+
+
+async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_headers(site: ToolServer) -> None:
+    http = Http(private=True)
+    with ToolServer().serving() as other:
+        site.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
+        assert await http.send(request(site.url), 5, again=True) == "sunny"
+        assert "x-key" not in other.seen[0].headers
+        failed = await failure(http, request(site.url, "PUT", body=b"text"))
+        assert failed.message == "the server redirected the request, with all that it holds, to another server"
+        site.answers(Answer(status=303, headers={"location": "http://127.0.0.1:1/"}))
+        failed = await failure(http, request(site.url, "POST", body=b"text"), again=False)
+        assert failed.message.endswith("whether it was carried out is unknown")
+        site.answers(Answer())
+        assert await http.send(request(site.url.replace("127.0.0.1", "localhost"), trusted=False), 5, again=True)
+    await http.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1",
+        "224.0.0.1", "::1", "fe80::1", "fc00::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2130706433",
+        "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16",
+    ],
+)  # fmt: skip
+async def test_a_host_that_comes_with_the_call_may_not_lie_in_the_own_network(host: str, http: Http) -> None:
+    with pytest.raises(ToolFailed, match=r"lies in the worker's own network.*BATON_ALLOW_PRIVATE_HOSTS"):
+        await public_address(host, 80)
+
+
+async def test_a_public_host_may_come_with_the_call() -> None:
+    assert await public_address("93.184.216.34", 443) == "93.184.216.34"
+    assert await public_address("2606:4700::1111", 443) == "2606:4700::1111"
+    with pytest.raises(ToolFailed, match="can't be found"):
+        await public_address("no-such-host.invalid", 80)
+
+
+async def test_an_untrusted_request_goes_to_the_very_address_that_was_checked(http: Http) -> None:
+    built = await http._addressed(request("https://1.1.1.1:8443/a?b=c", trusted=False))
+    assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
+    assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
+
+
+async def test_no_cookie_of_one_call_reaches_another(http: Http, site: ToolServer) -> None:
+    site.answers(Answer(headers={"set-cookie": "session=1"}))
+    for _ in range(2):
+        await http.send(request(site.url), 5, again=True)
+    assert "cookie" not in site.seen[1].headers

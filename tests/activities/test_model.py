@@ -1,0 +1,233 @@
+"""Asking a model over HTTP: what is sent, what is heard, and what becomes of every way in which a server can fail."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from temporalio.common import RetryPolicy
+
+from baton.activities.model.endpoint import Endpoint, environment_endpoint
+from baton.activities.model.openai import OpenAI
+from baton.activities.process.secrets import Vault
+from baton.activities.runtime.heartbeat import SHOWN, Pulse
+from baton.activities.runtime.retry import delay, is_last, wait_for
+from baton.conversation import errors
+from baton.conversation.failure import BatonError
+from baton.conversation.messages.message import Message, ToolCall
+from baton.resources.secret_extraction import Secrets
+from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.server import ScriptedModel
+from tests.harness.stage import KEY, Stage, agent, line
+
+ASKED = [Message(role="user", content="Why?")]
+
+
+class Server:
+    """A model server that answers as it is told."""
+
+    def __init__(self) -> None:
+        self.reply = Reply(text="Because.")
+        self.model = ScriptedModel(lambda _: self.reply)
+        self.endpoint = Endpoint("gpt", "", KEY)
+
+    async def ask(self, hear: Callable[[str], None] = lambda _: None, *messages: Message) -> Message:
+        model = OpenAI()
+        try:
+            return await model.ask(self.endpoint, [*messages] or ASKED, [], hear)
+        finally:
+            await model.close()
+
+
+@pytest.fixture
+def provider() -> Iterator[Server]:
+    server = Server()
+    with server.model.serving() as url:
+        server.endpoint = Endpoint("gpt", url, KEY)
+        yield server
+
+
+async def test_an_answer_is_heard_piece_by_piece_and_given_whole(provider: Server) -> None:
+    provider.reply = Reply(text="Because. " * 50, calls=[Call(name="noop", arguments={"x": 1}), Call(name="terminate")])
+    pieces: list[str] = []
+    message = await provider.ask(pieces.append)
+    assert len(pieces) > 5
+    assert "".join(pieces) == message.content == "Because. " * 50
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "{}")]
+    assert message.model == "scripted:gpt"
+    assert message.usage
+    assert message.usage.total_tokens > 100
+
+
+async def test_a_call_without_an_id_gets_one(provider: Server) -> None:
+    provider.reply = Reply(calls=[Call(name="noop", id=""), Call(name="noop", id="")])
+    message = await provider.ask()
+    assert [call.id for call in message.tool_calls] == ["call_0", "call_1"]
+
+
+async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(provider: Server) -> None:
+    call = ToolCall(id="c1", name="noop", arguments="{}")
+    await provider.ask(
+        lambda _: None,
+        Message(role="system", content="You are."),
+        Message(role="assistant", content="", name="an.agent", tool_calls=(call,), model="m"),
+        Message(role="tool", content="done", name="noop", tool_call_id="c1"),
+        *ASKED,
+    )
+    function = {"name": "noop", "arguments": "{}"}
+    assert provider.model.asked[0].request["messages"] == [
+        {"role": "system", "content": "You are."},
+        {
+            "role": "assistant",
+            "content": "",
+            "name": "an_agent",
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "done", "tool_call_id": "c1"},
+        {"role": "user", "content": "Why?"},
+    ]
+
+
+FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
+    (Reply(status=400, text="bad"), errors.ModelRejected, False),
+    (Reply(status=400, code="context_length_exceeded"), errors.ContextTooLong, False),
+    (Reply(status=401, text=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
+    (Reply(status=403), errors.KeyRefused, False),
+    (Reply(status=404), errors.ModelRejected, False),
+    (Reply(status=408), errors.ModelUnavailable, True),
+    (Reply(status=409), errors.ModelUnavailable, True),
+    (Reply(status=425), errors.ModelUnavailable, True),
+    (Reply(status=429), errors.ModelUnavailable, True),
+    (Reply(status=429, code="insufficient_quota"), errors.QuotaSpent, False),
+    (Reply(status=500), errors.ModelUnavailable, True),
+    (Reply(status=500, headers={"x-should-retry": "false"}), errors.ModelRejected, False),
+    (Reply(status=503), errors.ModelUnavailable, True),
+    (Reply(text="x" * 1_000, cut=200), errors.BrokenReply, True),
+    (Reply(raw='data: {"choices": [{"ind\n\n'), errors.BrokenReply, True),
+    (Reply(raw="data: <html>oops</html>\n\n"), errors.BrokenReply, True),
+    (Reply(raw=""), errors.EmptyReply, True),
+]
+
+
+@pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
+async def test_a_failure_is_tried_again_where_that_can_help(
+    provider: Server, reply: Reply, error: type[BatonError], again: bool
+) -> None:
+    provider.reply = reply
+    with pytest.raises(BatonError) as raised:
+        await provider.ask()
+    assert type(raised.value) is error
+    assert raised.value.non_retryable is not again
+    assert KEY not in str(raised.value)
+
+
+def test_an_address_that_is_none_is_final() -> None:
+    vault = Vault(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
+    with pytest.raises(errors.InvalidManifest, match="is not an address"):
+        environment_endpoint("gpt", vault)
+
+
+async def test_a_server_that_never_answers_is_given_up_and_tried_again(provider: Server) -> None:
+    provider.reply = Reply(hang=True)
+    model = OpenAI(seconds=0.3)
+    with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
+        await model.ask(provider.endpoint, ASKED, [], lambda _: None)
+    assert not raised.value.non_retryable
+    await model.close()
+
+
+async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> None:
+    provider.endpoint = Endpoint("gpt", "http://127.0.0.1:1/v1", KEY)
+    with pytest.raises(errors.ModelUnavailable, match=r"gpt at 127\.0\.0\.1 can't be reached"):
+        await provider.ask()
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "3"}, 3),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "99999"}, 300),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_a_servers_wish_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert wait_for(headers) == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_a_servers_wish_to_wait_until_a_time_is_read() -> None:
+    soon = wait_for({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)})
+    assert soon
+    assert 25 < soon.total_seconds() <= 30
+    assert wait_for({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
+
+
+async def test_a_server_is_asked_again_after_the_time_it_asks_for(stage: Stage) -> None:
+    failures = [{"status": 429, "headers": {"retry-after": "1"}}, {"status": 500}, {"status": 503}]
+    stage.script(line("one", {"text": "At last.", "before": failures}))
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    turn = await stage.turn(await stage.start("agent", given))
+    assert turn.message == "At last."
+    at = [asked.at for asked in stage.model.asked]
+    assert len(at) == 4
+    assert at[1] - at[0] >= 1
+
+
+async def test_a_broken_answer_is_asked_for_again_and_nothing_of_it_is_kept(stage: Stage) -> None:
+    stage.script(line("one", {"text": "All of it.", "before": [{"text": "half of it", "cut": 1}]}))
+    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+    assert turn.message == "All of it."
+    assert len(stage.rows()) == 2
+
+
+async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(stage: Stage) -> None:
+    stage.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
+    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+    assert turn.message == "\ufffd" * 60
+    assert len(stage.model.asked) == 1
+
+
+async def test_the_heartbeat_shows_the_text_as_it_grows(stage: Stage) -> None:
+    def answer(_: Request) -> Reply:
+        return Reply(text="word " * 200, pause=0.2)
+
+    stage.answer = answer
+    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    seen: list[str] = []
+    while not seen or len(seen[-1]) < 500:
+        await asyncio.sleep(0.1)
+        for pending in (await handle.describe()).raw_description.pending_activities:
+            decoded = await stage.client.data_converter.decode(pending.heartbeat_details.payloads)
+            seen.extend(each.get("text", "") for each in decoded)
+    assert (await stage.turn(handle)).message == "word " * 200
+    assert all(("word " * 200).startswith(text) for text in seen)
+
+
+def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
+    pulse = Pulse(str)
+    for _ in range(1_000):
+        pulse.hear("0123456789")
+    live = pulse.live
+    assert (live.offset, len(live.text)) == (10_000 - SHOWN, SHOWN)
+
+
+@pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])
+def test_a_failure_is_final_from_the_tenth_attempt_on_though_temporal_would_make_more(
+    attempt: int, most: int, last: bool
+) -> None:
+    assert is_last(attempt, RetryPolicy(maximum_attempts=most)) is last
+
+
+@pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])
+def test_late_attempts_wait_at_least_as_long_as_without_the_servers_word(
+    asked: int | None, attempt: int, waits: int | None
+) -> None:
+    def seconds(given: int | None) -> timedelta | None:
+        return None if given is None else timedelta(seconds=given)
+
+    assert delay(seconds(asked), attempt) == seconds(waits)

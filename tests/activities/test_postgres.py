@@ -1,0 +1,185 @@
+"""PostgreSQL: reached as people write it, clear when it refuses, waited for when it is away, killed at any moment."""
+
+import asyncio
+import contextlib
+import re
+import signal
+import traceback
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import make_url
+from temporalio.client import Client
+
+from baton.activities.journal import Journal
+from baton.conversation.errors import JournalUnavailable
+from baton.conversation.messages.message import Head, Message
+from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.stage import Stage, agent, team, texts
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def url(postgres: PostgresServer) -> str:
+    return await postgres.database()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def journal(url: str) -> AsyncIterator[Journal]:
+    journal = await Journal.open(url)
+    yield journal
+    await journal.close()
+
+
+def says(text: str) -> list[Message]:
+    return [Message(role="assistant", content=text)]
+
+
+async def told(journal: Journal, head: Head) -> list[str]:
+    return [row.message.content for row in await journal.read(head)]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
+async def test_an_address_is_taken_as_people_write_it(url: str, scheme: str) -> None:
+    plain = url.replace("postgresql", scheme, 1)
+    for written in (plain, f"{plain}?sslmode=disable", f"{plain}?sslmode=prefer&application_name=baton"):
+        await (await Journal.open(written)).close()
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "the password is wrong": ({"password": f"{PASSWORD}!"}, "password authentication failed"),
+    "there is no such database": ({"database": "nowhere"}, 'database "nowhere" does not exist'),
+    "there is no such host": ({"host": "nowhere.invalid"}, "can't be reached: "),
+    "nobody listens": ({"port": 1}, "can't be reached: "),
+    "TLS is asked for and not there": ({"query": {"sslmode": "require"}}, "rejected SSL"),
+    "there is no such mode": ({"query": {"sslmode": "often"}}, "`sslmode` parameter must be one of"),
+    "there is no such parameter": ({"query": {"nonsense": "1"}}, 'parameter "nonsense"'),
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+async def test_a_server_that_refuses_is_told_at_once_and_without_the_password(
+    url: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong, text = REFUSALS[why]
+    with pytest.raises(JournalUnavailable, match=re.escape(text)) as refused:
+        await Journal.open(make_url(url).set(**wrong).render_as_string(hide_password=False))
+    assert PASSWORD not in "".join(traceback.format_exception(refused.value)) + caplog.text
+
+
+@pytest.mark.parametrize("broken", ["postgresql://baton:pg@host:secret@h/db", "postgresql:/baton:secret@h/db"])
+def test_an_address_that_is_none_is_not_repeated(broken: str) -> None:
+    with pytest.raises(JournalUnavailable, match="BATON_JOURNAL_URL is not") as refused:
+        asyncio.run(Journal.open(broken))
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
+
+
+async def test_a_database_that_cant_hold_every_character_is_refused(postgres: PostgresServer) -> None:
+    name = f"latin_{uuid.uuid4().hex}"
+    await execute(postgres.url("postgres"), f"create database {name} encoding 'LATIN1' template template0")
+    with pytest.raises(JournalUnavailable, match="has no equivalent in encoding"):
+        await Journal.open(postgres.url(name))
+
+
+async def test_a_user_who_may_not_create_tables_is_told_so_and_works_on_those_that_stand(
+    postgres: PostgresServer, url: str
+) -> None:
+    role = f"role_{uuid.uuid4().hex}"
+    await execute(url, f"create role {role} login password '{role}'")
+    theirs = make_url(url).set(username=role, password=role).render_as_string(hide_password=False)
+    with pytest.raises(JournalUnavailable, match="permission denied for schema public"):
+        await Journal.open(theirs)
+    await (await Journal.open(url)).close()
+    await execute(url, f"grant select, insert on all tables in schema public to {role}")
+    journal = await Journal.open(theirs)
+    head = await journal.append(Head(), says("a"), "call")
+    assert await told(journal, head) == ["a"]
+    await journal.close()
+
+
+async def test_a_server_that_has_been_restarted_is_not_even_noticed(
+    postgres: PostgresServer, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = await journal.append(Head(), says("a"), "call-1")
+    with postgres.away():
+        pass
+    head = await journal.append(head, says("b"), "call-2")
+    assert await told(journal, head) == ["a", "b"]
+    assert "waiting for the journal" not in caplog.text
+
+
+async def test_a_server_that_is_away_is_waited_for(
+    postgres: PostgresServer, journal: Journal, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = await journal.append(Head(), says("a"), "call-1")
+    with postgres.away():
+        writing = asyncio.create_task(journal.append(head, says("b"), "call-2"))
+        assert await asyncio.wait([writing], timeout=1.5) == (set(), {writing})
+    fresh = await Journal.open(url)
+    assert await told(fresh, await writing) == ["a", "b"]
+    await fresh.close()
+    assert "waiting for the journal" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
+    postgres: PostgresServer, journal: Journal, url: str
+) -> None:
+    async with holding(url, "lock table baton_messages"):
+        writing = [asyncio.create_task(journal.append(Head(), says(f"{n}"), f"call-{n}")) for n in range(20)]
+        while await execute(url, "select count(*) from pg_locks where not granted") != [(10,)]:
+            await asyncio.sleep(0.01)
+        with postgres.away(signal.SIGKILL):
+            pass
+    heads = await asyncio.gather(*writing)
+    assert [await told(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
+
+
+@contextlib.asynccontextmanager
+async def holding(url: str, statement: str) -> AsyncIterator[None]:
+    """Carries out a statement in a transaction that lasts as long as the block, or the server."""
+    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
+    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
+        await asyncio.sleep(0.01)
+    yield
+    with contextlib.suppress(Exception):
+        await task
+
+
+async def test_a_server_that_is_ending_or_starting_counts_as_one_that_is_away(
+    postgres: PostgresServer, url: str
+) -> None:
+    async with holding(url, "perform 1"):
+        postgres.signal(signal.SIGTERM)
+        try:
+            with pytest.raises(JournalUnavailable, match="the database system is shutting down"):
+                while True:
+                    await (await Journal.open(url)).close()
+        finally:
+            with postgres.away():
+                pass
+
+
+async def test_a_run_survives_the_death_of_its_journals_server(
+    postgres: PostgresServer, client: Client, url: str, tmp_path: Path
+) -> None:
+    def answer(request: Request) -> Reply:
+        number = sum(message["role"] == "assistant" for message in request["messages"]) + 1
+        return Reply(text=f"answer {number}", delay=0.1)
+
+    async with Stage.set(client, tmp_path, journal_url=url) as stage:
+        stage.answer = answer
+        manifests = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=6, onMaxTurns="complete")]
+        handle = await stage.start_team(manifests)
+        for count in (3, 7):
+            await stage.asked(count)
+            with postgres.away(signal.SIGKILL):
+                await asyncio.sleep(0.3)
+        turn = await stage.turn(handle)
+    assert texts(turn.messages) == [f"answer {number}" for number in range(1, 13)]
+    assert len(stage.model.asked) == 12, "no answer was asked for twice"
+    assert await execute(url, "select count(*) from baton_messages") == [(13,)]

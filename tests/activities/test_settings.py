@@ -1,0 +1,135 @@
+"""Settings: read once, a mistake named by its variable; task queues of their own, rates, and a health check."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from temporalio.client import Client
+
+from baton import worker
+from baton.activities.process.health import health
+from baton.activities.process.settings import Settings
+from baton.conversation.messages.turn import Turn
+from baton.conversation.settings_error import SettingsError
+from baton.conversation.temporal.temporal_client import TASK_TIMEOUT, connect
+from baton.resources.loader import Loaded
+from baton.starter.scripted_model.script import Reply
+from baton.starter.server.embedded import free_ports
+from tests.harness.stage import Stage, agent, call, line, manifest, team
+
+WRONG = {
+    "BATON_SERVES=models": "BATON_SERVES: workflows wait on a task queue that it would poll, too",
+    "BATON_SERVES=models,cooks": "BATON_SERVES: 1: Input should be 'workflows', 'models' or 'tools'",
+    "BATON_MAX_ACTIVITIES=many": "BATON_MAX_ACTIVITIES: Input should be a valid integer",
+    "BATON_MAX_ACTIVITIES=0": "BATON_MAX_ACTIVITIES: Input should be greater than 0",
+    "BATON_MODEL_RATES=gpt-4": "BATON_MODEL_RATES: write NAME=NUMBER",
+    "BATON_MODEL_RATES=gpt-4=1,gpt-4=2": "BATON_MODEL_RATES: write NAME=NUMBER",
+    "BATON_MODEL_RATES=gpt-4=0": "BATON_MODEL_RATES: gpt-4: Input should be greater than 0",
+    "BATON_HEALTH_PORT=70000": "BATON_HEALTH_PORT: Input should be less than or equal to 65535",
+    "BATON_BUILD_ID=v1": "BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them",
+}
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_a_setting_that_makes_no_sense_is_refused_by_the_name_of_its_variable(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    with pytest.raises(SettingsError) as refused:
+        Settings.of({name: value})
+    assert str(refused.value).startswith(WRONG[setting])
+
+
+def test_what_is_set_to_nothing_and_what_others_read_is_passed_over() -> None:
+    assert Settings.of({"BATON_MAX_ACTIVITIES": "", "BATON_OF_TOMORROW": "x", "PATH": "/bin"}) == Settings.of({})
+
+
+def test_by_default_one_task_queue_serves_all_and_runs_are_told_nothing_of_it() -> None:
+    settings = Settings.of({})
+    [lane] = settings.lanes()
+    assert (lane.queue, sorted(lane.roles)) == ("baton", ["models", "tools", "workflows"])
+    assert not settings.route.model_dump(exclude_unset=True)
+
+
+@asynccontextmanager
+async def workers(stage: Stage, queue: str, *serve: str, **settings: str) -> AsyncIterator[None]:
+    """A worker beside the stage's, on task queues of its own, for what it is to serve."""
+    names = {"TASK_QUEUE": queue, "MODEL_TASK_QUEUE": f"{queue}-models", "TOOL_TASK_QUEUE": f"{queue}-tools"}
+    given = {f"BATON_{name}": value for name, value in {**names, "SERVES": ",".join(serve), **settings}.items()}
+    client = await connect(
+        stage.client.service_client.config.target_host
+    )  # one client takes one worker for a task queue
+    async with worker.running(client, Loaded(), {**stage.environment, **given}):
+        yield
+
+
+async def run(stage: Stage, queue: str, workflow: str, given: object) -> tuple[Turn, dict[str, set[str]]]:
+    """Runs a turn on a task queue; it, and on which queues its activities waited."""
+    handle = await stage.client.start_workflow(
+        workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=TASK_TIMEOUT
+    )
+    turn = Turn.model_validate_json(json.dumps(await handle.result()))
+    queues: dict[str, set[str]] = {}
+    for event in (await handle.fetch_history()).events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            scheduled = event.activity_task_scheduled_event_attributes
+            queues.setdefault(scheduled.activity_type.name, set()).add(scheduled.task_queue.name)
+    return turn, queues
+
+
+async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of_its_own(stage: Stage) -> None:
+    queue = uuid.uuid4().hex
+    stage.script(line("one", call("calculator", expression="6*7"), "It is 42."))
+    given = {"agent": "one", "input": "?", "resources": [agent("one", "calculator")]}
+    async with workers(stage, queue, "workflows"), workers(stage, queue, "models"), workers(stage, queue, "tools"):
+        turn, queues = await run(stage, queue, "agent", given)
+    assert turn.message == "It is 42."
+    assert queues == {"ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
+
+
+async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_model(stage: Stage) -> None:
+    queue, rate = uuid.uuid4().hex, 4
+    stage.answer = lambda _: Reply(text="Yes.")
+    server = {"openai": {"baseUrl": {"value": stage.model_url}}}
+    models = [
+        manifest("Model", name, {"type": "openai", "model": {"value": name}, "config": server})
+        for name in ("slow", "fast")
+    ]
+    agents = [agent(f"{model}-{n}", modelRef={"name": model}) for model in ("slow", "fast") for n in range(14)]
+    members = [each["metadata"]["name"] for each in agents]
+    given = {"team": "t", "input": "?", "resources": [*models, *agents, team("t", *members, strategy="parallel")]}
+    everything = "workflows", "models", "tools"
+    rates = {"MODEL_RATES": f"slow={rate}"}
+    async with workers(stage, queue, *everything, **rates), workers(stage, queue, *everything, **rates):
+        _, queues = await run(stage, queue, "parallel", given)
+    assert queues["ask_model"] == {f"{queue}-models", f"{queue}-models-slow"}
+    times = {
+        name: [each.at for each in stage.model.asked if each.request["model"] == name] for name in ("slow", "fast")
+    }
+    last, all_fast = times["slow"][-1] - times["slow"][-1 - rate], times["fast"][-1] - times["fast"][0]
+    print(f"the last {rate} calls at {rate} a second took {last:.2f} s; fourteen at no rate {all_fast:.2f} s")
+    assert last > 0.8 > all_fast, "the first calls may all begin at once"
+
+
+async def state(url: str) -> int:
+    """What a health check is told."""
+    async with httpx.AsyncClient() as http:
+        return (await http.get(url)).status_code
+
+
+async def test_a_health_check_finds_a_worker_that_works_and_none_that_ends(client: Client, tmp_path: Path) -> None:
+    port, _ = free_ports((0, 0))
+    url, works = f"http://127.0.0.1:{port}/", True
+    async with health(port, lambda: works):
+        assert await state(url) == 200
+        works = False
+        assert await state(url) == 503
+    given = {"BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex, "BATON_HEALTH_PORT": str(port)}
+    async with worker.running(client, Loaded(), given):
+        while await state(url) != 200:
+            await asyncio.sleep(0.02)
+    with pytest.raises(httpx.ConnectError):
+        await state(url)

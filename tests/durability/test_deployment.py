@@ -1,0 +1,167 @@
+"""What can be checked of the containers without a container engine: the commands and settings in their files."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import make_url
+from temporalio.client import Client
+
+from baton.activities.process.settings import Settings
+from baton.conversation.errors import JournalUnavailable
+from baton.conversation.temporal import search_attributes
+from baton.conversation.temporal.temporal_client import connect
+from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.state_dir import Home
+from tests.harness.postgres import PASSWORD, PostgresServer
+from tests.harness.processes import ROOT, environment
+
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+LASTING = {name for name, service in SERVICES.items() if service["restart"] != "on-failure"}
+LINES = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+"""The lines of the Dockerfile, those that are continued as one."""
+
+
+def script(service: str) -> str:
+    """The shell script that a service runs, as the shell gets it."""
+    assert SERVICES[service]["entrypoint"] == ["/bin/sh", "-euc"]
+    (text,) = SERVICES[service]["command"]
+    return str(text).replace("$$", "$")
+
+
+async def test_the_service_that_makes_the_namespace_can_run_again_and_makes_what_runs_are_searched_by(
+    tmp_path: Path,
+) -> None:
+    with Home(tmp_path).lock("dev") as lock:
+        assert lock
+        server = EmbeddedServer(tmp_path, lock, *free_ports((0, 0)))
+        await server.start()
+        given = {"TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": "fresh"}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        for _ in range(2):
+            command = ["/bin/sh", "-euc", script("namespace")]
+            await asyncio.to_thread(subprocess.run, command, env=environment(**given, PATH=path), check=True)
+        client = await connect(server.address)
+        fresh = await Client.connect(server.address, namespace="fresh", data_converter=client.data_converter)
+        while not await search_attributes.registered(fresh):
+            await asyncio.sleep(0.1)
+        await server.stop()
+
+
+async def test_the_script_of_the_database_makes_what_the_other_services_connect_to(postgres: PostgresServer) -> None:
+    text = COMPOSE["configs"]["databases"]["content"].replace("$$", "$")
+    statements = text.partition("<<'SQL'\n")[2].partition("SQL\n")[0]
+    assert "create role baton login password :'password'" in statements
+    made = re.findall(r"create database (\w+)", statements)
+    assert [*made, SERVICES["postgres"]["environment"]["POSTGRES_USER"]] == ["temporal_visibility", "baton", "temporal"]
+    journal = make_url(SERVICES["worker"]["environment"]["BATON_JOURNAL_URL"])
+    assert (journal.username, journal.database, journal.host) == ("baton", "baton", "postgres")
+    assert journal.password is None, "it is in PGPASSWORD, where no address has to be escaped for it"
+
+
+def install(folder: Path) -> None:
+    """Copies what the image's build copies, and installs it as that does."""
+    build = folder / "build"
+    build.mkdir()
+    stage = LINES[: LINES.index(next(line for line in LINES if line.startswith("RUN pip install --no-deps")))]
+    for line in (line for line in stage if line.startswith("COPY")):
+        *sources, target = line.split()[1:]
+        for source in sources:
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, build / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / source, build / source)
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--target", folder / "site", build], check=True, capture_output=True)
+
+
+async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_gracefully(
+    client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(install, tmp_path)
+    service, port = SERVICES["worker"], str(free_ports((0, 0))[0])
+    given = {key: value for key, value in service["environment"].items() if value and "$" not in value}
+    journal = make_url(await postgres.database())._replace(password=None).render_as_string()
+    ours = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal, "PGPASSWORD": PASSWORD}
+    env = environment(**{**given, **ours, "BATON_HEALTH_PORT": port, "PYTHONPATH": str(tmp_path / "site")})
+    assert service["command"] == json.loads(LINES[-1].removeprefix("CMD "))
+    (manifests := tmp_path / "manifests").mkdir()
+    command = [sys.executable, *service["command"][1:-1], manifests]
+    process = await asyncio.create_subprocess_exec(*command, env=env, cwd=manifests, stderr=asyncio.subprocess.PIPE)
+    check = json.loads(next(line for line in LINES if "HEALTHCHECK" in line).partition("CMD ")[2])
+    healthy = [sys.executable, *(part.replace("8000", port) for part in check[1:])]
+    while (await asyncio.to_thread(subprocess.run, healthy, capture_output=True, check=False)).returncode:
+        assert process.returncode is None, await process.communicate()
+        await asyncio.sleep(0.2)
+    process.terminate()
+    _, log = await process.communicate()
+    assert process.returncode == 0, log
+    assert b"working on the task queue baton" in log
+
+
+def test_the_image_holds_the_packages_of_the_lock_and_no_rights() -> None:
+    installs = [shlex.split(line.partition("pip install")[2]) for line in LINES if "pip install" in line]
+    assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
+    last = LINES[LINES.index("FROM python:3.13-slim") :]
+    assert "USER baton" in last
+    assert not [line for line in last if line.startswith("COPY") and "--from=build /opt/baton" not in line]
+
+
+def test_every_service_is_pinned_restarted_bounded_and_waits_for_what_it_needs() -> None:
+    images = {name: service.get("image", "") for name, service in SERVICES.items()}
+    assert images.pop("worker") == ""
+    assert all(re.fullmatch(r"[\w/-]+:\d+\.\d+(\.\d+)?(-\w+)?", image) for image in images.values())
+    assert {name for name, service in SERVICES.items() if "resources" in service.get("deploy", {})} == LASTING
+    assert {service["restart"] for service in SERVICES.values()} == {"unless-stopped", "on-failure"}
+    for service in SERVICES.values():
+        for needed, how in service.get("depends_on", {}).items():
+            lasting = needed in LASTING
+            assert how["condition"] == ("service_healthy" if lasting else "service_completed_successfully")
+            assert "healthcheck" in SERVICES[needed] or not lasting
+
+
+def test_two_workers_have_time_to_end_and_no_rights_that_they_don_t_need() -> None:
+    worker = SERVICES["worker"]
+    settings = Settings.of({key: value for key, value in worker["environment"].items() if value})
+    assert float(worker["stop_grace_period"].removesuffix("s")) > settings.shutdown_seconds
+    assert worker["deploy"]["replicas"] == 2
+    assert (worker["read_only"], worker["cap_drop"], worker["init"]) == (True, ["ALL"], True)
+
+
+def test_the_server_is_as_fair_as_the_embedded_one() -> None:
+    dynamic = yaml.safe_load(COMPOSE["configs"]["dynamic"]["content"])
+    embedded = {key: json.loads(value) for key, value in TUNING if key.startswith("matching.")}
+    assert {key: value for key, [each] in dynamic.items() for value in each.values()} == embedded
+
+
+def test_nothing_is_published_beyond_this_machine_and_no_key_stands_in_the_file() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    given = {key: value for service in SERVICES.values() for key, value in service.get("environment", {}).items()}
+    secret = {key: value for key, value in given.items() if re.search("PASSWORD|PWD|KEY", key)}
+    assert {re.sub(r"\$\{\w+:\?.*\}", "required", value or "the caller's") for value in secret.values()} == {
+        "required",
+        "the caller's",
+    }
+
+
+@pytest.mark.parametrize("address", ["temporal:7233", "10.0.0.5:7233", "example.com:7233", "[2001:db8::1]:7233"])
+def test_a_worker_far_from_temporal_refuses_the_default_journal(address: str) -> None:
+    with pytest.raises(JournalUnavailable, match="set BATON_JOURNAL_URL"):
+        Settings.of({}).check(address)
+    Settings.of({"BATON_JOURNAL_URL": "sqlite:////data/journal.db"}).check(address)
+
+
+@pytest.mark.parametrize("address", ["localhost:7233", "127.0.0.1:7233", "[::1]:7233"])
+def test_a_worker_beside_temporal_takes_the_default_journal(address: str) -> None:
+    Settings.of({}).check(address)

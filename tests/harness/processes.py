@@ -1,0 +1,68 @@
+"""How do the tests start and kill what users start? Workers and commands as processes of their own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parent.parent.parent
+BATON = Path(sys.executable).parent / "baton"
+
+
+def environment(**given: str) -> dict[str, str]:
+    """An environment in which nothing of the caller's is left that Baton reads."""
+    ours = ("TEMPORAL_", "OPENAI_", "BATON_")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return {**clean, "TEMPORAL_CONFIG_FILE": os.devnull, **given}
+
+
+class WorkerProcess:
+    """``python worker.py`` with its log in a file."""
+
+    def __init__(self, env: dict[str, str], log: Path, *manifests: Path) -> None:
+        self._command = [sys.executable, str(ROOT / "worker.py"), *map(str, manifests)]
+        self._env, self.log = env, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts it, without waiting until it works."""
+        self.started += 1
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """Kills it as ``kill -9`` does."""
+        assert self._process
+        self._process.kill()
+        self._process.wait()
+
+    async def stop(self) -> int:
+        """Asks it to end, as a deploy does, and waits until it has; its exit code."""
+        assert self._process
+        self._process.send_signal(signal.SIGTERM)
+        return await asyncio.to_thread(self._process.wait)
+
+
+def baton(*arguments: str | Path, env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs the command line to its end."""
+    return subprocess.run(
+        [BATON, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=80, check=False
+    )
+
+
+def kill_server(starter: int) -> None:
+    """Kills the Temporal server that a process has started, as ``kill -9`` does."""
+    [server] = [each for each in psutil.Process(starter).children(recursive=True) if each.name() == "temporal"]
+    server.kill()
+    server.wait()

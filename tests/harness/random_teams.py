@@ -1,0 +1,183 @@
+"""What can a team be? Teams of all strategies in each other, with members of every temper, as Hypothesis draws them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from baton.starter.scripted_model.script import Call, Reply, Request
+from tests.harness.stage import Json, agent, manifest
+
+TEMPERS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")
+HABITS = ("good", "loud", "garbage", "last", "both", "ends", "fails")
+"""What agents do in a turn, and what a selector answers."""
+
+TOOLS = ("calculator", "noop", "terminate")
+CONDITIONS = ("true", "false", "turn < 3", "message.contains('1')", "speaker.endsWith('0') || tokens > 100")
+AGGREGATOR = "x"
+TOKEN = re.compile(r"<\d+>")
+"""Every text that the model says has a number of its own."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An agent with its tempers, one for each of its turns, or a team with its members.
+
+    It is named after its place: ``team-0-2`` is the third member of the first member of ``team``.
+    """
+
+    tempers: tuple[str, ...] = ()
+    members: tuple["Node", ...] = ()
+    spec: Json = field(default_factory=dict)
+
+    def named(self, name: str = "team") -> Iterator[tuple[str, "Node"]]:
+        """All agents and teams with their names."""
+        yield name, self
+        for seat, member in enumerate(self.members):
+            yield from member.named(f"{name}-{seat}")
+        if self.spec.get("aggregator"):
+            yield f"{name}-{AGGREGATOR}", Node(self.tempers)
+
+    def manifests(self) -> list[Json]:
+        """The manifests of all of them."""
+        return [node.manifest(name) for name, node in self.named()]
+
+    def manifest(self, name: str) -> Json:
+        """Its own manifest."""
+        if not self.members:
+            return agent(name, *TOOLS, parallelToolCalls=True)
+        spec = {**self.spec, "members": [{"name": f"{name}-{seat}"} for seat in range(len(self.members))]}
+        if edges := spec.pop("edges", ()):
+            spec["graph"] = {"edges": [{**edge, "from": f"{name}-{a}", "to": f"{name}-{b}"} for a, b, edge in edges]}
+        if spec.get("aggregator"):
+            spec["aggregator"] = f"{name}-{AGGREGATOR}"
+        return manifest("Team", name, spec)
+
+    @property
+    def bound(self) -> int:
+        """How many turns it may take as a team."""
+        spec, count = self.spec, len(self.members)
+        if spec["strategy"] == "round-robin":
+            return int(spec["maxTurns"]) * count
+        return int(spec["maxTurns"]) if "maxTurns" in spec else count + ("aggregator" in spec)
+
+
+def nodes(depth: int = 3) -> st.SearchStrategy[Node]:
+    """Teams, nested as deeply as that at most."""
+    agents = st.builds(Node, st.lists(st.sampled_from(TEMPERS), min_size=1, max_size=2).map(tuple))
+    return agents if depth == 0 else st.one_of(agents, teams(depth))
+
+
+@st.composite
+def teams(draw: st.DrawFn, depth: int = 3) -> Node:
+    """A team of any strategy, with all that belongs to it."""
+    strategy = draw(st.sampled_from(("sequential", "round-robin", "selector", "graph", "parallel")))
+    members = tuple(draw(st.lists(nodes(depth - 1), min_size=1, max_size=3)))
+    spec: Json = {"strategy": strategy}
+    if strategy == "parallel":
+        spec |= draw(st.fixed_dictionaries({}, optional=_PARALLEL))
+    elif strategy != "sequential" or draw(st.booleans()):
+        spec |= draw(st.fixed_dictionaries({"maxTurns": st.integers(1, 4)}, optional=_BOUNDED))
+        spec |= {"loops": True} if strategy == "sequential" else {}
+    if strategy == "selector":
+        spec["selector"] = draw(st.fixed_dictionaries({}, optional=_SELECTOR))
+    if strategy == "graph" or (strategy == "selector" and draw(st.booleans())):
+        spec["edges"] = draw(edges(len(members), conditional=strategy == "graph"))
+    return Node(("answers",), members, spec)
+
+
+_PARALLEL: dict[str, Any] = {
+    "aggregator": st.just(AGGREGATOR),
+    "maxConcurrency": st.integers(1, 2),
+    "onMemberError": st.sampled_from(("fail", "continue")),
+}
+_BOUNDED: dict[str, Any] = {"onMaxTurns": st.just("complete"), "terminateWhen": st.sampled_from(CONDITIONS)}
+_SELECTOR: dict[str, Any] = {"style": st.just("text"), "enableTerminateTool": st.booleans()}
+
+
+@st.composite
+def edges(draw: st.DrawFn, count: int, *, conditional: bool) -> list[tuple[int, int, Json]]:
+    """Edges between so many members, at least one."""
+    seats = st.integers(0, count - 1)
+    found: list[tuple[int, int, Json]] = []
+    for seat in range(count):
+        if conditional and draw(st.booleans()):
+            found.append((seat, draw(seats), {"when": draw(st.sampled_from(CONDITIONS))}))
+        if not found or draw(st.booleans()):
+            found.append((seat, draw(seats), {}))
+    return found
+
+
+class Cast:
+    """Plays all members and selectors of a team, and remembers what it was asked and what it said."""
+
+    def __init__(self, team: Node, habits: list[str], slow: int | None = None) -> None:
+        self.tempers = {name: node.tempers for name, node in team.named()}
+        self.habits, self.slow = habits, slow
+        self.told: list[tuple[Request, Reply]] = []
+        self.turns, self.choices = Counter[str](), 0
+
+    def answer(self, request: Request) -> Reply:
+        """What is said to a request; the ``slow``-th answer takes a moment."""
+        mark = f"<{len(self.told)}>"
+        reply = self._choose(request, mark) if is_choice(request) else self._speak(request, mark)
+        reply.delay = 0.3 if len(self.told) + 1 == self.slow else 0
+        self.told.append((request, reply))
+        return reply
+
+    def _speak(self, request: Request, mark: str) -> Reply:
+        messages = request["messages"]
+        name = str(messages[0]["content"]).removeprefix("You are ").removesuffix(".")
+        if messages[-1]["role"] == "tool":
+            return Reply(text=f"So it is {mark}.")
+        tempers = self.tempers[name]
+        temper = tempers[min(self.turns[name], len(tempers) - 1)]
+        self.turns[name] += 1
+        calculation = Call(name="calculator", arguments={"expression": "6*7"})
+        match temper:
+            case "calculates":
+                return Reply(text=mark, calls=[calculation])
+            case "is busy":
+                return Reply(text=mark, calls=[calculation, Call(name="noop", arguments={"message": "x"})])
+            case "errs":
+                return Reply(text=mark, calls=[Call(name="unknown"), Call(name="calculator")])
+            case "ends":
+                return Reply(text=mark, calls=[Call(name="terminate", arguments={"response": "Done."})])
+            case "fails":
+                return Reply(status=400, text="no")
+            case "stumbles" if self.turns[name] == 1:
+                return Reply(status=503, headers={"retry-after-ms": "1"})
+        return Reply(text=f"{name} says {mark}.")
+
+    def _choose(self, request: Request, mark: str) -> Reply:
+        names = str(re.findall(r"which of them \((.*?)\)", request["messages"][0]["content"])[0]).split(", ")
+        habit, self.choices = self.habits[self.choices % len(self.habits)], self.choices + 1
+        good, by_tool = names[self.choices % len(names)], bool(request.get("tools"))
+        match habit:
+            case "good":
+                return named(good) if by_tool else Reply(text=good)
+            case "loud":
+                return Reply(text=f"It is {good.upper()}, I think.")
+            case "last":
+                return Reply(text=f"{re.findall('# (.*):', request['messages'][0]['content'])[-1]}")
+            case "both":
+                return Reply(text=" or ".join(names))
+            case "ends":
+                end = Call(name="terminate", arguments={"response": f"Enough {mark}."})
+                return Reply(calls=[end]) if by_tool else Reply(text=f"TERMINATE: Enough {mark}.")
+            case "fails":
+                return Reply(status=400, text="no")
+        return Reply(text="Bananas.")
+
+
+def named(name: str) -> Reply:
+    """A selector's answer by its tool."""
+    return Reply(calls=[Call(name="select-next-speaker", arguments={"name": name})])
+
+
+def is_choice(request: Request) -> bool:
+    """Whether a selector asks."""
+    return "You moderate a discussion" in str(request["messages"][0]["content"])

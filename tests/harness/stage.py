@@ -1,0 +1,223 @@
+"""On what does a team of a test play? A worker, a journal and a scripted model, and a few words to speak of them."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from baton import worker
+from baton.activities.journal import Database
+from baton.activities.journal.storage_driver import Blobs
+from baton.activities.process.functions import Function
+from baton.conversation.contracts.status import Status
+from baton.conversation.messages.turn import Turn
+from baton.conversation.temporal.temporal_client import DATA_CONVERTER, TASK_TIMEOUT, storing
+from baton.resources.loader import Loaded
+from baton.starter.scripted_model.script import Line, Reply, Request, Script
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.workflows.registry import WORKFLOWS
+
+Json = dict[str, Any]
+Handle = WorkflowHandle[Any, Any]
+Ended = TypeVar("Ended", Turn, Status)
+
+KEY = "sk-test-0123456789abcdef"
+"""The API key of every test; it may be found nowhere."""
+
+PASSED_THROUGH = ("pydantic", "pydantic_core", "baton.resources", "baton.conversation")
+"""Modules that are as they are in the sandbox; all others are checked for what isn't deterministic."""
+
+
+def agent(name: str, *tools: str, **spec: Any) -> Json:
+    """An Agent whose system prompt is ``You are NAME.``"""
+    given = [{"name": tool} for tool in tools]
+    return manifest("Agent", name, {"prompt": f"You are {name}.", **({"tools": given} if given else {}), **spec})
+
+
+def team(name: str, *members: str, strategy: str = "round-robin", **spec: Any) -> Json:
+    """A Team of agents or teams."""
+    return manifest("Team", name, {"strategy": strategy, "members": [{"name": each} for each in members], **spec})
+
+
+def manifest(kind: str, name: str, spec: Json) -> Json:
+    """A manifest of one of ARK's kinds."""
+    return {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def line(name: str, *say: str | Json) -> Line:
+    """What the agent of that name says, in order."""
+    return Line.model_validate({"system": f"You are {name}.", "agent": name, "say": [*say]})
+
+
+def call(tool: str, text: str = "", **arguments: Any) -> Json:
+    """A reply that calls for a tool."""
+    return {"text": text, "calls": [{"name": tool, "arguments": arguments}]}
+
+
+@dataclass
+class Stage:
+    """Where teams are run and looked at."""
+
+    client: Client
+    folder: Path
+    model: ScriptedModel
+    model_url: str
+    task_queue: str
+    own: Loaded
+    journal_url: str = ""
+    keys: str = ""
+    answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def set(
+        cls,
+        client: Client,
+        folder: Path,
+        own: Loaded | None = None,
+        journal_url: str = "",
+        functions: Sequence[Function] = (),
+        keys: str = "",
+    ) -> AsyncIterator["Stage"]:
+        """Sets the stage; at the end every run that was started is replayed."""
+        model = ScriptedModel(lambda request: stage.answer(request))
+        with model.serving() as url:
+            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
+            async with worker.running(client, stage.own, stage.environment, functions):
+                yield stage
+                kept = storing(client, Blobs(lambda: Database.at(stage.journal_at)))
+                await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
+
+    @contextlib.asynccontextmanager
+    async def forgetful(self) -> AsyncIterator["Stage"]:
+        """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
+        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
+        self.model._answer = lambda request: other.answer(request)
+        async with worker.running(self.client, self.own, {**other.environment, "BATON_CACHED_RUNS": "0"}):
+            yield other
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the worker is started with."""
+        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **given}
+
+    @property
+    def journal_at(self) -> str:
+        """The journal's address."""
+        return self.journal_url or f"sqlite:///{self.journal}"
+
+    @property
+    def journal(self) -> Path:
+        """The journal's file, if it is one."""
+        return self.folder / "journal.db"
+
+    def script(self, *lines: Line) -> None:
+        """Gives the model its words."""
+        self.answer = Script(lines=[*lines]).answer
+
+    async def start(self, workflow: str, given: Any, **options: Any) -> Handle:
+        """Starts a run as a client in any language would: by name, with JSON."""
+        return await self.client.start_workflow(
+            workflow,
+            given,
+            id=f"{workflow}-{uuid.uuid4().hex[:8]}",
+            task_queue=self.task_queue,
+            task_timeout=TASK_TIMEOUT,
+            **options,
+        )
+
+    async def start_team(self, manifests: Iterable[Json], name: str = "team", question: str = "Why?") -> Handle:
+        """Starts a team by itself, as the workflow of its strategy."""
+        brought = [*manifests]
+        strategy = next(each["spec"]["strategy"] for each in brought if each["metadata"]["name"] == name)
+        return await self.start(strategy, {"team": name, "input": question, "resources": brought})
+
+    async def start_query(self, manifests: Iterable[Json], *targets: str, **spec: Any) -> Handle:
+        """Starts a query; targets are such as ``team/NAME``."""
+        asked = [dict(zip(("type", "name"), target.split("/"), strict=True)) for target in targets]
+        given = {"input": "Why?", "targets": asked, **spec}
+        return await self.start("query", {"name": "q", "spec": given, "resources": [*manifests]})
+
+    async def asked(self, count: int) -> None:
+        """Waits until the model has been asked so often."""
+        while len(self.model.asked) < count:
+            await asyncio.sleep(0.01)
+
+    async def turn(self, handle: Handle) -> Turn:
+        """How a team or an agent has ended, whether well or not."""
+        return await self._ended(handle, Turn)
+
+    async def status(self, handle: Handle) -> Status:
+        """How a query has ended, whether well or not."""
+        return await self._ended(handle, Status)
+
+    async def _ended(self, handle: Handle, kind: type[Ended]) -> Ended:
+        try:
+            result = await handle.result()
+        except WorkflowFailureError as failure:
+            assert isinstance(failure.cause, ApplicationError | CancelledError)
+            result = failure.cause.details[0]
+        return kind.model_validate_json(json.dumps(result))
+
+    async def handles(self) -> AsyncIterator[Handle]:
+        """Every run of this stage, child runs included."""
+        async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'"):
+            if run.status and run.status.name != "RUNNING":
+                yield self.client.get_workflow_handle(run.id, run_id=run.run_id)
+
+    def rows(self) -> list[Json]:
+        """Every row of the journal, in no order."""
+        with contextlib.closing(sqlite3.connect(self.journal)) as database:
+            found = database.execute("select id, parent, depth, message from baton_messages").fetchall()
+        return [{"id": i, "parent": p, "depth": d, **json.loads(message)} for i, p, d, message in found]
+
+    def transcript(self, head: str) -> list[Json]:
+        """The conversation that leads to a row of the journal, question first."""
+        rows = {row["id"]: row for row in self.rows()}
+        chain = []
+        while head:
+            chain.append(rows[head])
+            head = chain[-1]["parent"]
+        return chain[::-1]
+
+
+async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
+    """Replays histories; raises where today's code would decide otherwise."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    replayer = Replayer(
+        workflows=[*WORKFLOWS],
+        data_converter=converter,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_failure_exception_types=worker.FINAL,
+    )
+    await replayer.replay_workflows(_each(histories))
+
+
+async def _each(histories: Iterable[Any]) -> AsyncIterator[Any]:
+    for history in histories:
+        yield history
+
+
+def texts(messages: Iterable[Any]) -> list[str]:
+    """What was said, message by message."""
+    return [message.content for message in messages]
+
+
+def read(path: Path) -> list[Json]:
+    """The documents of a YAML file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]

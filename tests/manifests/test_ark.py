@@ -1,0 +1,102 @@
+"""ARK's own manifests, where BATON_ARK_MANIFESTS names a folder of them: ``samples/``, ``invalid/`` and ``scenarios/``.
+
+``scenarios/NAME/`` holds the manifests of an end-to-end test; the address and key of its model are filled in here.
+"""
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from baton.resources.loader import load_files
+from baton.starter.scripted_model.script import Call, Reply, Request
+from tests.harness.machine import Machine
+from tests.harness.manifests import Writer, model
+from tests.harness.processes import baton, environment
+from tests.harness.stage import Json, agent, manifest
+from tests.harness.tool_server import ToolServer
+
+GIVEN = os.environ.get("BATON_ARK_MANIFESTS", "")
+NOBODY = pytest.param(Path("nowhere"), marks=pytest.mark.skip(reason="BATON_ARK_MANIFESTS names no folder"))
+INVALID = sorted(Path(GIVEN, "invalid").glob("*.yaml")) if GIVEN else []
+SCENARIOS = sorted(each for each in Path(GIVEN, "scenarios").iterdir() if each.is_dir()) if GIVEN else []
+TOKEN = "azure-0123456789-token"
+OUTSIDE: list[Json] = [
+    agent("financial-analyst"),
+    model() | {"metadata": {"name": "gemini"}},
+    manifest("Memory", "postgres-memory", {"address": {"value": "http://host"}}),
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"suffix": "Bye."}},
+]
+"""What the samples need besides."""
+
+
+def answer(request: Request) -> Reply:
+    """Chooses the first candidate, uses each tool once, and terminates a discussion that has gone on for a while."""
+    tools = {tool["function"]["name"]: tool["function"]["parameters"] for tool in request.get("tools", [])}
+    roles = [each["role"] for each in request["messages"]]
+    if chosen := tools.get("select-next-speaker"):
+        return Reply(
+            calls=[Call(name="select-next-speaker", arguments={"name": chosen["properties"]["name"]["enum"][0]})]
+        )
+    if "terminate" in tools and roles.count("assistant") > 2:
+        return Reply(calls=[Call(name="terminate", arguments={"response": "We have reached an end."})])
+    if "weather-tool" in tools and "tool" not in roles:
+        return Reply(calls=[Call(name="weather-tool", arguments={"latitude": 40.7, "longitude": -74.0})])
+    return Reply(text=f"An answer to: {request['messages'][-1]['content'][:80]}")
+
+
+@pytest.mark.parametrize("file", INVALID or [NOBODY], ids=lambda file: file.stem)
+def test_what_ark_refuses_is_refused(file: Path) -> None:
+    done = baton("validate", "-f", file, env=environment())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{file}:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
+def test_what_ark_shows_its_users_is_valid_as_one_folder(tmp_path: Path) -> None:
+    assert load_files([Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE)]).unresolved() == []
+
+
+@pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
+def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: Machine) -> None:
+    machine.model._answer = answer
+    own = model(baseUrl=machine.env["OPENAI_BASE_URL"])
+    models = [own | {"metadata": {"name": name}} for name in ("azure", "default", "gemini")]
+    outside = machine.write(*OUTSIDE[:1], *OUTSIDE[2:], *models)
+    samples = [each for file in Path(GIVEN, "samples").glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
+    for query in (each for each in samples if each and each["kind"] == "Query"):
+        done = machine.type("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
+        if "memory" in query["spec"]:
+            assert "spec.memory: memory is valid but not carried out yet" in done.stderr
+        else:
+            assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS or [NOBODY], ids=lambda folder: folder.name)
+def test_a_scenario_of_arks_meets_its_test(machine: Machine, site: ToolServer, scenario: Path) -> None:
+    machine.model._answer = answer
+    coded = base64.b64encode(TOKEN.encode()).decode()
+    filled = {
+        "(base64_encode($azure.token))": coded,
+        "($azure.token)": TOKEN,
+        "($azure.url)": machine.env["OPENAI_BASE_URL"].removesuffix("/v1"),
+        "($namespace)": "default",
+        "https://api.open-meteo.com": site.url,
+    }
+    for file in scenario.glob("a*.yaml"):
+        text = file.read_text()
+        for place, value in filled.items():
+            text = text.replace(place, value)
+        (machine.folder / file.name).write_text(text)
+    done = machine.type("run", "-f", ".", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    status = json.loads(done.stdout)["status"]
+    (response,) = status["responses"]
+    assert status["phase"] == "Completed"
+    assert len(response["message"]) > 10
+    kept = b"".join(file.read_bytes() for file in machine.home.folder.rglob("*") if file.is_file())
+    assert TOKEN.encode() not in kept

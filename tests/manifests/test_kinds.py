@@ -1,0 +1,191 @@
+"""Every kind of ARK's: what is wrong with one is told with its file, its resource and its field; ARK's own are read."""
+
+import pytest
+
+from tests.harness.manifests import Writer, model, prealpha, query
+from tests.harness.stage import Json, agent, manifest, team
+
+THERE = {"value": "http://host"}
+
+
+def tool(kind: str, **spec: object) -> Json:
+    return manifest("Tool", "t", {"type": kind, **spec})
+
+
+def http(**request: object) -> Json:
+    return tool("http", http={"url": "https://host", **request})
+
+
+def ask(**spec: object) -> Json:
+    return query(**{"targets": [{"type": "agent", "name": "a"}], **spec})
+
+
+def given(**parameter: object) -> Json:
+    return ask(parameters=[{"name": "p", **parameter}])
+
+
+def azure(**config: object) -> Json:
+    return manifest("Model", "m", {"type": "azure", "model": "gpt", "config": {"azure": config}})
+
+
+def spec(kind: str, **given: object) -> Json:
+    return manifest(kind, kind.lower(), given)
+
+
+def graph(*edges: Json) -> Json:
+    return team("t", "a", "b", strategy="graph", graph={"edges": [*edges]})
+
+
+AB = {"from": "a", "to": "b"}
+BOTH = {"secretKeyRef": {"name": "s", "key": "k"}, "configMapKeyRef": {"name": "c", "key": "k"}}
+SELECTED = {"matchLabels": {"a": "b"}}
+
+WRONG: list[tuple[Json, str]] = [
+    (ask(input=None), "Query/default/q: spec.input: is empty"),
+    (ask(targets=[{"name": "a"}]), "Query/default/q: spec.targets[0].type: is missing"),
+    (ask(targets=[{"type": "agent", "name": ""}]), "Query/default/q: spec.targets[0].name: is not a name"),
+    (ask(target={"type": "agent", "name": "a"}), "Query/default/q: spec.target: stands beside targets"),
+    (query(target={"type": "evaluator", "name": "a"}), "Query/default/q: spec.target.type: 'evaluator' is not known"),
+    (ask(sessionId=""), "Query/default/q: spec.sessionId: is empty"),
+    (ask(serviceAccount=""), "Query/default/q: spec.serviceAccount.name: is not a name"),
+    (ask(memory={}), "Query/default/q: spec.memory.name: is missing"),
+    (ask(ttl="forever"), "Query/default/q: spec.ttl: is not a duration"),
+    (ask(timeout="-5m"), "Query/default/q: spec.timeout: is not a duration"),
+    (ask(cancel="yes"), "Query/default/q: spec.cancel: is text, must be true or false"),
+    (ask(evaluators=[{}]), "Query/default/q: spec.evaluators[0].name: is missing"),
+    (
+        ask(evaluators=[{"name": "e"}], evaluatorSelector=SELECTED),
+        "Query/default/q: spec.evaluatorSelector: stands beside evaluators",
+    ),
+    (ask(evaluatorSelector={}), "Query/default/q: spec.evaluatorSelector: needs matchLabels or matchExpressions"),
+    (given(), "Query/default/q: spec.parameters[0]: needs either value or valueFrom"),
+    (given(value=""), "Query/default/q: spec.parameters[0].value: is empty"),
+    (given(value="v", valueFrom=BOTH), "Query/default/q: spec.parameters[0].valueFrom: needs exactly one of"),
+    (given(valueFrom={}), "Query/default/q: spec.parameters[0].valueFrom: needs exactly one of"),
+    (
+        given(valueFrom={"configMapKeyRef": {"name": "c"}}),
+        "spec.parameters[0].valueFrom.configMapKeyRef.key: is missin",
+    ),
+    (ask(parameters=[{"value": "v"}]), "Query/default/q: spec.parameters[0].name: is missing"),
+    (ask(parameters=[{"name": "", "value": "v"}]), "Query/default/q: spec.parameters[0].name: is empty"),
+    (ask(input="{{.b}}", parameters=[{"name": "a", "value": "v"}]), "Query/default/q: spec.input: nothing is known by"),
+    (agent("a", tools=[{"type": "custom"}]), "Agent/default/a: spec.tools[0].name: is missing"),
+    (
+        agent("a", tools=[{"type": "builtin", "name": "x"}]),
+        "Agent/default/a: spec.tools[0].name: 'x' is not a built-in",
+    ),
+    (agent("a", tools=[{"type": "rpc", "name": "x"}]), "Agent/default/a: spec.tools[0].type: 'rpc' is not known here"),
+    (agent("a", tools={}), "Agent/default/a: spec.tools: is a mapping, must be a list"),
+    (agent("a", modelRef={}), "Agent/default/a: spec.modelRef.name: is missing"),
+    (agent("a", outputSchema="text"), "Agent/default/a: spec.outputSchema: is text, must be a mapping"),
+    (agent("a", outputSchema={"type": "thing"}), "Agent/default/a: spec.outputSchema: is not a JSON Schema: $.type"),
+    (agent("a", executionEngine={}), "Agent/default/a: spec.executionEngine.name: is missing"),
+    (team("t", "a", strategy=""), "Team/default/t: spec.strategy: '' is not known here"),
+    (spec("Team", members=[{"name": "a"}]), "Team/default/team: spec.strategy: is missing"),
+    (spec("Team", strategy="sequential", members=[{"type": "agent"}]), "spec.members[0].name: is missing"),
+    (
+        spec("Team", strategy="sequential", members=[{"type": "tool", "name": "x"}]),
+        "Team/default/team: spec.members[0].type: 'tool' is not known here",
+    ),
+    (team("t", "t", strategy="sequential"), "Team/default/t: spec.members[0].name: the team contains itself (t → t)"),
+    (graph({"from": "x", "to": "b"}), "Team/default/t: spec.graph.edges[0].from: 'x' is not a member"),
+    (graph({"from": "a"}), "Team/default/t: spec.graph.edges[0].to: is missing"),
+    (graph(AB, AB), "Team/default/t: spec.graph.edges[1]: member 'a' has more than one outgoing edge"),
+    (spec("Model", type="openai", config={"openai": {}}), "Model/default/model: spec.model: is missing"),
+    (spec("Model", type="openai", model={}, config={"openai": {}}), "spec.model: needs either value or valueFrom"),
+    (
+        spec("Model", type="azure", model="m", config={"openai": {}}),
+        "Model/default/model: spec.config.azure: is missing",
+    ),
+    (azure(apiKey="k" * 20), "Model/default/m: spec.config.azure.baseUrl: is missing"),
+    (
+        azure(baseUrl="https://h", apiKey={"value": "k", "valueFrom": BOTH}),
+        "spec.config.azure.apiKey.valueFrom: needs exa",
+    ),
+    (model(baseUrl="ftp://host"), "Model/default/m: spec.config.openai.baseUrl: is not an address"),
+    (
+        spec("Model", type="completions", model="m", config={"openai": {}}),
+        "Model/default/model: spec.provider: is missing",
+    ),
+    (
+        spec("Model", type="openai", provider="openai", model="m", config={"openai": {}}),
+        "Model/default/model: spec.provider: has no use beside type 'openai'",
+    ),
+    (
+        spec("Model", type="bedrock", model="m", config={"bedrock": {"maxTokens": 0}}),
+        "spec.config.bedrock.maxTokens: should be greater than or equal to 1",
+    ),
+    (
+        spec("Model", type="bedrock", model="m", config={"bedrock": {"temperature": "1.5"}}),
+        "spec.config.bedrock.temperature: is not a number from 0 to 1",
+    ),
+    (tool("grpc"), "Tool/default/t: spec.type: 'grpc' is not known here"),
+    (tool("http"), "Tool/default/t: spec.http: is missing: a tool of type 'http' needs {url}"),
+    (http(url=""), "Tool/default/t: spec.http.url: is not an address"),
+    (http(url="ftp://host"), "Tool/default/t: spec.http.url: is not an address"),
+    (http(timeout="soon"), "Tool/default/t: spec.http.timeout: is not a timeout"),
+    (http(headers=[{"value": "v"}]), "Tool/default/t: spec.http.headers[0].name: is missing"),
+    (http(headers=[{"name": "n", "value": {}}]), "spec.http.headers[0].value: needs either value or valueFrom"),
+    (
+        tool("http", http={"url": "https://host"}, inputSchema={"type": "thing"}),
+        "spec.inputSchema: is not a JSON Schema",
+    ),
+    (
+        tool("http", http={"url": "https://h"}, inputSchema={"type": "object", "properties": {"a": {"type": "int"}}}),
+        "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.type: 'int' is not valid",
+    ),
+    (
+        tool("http", http={"url": "https://h"}, mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),
+        "Tool/default/t: spec.mcp: has no use for a tool of type 'http'",
+    ),
+    (tool("mcp"), "Tool/default/t: spec.mcp: is missing: a tool of type 'mcp' needs {mcpServerRef, toolName}"),
+    (tool("mcp", mcp={"toolName": "f"}), "Tool/default/t: spec.mcp.mcpServerRef: is missing"),
+    (tool("mcp", mcp={"mcpServerRef": {}, "toolName": "f"}), "Tool/default/t: spec.mcp.mcpServerRef.name: is missing"),
+    (tool("mcp", mcp={"mcpServerRef": {"name": "s"}, "toolName": ""}), "Tool/default/t: spec.mcp.toolName: is missing"),
+    (tool("mcp", mcpServer="s"), "Tool/default/t: spec.function: is missing"),
+    (tool("mcp", function="f"), "Tool/default/t: spec.mcpServer: is missing"),
+    (
+        tool("mcp", mcpServer="s", mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),
+        "Tool/default/t: spec.mcpServer: stands beside mcp",
+    ),
+    (tool("agent"), "Tool/default/t: spec.agent: is missing: a tool of type 'agent' needs {name}"),
+    (tool("team", team={}), "Tool/default/t: spec.team.name: is missing"),
+    (
+        tool("team", team={"name": "x"}, agent={"name": "a"}),
+        "Tool/default/t: spec.agent: has no use for a tool of type",
+    ),
+    (spec("Memory"), "Memory/default/memory: spec.address: is missing"),
+    (spec("Memory", address={}), "Memory/default/memory: spec.address: needs either value or valueFrom"),
+    (spec("Memory", address="host:8080"), "Memory/default/memory: spec.address: is not an address"),
+    (
+        spec("Memory", address={"valueFrom": BOTH}),
+        "Memory/default/memory: spec.address.valueFrom: needs exactly one of",
+    ),
+    (spec("MCPServer", transport="http"), "MCPServer/default/mcpserver: spec.address: is missing"),
+    (
+        spec("MCPServer", address=THERE, transport="stdio"),
+        "MCPServer/default/mcpserver: spec.transport: 'stdio' is not",
+    ),
+    (spec("MCPServer", address=THERE, timeout="soon"), "MCPServer/default/mcpserver: spec.timeout: is not a duration"),
+    (spec("MCPServer", address=THERE, headers=[{"name": "n"}]), "spec.headers[0].value: is missing"),
+    (prealpha("A2AServer", "s", {}), "A2AServer/default/s: spec.address: is missing"),
+    (prealpha("A2AServer", "s", {"address": THERE, "pollInterval": "5"}), "spec.pollInterval: is not a duration"),
+    (
+        spec("A2AServer", address=THERE),
+        "A2AServer/default/a2aserver: apiVersion: 'ark.mckinsey.com/v1alpha1' is not known",
+    ),
+    (prealpha("ExecutionEngine", "e", {"address": THERE}), "ExecutionEngine/default/e: spec.type: is missing"),
+    (prealpha("ExecutionEngine", "e", {"type": "x"}), "ExecutionEngine/default/e: spec.address: is missing"),
+    (prealpha("ExecutionEngine", "a2a", {"type": "x", "address": THERE}), "metadata.name: 'a2a' is reserved"),
+    (
+        prealpha("Agent", "a", {"prompt": "p"}),
+        "Agent/default/a: apiVersion: 'ark.mckinsey.com/v1prealpha1' is not known",
+    ),
+    (spec("Evaluators"), "Evaluators: kind: 'Evaluators' is not a kind; did you mean 'Evaluator'?"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[f"{each['kind']}-{says[-40:]}" for each, says in WRONG])
+def test_what_is_wrong_is_told_with_its_file_its_resource_and_its_field(write: Writer, wrong: Json, says: str) -> None:
+    said = write.refusal(wrong)
+    assert any(each.startswith("m.yaml:") and says in each for each in said), said

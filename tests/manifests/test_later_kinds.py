@@ -1,0 +1,182 @@
+"""What is read but not run yet, or never heeded: references are checked, a run is refused, or a line says so."""
+
+import re
+
+import pytest
+
+from baton.resources.loader import Loaded
+from baton.resources.problems import ManifestError
+from tests.harness.manifests import Writer, model, prealpha, query
+from tests.harness.processes import baton, environment
+from tests.harness.stage import Json, Stage, agent, line, manifest, team
+
+HOST = {"value": "http://host"}
+ASKED = query(targets=[{"type": "agent", "name": "a"}])
+USER = agent("a", tools=[{"name": "t"}])
+
+
+def tool(kind: str, name: str = "t", **spec: object) -> Json:
+    return manifest("Tool", name, {"type": kind, **spec})
+
+
+def behind(kind: str, name: str, tool_name: str = "t") -> Json:
+    """A tool that asks an agent or a team."""
+    return tool(kind, tool_name, **{kind: {"name": name}})
+
+
+MCP = tool("mcp", mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"})
+OLD_MCP = tool("mcp", mcpServer={"name": "s"}, function="f")
+SERVER = manifest("MCPServer", "s", {"address": HOST})
+ENGINE = prealpha("ExecutionEngine", "e", {"type": "x", "address": HOST})
+MEMORY = manifest("Memory", "talks", {"address": HOST})
+REMEMBERED = query(targets=[{"type": "agent", "name": "a"}], memory="talks")
+
+
+def refused(loaded: Loaded) -> list[str]:
+    start = loaded.catalog.get("Query", "default", "q")
+    assert start
+    with pytest.raises(ManifestError) as error:
+        loaded.reach(start)
+    return [f"{problem.resource}: {problem.field}: {problem.text}" for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("manifests", "says"),
+    [
+        ([ASKED, USER, MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
+        ([ASKED, USER, OLD_MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
+        ([ASKED, USER, behind("agent", "b"), agent("b")], "Tool/default/t: spec.type: 'agent'"),
+        (
+            [ASKED, USER, behind("team", "d"), team("d", "b", strategy="sequential"), agent("b")],
+            "Tool/default/t: spec.type: 'team'",
+        ),
+        (
+            [ASKED, agent("a", executionEngine={"name": "e"}), ENGINE],
+            "Agent/default/a: spec.executionEngine: exec",
+        ),
+        (
+            [ASKED, agent("a", executionEngine={"name": "a2a"})],
+            "Agent/default/a: spec.executionEngine: exec",
+        ),
+        ([REMEMBERED, agent("a"), MEMORY], "Query/default/q: spec.memory: memory"),
+    ],
+    ids=["mcp", "mcpServer", "agent", "team", "engine", "a2a", "memory"],
+)
+def test_a_run_of_what_is_not_carried_out_yet_is_refused_in_one_sentence(
+    write: Writer, manifests: list[Json], says: str
+) -> None:
+    loaded = write.load(*manifests)
+    assert loaded.unresolved() == []
+    (said,) = refused(loaded)
+    assert said.startswith(says)
+    assert said.endswith(" is valid but not carried out yet: take it out to run this")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (MCP, "Tool/default/t: spec.mcp.mcpServerRef.name: MCPServer default/s is not in the files"),
+        (OLD_MCP, "Tool/default/t: spec.mcpServer.name: MCPServer default/s is not in the files"),
+        (behind("agent", "x"), "Tool/default/t: spec.agent.name: Agent default/x is not in the files"),
+        (behind("team", "x"), "Tool/default/t: spec.team.name: Team default/x is not in the files"),
+        (
+            agent("x", executionEngine={"name": "e", "namespace": "n"}),
+            "Agent/default/x: spec.executionEngine.name: ExecutionEngine n/e is not in the files",
+        ),
+        (REMEMBERED, "Query/default/q: spec.memory.name: Memory default/talks is not in the files"),
+        (
+            manifest("Memory", "m", {"address": {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}}),
+            "Memory/default/m: spec.address.valueFrom.configMapKeyRef.name: ConfigMap default/c is not in the files",
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_told(write: Writer, given: Json, says: str) -> None:
+    (problem,) = write.load(given, agent("a")).unresolved()
+    assert says in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("manifests", "says"),
+    [
+        (
+            [agent("a", tools=[{"name": "t"}]), behind("agent", "a")],
+            "Tool/default/t: spec.agent.name: the agent contains itself (a → t → a): take one of them out",
+        ),
+        (
+            [team("d", "a", strategy="sequential"), agent("a", tools=[{"name": "t"}]), behind("team", "d")],
+            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): take one of them out",
+        ),
+        (
+            [
+                team("d", "b", strategy="parallel", aggregator="a"),
+                agent("b"),
+                agent("a", tools=[{"name": "t"}]),
+                behind("team", "d"),
+            ],
+            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): take one of them out",
+        ),
+    ],
+    ids=["agent", "team", "aggregator"],
+)
+def test_who_would_ask_itself_through_a_tool_is_refused(write: Writer, manifests: list[Json], says: str) -> None:
+    (said,) = write.refusal(*manifests)
+    assert says in said
+
+
+def test_an_agent_that_two_others_ask_through_tools_contains_nothing_twice(write: Writer) -> None:
+    write.load(
+        agent("a", tools=[{"name": "t"}, {"name": "u"}]),
+        behind("agent", "b"),
+        behind("agent", "c", "u"),
+        agent("b", tools=[{"name": "v"}]),
+        agent("c", tools=[{"name": "v"}]),
+        behind("agent", "d", "v"),
+        agent("d"),
+    )
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("mcp", True), ("custom", True), ("http", False), ("agent", False)])
+def test_an_agent_may_say_the_type_of_its_tool_and_must_be_right(write: Writer, kind: str, fits: bool) -> None:
+    user = agent("a", tools=[{"name": "t", "type": kind}])
+    if fits:
+        write.load(user, MCP, SERVER)
+    else:
+        (said,) = write.refusal(user, MCP, SERVER)
+        says = f"spec.tools[0].type: is '{kind}', but Tool/default/t is of the type 'mcp'"
+        assert f"Agent/default/a: {says}" in said
+
+
+def test_what_no_run_heeds_and_what_is_an_older_spelling_is_a_line_on_stderr(write: Writer) -> None:
+    heedless = query(targets=[{"type": "agent", "name": "a"}], serviceAccount="clerk", evaluators=[{"name": "e"}])
+    file = write.file(heedless, agent("a"), model(), manifest("Evaluator", "e", {}), manifest("Evaluation", "v", {}))
+    done = baton("validate", "-f", file, env=environment())
+    assert (done.returncode, done.stdout) == (0, "3 manifests are valid\n")
+    assert [re.sub(rf"{file}:\d+", "m", said) for said in done.stderr.splitlines()] == [
+        "note: passed over, as no run needs it: m: Evaluator, m: Evaluation",
+        "warning: m: Model/default/m: spec.type: 'openai' is an older spelling: "
+        "write type: completions, and provider: 'openai'",
+        "warning: m: Query/default/q: spec.evaluators: is passed over, as no answer is evaluated",
+        "warning: m: Query/default/q: spec.serviceAccount: is passed over, as rights are those of the worker, "
+        "and no service accounts exist outside of Kubernetes",
+    ]
+
+
+def test_todays_spelling_of_a_model_says_nothing(write: Writer) -> None:
+    today = {"type": "completions", "provider": "azure", "model": "gpt", "config": {"azure": {"baseUrl": "http://h"}}}
+    assert write.load(manifest("Model", "m", today)).notices() == []
+
+
+async def test_a_query_with_a_service_account_and_one_target_runs(stage: Stage) -> None:
+    stage.script(line("a", "Here."))
+    given = {"input": "Why?", "target": {"type": "agent", "name": "a"}, "serviceAccount": "clerk"}
+    handle = await stage.start("query", {"name": "q", "spec": given, "resources": [agent("a")]})
+    status = await stage.status(handle)
+    assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+async def test_todays_spelling_of_a_model_is_asked_where_it_says(stage: Stage) -> None:
+    stage.answer = lambda request: line("", f"I am {request['model']}.").say[0]
+    config = {"openai": {"baseUrl": stage.model_url}}
+    today = manifest("Model", "m", {"type": "completions", "provider": "openai", "model": "gpt", "config": config})
+    status = await stage.status(await stage.start_query([today], "model/m"))
+    assert status.message == "I am gpt."

@@ -1,0 +1,198 @@
+"""Every sample runs, and what the documents say can be typed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from baton.resources.loader import load_files
+from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model.server import ScriptedModel
+from tests.harness.machine import Machine
+from tests.harness.processes import ROOT, baton, environment
+from tests.harness.tool_server import Answer, ToolServer
+
+SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
+SEED = """
+apiVersion: ark.mckinsey.com/v1alpha1
+kind: Team
+metadata:
+  name: brainstorming-team
+spec:
+  strategy: round-robin
+  maxTurns: 3
+  members:
+    - name: brainstormer-agent
+    - name: critic-agent
+    - name: coordinator-agent
+  description: "Round-robin brainstorming team with 3-turn limit"
+"""
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
+def test_a_sample_is_valid_complete_and_says_what_it_shows(sample: Path) -> None:
+    assert sample.read_text().startswith("# ")
+    loaded = load_files([sample])
+    assert not loaded.unresolved()
+    for manifest in loaded.catalog.manifests:
+        loaded.reach(manifest)
+    Script.read(ROOT / "samples" / "scripts" / sample.name)
+
+
+def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> None:
+    documents = [*yaml.safe_load_all((ROOT / "samples" / "brainstorming.yaml").read_text())]
+    assert yaml.safe_load(SEED) in documents
+    agents = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Agent"}
+    assert all(spec["model"] == {"name": "gpt-4", "type": "openai"} for spec in agents.values())
+    told = {"name": "terminate_team", "description": "Call this when the team has reached a good conclusion"}
+    assert agents["coordinator-agent"]["tools"] == [told]
+    query = next(each["spec"] for each in documents if each["kind"] == "Query")
+    assert query == {
+        "team": {"name": "brainstorming-team"},
+        "input": "How can we improve our product's user experience?",
+    }
+
+
+RUNS: list[tuple[str, list[str], str, list[str]]] = [
+    (
+        "banking",
+        [],
+        "With that balance we offer 5 % over 36 months, up to 20,000.",
+        ["inquiry-router", "account-helper", "loan-advisor"],
+    ),
+    (
+        "banking",
+        ["team/service-by-need", "What is my balance?"],
+        "Your balance is 4,210.55, with nothing pending.",
+        ["account-helper"],
+    ),
+    (
+        "banking",
+        ["team/loan-approval", "May I borrow 20,000?"],
+        "Approved: 20,000 at 5 % over 36 months.",
+        ["inquiry-router", "account-helper", "risk-officer", "loan-advisor", "bank-manager", "terminate"],
+    ),
+    (
+        "banking",
+        ["team/service-round", "And now?"],
+        "Approved: 20,000 at 5 % over 36 months.",
+        ["account-helper", "loan-advisor", "bank-manager", "terminate"],
+    ),
+    (
+        "sales-analysis",
+        [],
+        "Q3 reached 95 % of its plan. The North is ahead. Two more people in the South would close the gap.",
+        ["researcher", "analyst", "calculator", "analyst", "presenter"],
+    ),
+    (
+        "code-review",
+        [],
+        "It is a mean: call it so, and say what an empty list gives.",
+        ["correctness", "naming", "safety", "editor"],
+    ),
+    (
+        "newsroom",
+        [],
+        "The article stands.",
+        ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"],
+    ),
+    (
+        "editorial-review",
+        [],
+        "The Moon raises two bulges of water, one towards it and one away from it.\nAs the Earth turns, our harbour "
+        "passes both, every 12 hours and 25 minutes: high tide.",
+        [*["writer", "fact-checker", "copy-editor"] * 3, "synthesizer"],
+    ),
+    (
+        "trade-risk",
+        [],
+        '{"decision": "buy-less", "shares": 900, "reasons": ["A fall by an eighth, as last time, costs 4,600 with 900 '
+        'shares.", "Bookings are up by a tenth."]}',
+        [*["aggressive", "conservative", "neutral", "referee"] * 2, "synthesizer"],
+    ),
+    (
+        "debate",
+        [],
+        "Keep the one program. Should search ever stop the checkout, give it a service of its own, and no more.",
+        ["moderator", "splitter", "keeper", "moderator", "keeper", "splitter", "judge", "synthesizer"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "answer", "speakers"),
+    RUNS,
+    ids=[f"{name} {' '.join(target[:1])}" for name, target, _, _ in RUNS],
+)
+def test_a_sample_runs_and_says_what_its_script_says(
+    machine: Machine, name: str, target: list[str], answer: str, speakers: list[str]
+) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / f"{name}.yaml").answer
+    bank = ["-n", "demo-bank"] if name == "banking" else []
+    done = machine.type("run", *target, "-f", ROOT / "samples" / f"{name}.yaml", "-o", "json", *bank)
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert response["message"] == answer
+    assert [each["name"] for each in response["messages"]] == speakers
+
+
+def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(tmp_path: Path, site: ToolServer) -> None:
+    place = {"results": [{"name": "Madrid", "latitude": 40.4165, "longitude": -3.70256}]}
+    site.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
+    with ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "weather.yaml").answer).serving() as url:
+        text = (ROOT / "samples" / "weather.yaml").read_text().replace("https://api.openai.com/v1", url)
+        for host in ("https://geocoding-api.open-meteo.com", "https://api.open-meteo.com"):
+            text = text.replace(host, site.url)
+        (tmp_path / "weather.yaml").write_text(text)
+        done = baton("run", "-f", "weather.yaml", "-o", "json", env=environment(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answers = [each["message"] for each in json.loads(done.stdout)["status"]["responses"]]
+    assert answers[0].startswith("It is mild in Madrid")
+    assert answers[1].startswith("I can't see the weather")
+    assert [seen.path for seen in site.seen] == [
+        "/v1/search?name=Madrid&count=1",
+        "/v1/forecast?current=temperature_2m,wind_speed_10m&latitude=40.4165&longitude=-3.70256",
+    ]
+
+
+def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "samples" / "demo.py"],
+        env=environment(BATON_HOME=str(tmp_path / ".baton"), PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "turn 6 of 9 · scripted:gpt-4" in done.stderr
+    assert "(the words below are scripted: no model is asked)" in done.stderr
+    status = yaml.safe_load(done.stdout.partition("\nThe words above are scripted.")[0])["status"]
+    assert (status["phase"], status["stopReason"]) == ("Completed", "terminated")
+    assert "baton dev" in done.stdout
+    assert "OPENAI_API_KEY=sk-..." in done.stdout
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in left
+
+
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_program_of_the_readme_runs_by_itself(machine: Machine) -> None:
+    program = machine.folder / "panel.py"
+    program.write_text(PROGRAMS[0])
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "editorial-review.yaml").answer
+    done = subprocess.run(
+        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=80
+    )
+    assert done.stdout.startswith("The Moon raises two bulges of water"), done.stderr
+    assert done.stderr == ""
+
+
+def test_the_readme_shows_the_plain_client_as_it_is() -> None:
+    shown = PROGRAMS[1]
+    body = (ROOT / "starter" / "plain_client.py").read_text()
+    assert all(line.strip() in body for line in shown.splitlines())

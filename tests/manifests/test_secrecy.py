@@ -1,0 +1,157 @@
+"""Secrets: read on the worker alone, and found nowhere afterwards."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from temporalio.client import Client
+
+from baton.activities.process.secrets import Vault
+from baton.activities.runtime.heartbeat import SHOWN, Pulse
+from baton.activities.runtime.redaction import RedactingFormatter
+from baton.conversation.errors import KeyMissing
+from baton.resources.loader import load_files
+from baton.resources.secret_extraction import Secrets
+from baton.resources.values import KeyRef
+from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model.server import ScriptedModel
+from tests.harness.processes import baton, environment
+from tests.harness.stage import KEY, Json, Stage, agent, line
+
+INLINE = "sk-inline-fedcba9876543210"
+HELD = "sk-held-00112233445566"
+
+
+def model(name: str, url: str, key: Json) -> Json:
+    config = {"openai": {"baseUrl": {"value": url}, "apiKey": key}}
+    return {
+        "apiVersion": "ark.mckinsey.com/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": name},
+        "spec": {"type": "openai", "model": {"value": name}, "config": config},
+    }
+
+
+def everything(folder: Path) -> bytes:
+    """All bytes of all files of a folder, but the manifests that a test has put there."""
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "secret.yaml")
+
+
+def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_path: Path) -> None:
+    script = Script(lines=[line("one", "hello"), line("two", {"status": 401, "text": f"Incorrect key: {HELD}"})])
+    server = ScriptedModel(script.answer)
+    heard: list[str] = []
+    with server.serving() as url:
+        server.hear = lambda headers: heard.append(headers["authorization"])
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
+        held = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
+        query = {
+            "apiVersion": "ark.mckinsey.com/v1alpha1",
+            "kind": "Query",
+            "metadata": {"name": "q"},
+            "spec": {"input": "Why?", "targets": [{"type": "agent", "name": name} for name in ("one", "two", "three")]},
+        }
+        manifests = [
+            secret,
+            model("inline", url, {"value": INLINE}),
+            model("held", url, held),
+            agent("one", modelRef={"name": "inline"}),
+            agent("two", modelRef={"name": "held"}),
+            agent("three"),
+            query,
+        ]
+        (tmp_path / "secret.yaml").write_text(yaml.safe_dump_all(manifests))
+        env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        done = baton("run", "-f", "secret.yaml", "-o", "json", env=env, cwd=tmp_path)
+        shown = baton("status", "q", "-o", "json", env=env, cwd=tmp_path)
+        watched = baton("watch", "q", env=env, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sorted(heard) == sorted([f"Bearer {INLINE}", f"Bearer {HELD}", f"Bearer {KEY}"])
+    spoken = [each["status"] for each in json.loads(done.stdout)["status"]["responses"]]
+    assert spoken == ["Success", "Failed", "Failed"], done.stderr
+    words = done.stdout + done.stderr + shown.stdout + shown.stderr + watched.stdout + watched.stderr
+    kept = everything(tmp_path / ".baton")
+    assert len(kept) > 10_000
+    for each in (INLINE, HELD, KEY):
+        assert each not in words
+        assert each.encode() not in kept
+
+
+async def test_no_history_holds_the_key_that_a_run_used(stage: Stage, client: Client) -> None:
+    stage.script(line("one", {"text": "hello", "before": [{"status": 500, "text": f"broken, with {KEY}"}]}))
+    handle = await stage.start_query([agent("one")], "agent/one")
+    status = await stage.status(handle)
+    assert status.message == "hello"
+    for history in (handle, client.get_workflow_handle(f"{handle.id}/target-1/one")):
+        assert KEY not in (await history.fetch_history()).to_json()
+    assert KEY.encode() not in stage.journal.read_bytes()
+
+
+def test_a_secret_at_the_edge_of_what_a_heartbeat_shows_is_not_shown_in_part() -> None:
+    vault = Vault(Secrets(), {"OPENAI_API_KEY": KEY})
+    assert vault.environment_secret("OPENAI_API_KEY")
+    for room in range(len(KEY)):
+        pulse = Pulse(vault.redact_growing)
+        pulse.hear("x" * 3_000 + KEY + "y" * (SHOWN - room))
+        live = pulse.live
+        assert len(live.text) == SHOWN
+        assert not any(KEY[start:] in live.text for start in range(len(KEY) - 6))
+
+
+async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(stage: Stage, client: Client) -> None:
+    for room in (2_000, 1_990, 480):
+        stage.script(line("one", {"status": 400, "text": "x" * (room - 60) + KEY + "y" * 50}))
+        status = await stage.status(await stage.start_query([agent("one")], "agent/one"))
+        assert status.error
+        assert KEY[:8] not in status.error
+
+
+def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "secret.yaml"
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "abc.json").write_text(json.dumps([str(file)]))
+    vault = Vault(Secrets(), {}, sources)
+    ref = KeyRef(name="s", key="token")
+    for value in ("first-value", "other-value"):
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": value}}
+        file.write_text(yaml.safe_dump(secret))
+        assert vault.read("abc", "default", ref) == value
+    with pytest.raises(KeyMissing, match="the worker has no Secret 'default/s' with the key 'token'"):
+        vault.read("another run", "default", ref)
+
+
+def test_a_file_that_is_being_edited_costs_no_run(tmp_path: Path) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump_all([secret, {**agent("one"), "spec": {}}]))
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "abc.json").write_text(json.dumps([str(tmp_path)]))
+    vault = Vault(Secrets(), {}, tmp_path / "sources")
+    assert vault.read("abc", "default", KeyRef(name="s", key="token")) == HELD
+    with pytest.raises(KeyMissing, match=r"broken\.yaml") as missing:
+        vault.read("abc", "default", KeyRef(name="other", key="token"))
+    assert not missing.value.non_retryable
+
+
+def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path: Path) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "c2VjcmV0IQ=="}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
+    vault = Vault(load_files([tmp_path]).secrets, {})
+    assert vault.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
+
+
+def test_what_was_read_is_blacked_out_of_errors_and_logs() -> None:
+    vault = Vault(Secrets(), {"OPENAI_API_KEY": KEY})
+    assert vault.environment_secret("OPENAI_API_KEY") == KEY
+    assert vault.redact(f"key {KEY} refused") == "key [secret] refused"
+    formatter = RedactingFormatter("%(message)s", vault.redact)
+    try:
+        raise ValueError(f"bad key {KEY}")
+    except ValueError:
+        record = logging.getLogger("x").makeRecord("x", 40, "f", 1, "it %s", (KEY,), sys.exc_info())
+    assert KEY not in formatter.format(record)
+    assert "[secret]" in formatter.format(record)

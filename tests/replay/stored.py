@@ -1,0 +1,86 @@
+"""Which names stand in the histories of runs that go on? They are all here, to be compared with what they were."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.json_schema import models_json_schema
+from temporalio import activity, workflow
+
+from baton.activities.append import Append
+from baton.activities.ask_model import AskModel
+from baton.activities.brief import Brief
+from baton.activities.conclude import Conclude
+from baton.activities.evaluate import Evaluate
+from baton.activities.perform import Perform
+from baton.activities.pin import Pin
+from baton.activities.select import Select
+from baton.activities.use_tool import UseTool
+from baton.conversation import errors, failure
+from baton.conversation.contracts import continuation, control_messages, inputs, panel_requests, plan, requests, status
+from baton.conversation.messages import message, panel, turn
+from baton.conversation.temporal import search_attributes, temporal_client
+from baton.resources.base import Plain
+from baton.workflows.registry import WORKFLOWS
+
+STORED = Path(__file__).parent / "stored.json"
+
+ACTIVITIES = (
+    Pin.pin,
+    AskModel.ask_model,
+    UseTool.use_tool,
+    Append.append,
+    Select.select,
+    Evaluate.evaluate,
+    Brief.brief,
+    Conclude.conclude,
+    Perform.perform,
+)
+
+
+STORED_AS = {
+    "baton__conversation__messages__panel__PanelState": "conversation__panel__PanelState",
+    "baton__conversation__contracts__continuation__PanelState": "conversation__carried__PanelState",
+}
+"""Shapes whose classes were called otherwise when they were first recorded; nothing of a class's name is stored."""
+
+
+def stored() -> dict[str, Any]:
+    """Names of workflows, activities, queries and errors, and the shape of every value."""
+    definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
+    modules = (
+        *(message, plan, requests, panel_requests, control_messages, panel),
+        *(status, turn, inputs, continuation, failure),
+    )
+    models = [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Plain) and each.__module__ == module.__name__
+    ]
+    _, shapes = models_json_schema([(each, "validation") for each in models])
+    return {
+        "task queue": temporal_client.TASK_QUEUE,
+        "search attributes": sorted(key.name for key in search_attributes.ALL),
+        "workflows": sorted(str(each.name) for each in definitions),
+        "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},
+        "updates": {str(each.name): sorted(map(str, each.updates)) for each in definitions},
+        "activities": sorted(str(activity._Definition.must_from_callable(each).name) for each in ACTIVITIES),
+        "errors": {name: each.family for name, each in vars(errors).items() if hasattr(each, "family")},
+        "stop reasons": get_args(turn.StopReason),
+        "phases": get_args(status.Phase),
+        "shapes": {_recorded_name(name): _without_words(shape) for name, shape in shapes["$defs"].items()},
+    }
+
+
+def _without_words(schema: Any) -> Any:
+    """A schema without its descriptions and titles, which nobody reads from a history."""
+    if isinstance(schema, dict):
+        words = {key for key in ("description", "title") if isinstance(schema.get(key), str)}
+        return {key: _without_words(value) for key, value in schema.items() if key not in words}
+    if isinstance(schema, str) and schema.startswith("#/$defs/"):
+        return f"#/$defs/{_recorded_name(schema.removeprefix('#/$defs/'))}"
+    return [_without_words(each) for each in schema] if isinstance(schema, list | tuple) else schema
+
+
+def _recorded_name(shape: str) -> str:
+    return STORED_AS.get(shape, shape)

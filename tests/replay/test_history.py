@@ -1,0 +1,121 @@
+"""What a run leaves in Temporal's history: little, the same for every turn, and under names that never change."""
+
+import json
+import uuid
+from typing import get_args
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHistory
+
+from baton.conversation.messages.turn import StopReason
+from tests.harness.stage import Handle, Stage, replay, texts
+from tests.replay.record import HISTORIES
+from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, play, trio
+from tests.replay.stored import STORED, stored
+
+
+def test_every_name_that_stands_in_a_history_is_what_it_was() -> None:
+    assert json.loads(json.dumps(stored())) == json.loads(STORED.read_text())
+
+
+RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.iterdir())}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: str) -> None:
+    started = json.loads(RECORDED[name])["events"][0]["workflowExecutionStartedEventAttributes"]
+    await replay([WorkflowHistory.from_json(started["workflowId"], RECORDED[name])])
+
+
+def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> None:
+    names = {file.name.split(".")[0] for file in HISTORIES.iterdir()}
+    kinds = {file.name.split(".")[2] for file in HISTORIES.iterdir()}
+    assert names == set(SCENARIOS)
+    assert kinds == set(stored()["workflows"])
+
+
+def reasons(last: HistoryEvent) -> set[str]:
+    """Why a run and its members have stopped, as its last event tells it."""
+    ends = last.workflow_execution_completed_event_attributes, last.workflow_execution_failed_event_attributes
+    details = ends[1].failure.application_failure_info.details
+    told = b"".join(each.data for each in (*ends[0].result.payloads, *details.payloads))
+    return {reason for reason in get_args(StopReason) if f'"stopReason":"{reason}"'.encode() in told}
+
+
+def test_a_history_is_recorded_of_every_reason_to_stop() -> None:
+    histories = [WorkflowHistory.from_json(name, text) for name, text in RECORDED.items()]
+    found = [reasons(history.events[-1]) for history in histories]
+    assert {each for recorded in found for each in recorded} == {*get_args(StopReason)}
+
+
+@pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])
+async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(stage: Stage, name: str) -> None:
+    handle = await play(stage, name)
+    remembered = await handle.query("status")
+    async with stage.forgetful() as other:
+        handle = await play(other, name)
+        forgotten = await handle.query("status")
+    keep = "phase", "stopReason", "error", "message", "tokenUsage"
+    assert {key: forgotten.get(key) for key in keep} == {key: remembered.get(key) for key in keep}
+
+
+async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_anew(stage: Stage) -> None:
+    trio(stage)
+    handle = await stage.start_team([*TRIO, TEAM])
+    first = await stage.turn(handle)
+    third = (await steps(handle))[3]
+    other = await reset(stage, handle, third)
+    again = await stage.turn(other)
+    assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
+    assert [row["content"] for row in stage.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
+    assert 9 < len(stage.model.asked) < 18, "what was said before the reset is not asked again"
+
+
+async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(stage: Stage) -> None:
+    trio(stage)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/critic")
+    first = await stage.status(handle)
+    second = (await steps(handle))[1]
+    other = await reset(stage, handle, second)
+    again = await stage.status(other)
+    assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
+
+
+async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_anew(stage: Stage) -> None:
+    trio(stage, slow=1.5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team")
+    await stage.asked(5)
+    other = await reset(stage, handle, (await steps(handle))[0])
+    again = await stage.status(other)
+    assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)
+
+
+async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
+    """Resets a run to just after an event; the run that goes on from there."""
+    request = ResetWorkflowExecutionRequest(
+        namespace="default",
+        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.run_id or ""),
+        workflow_task_finish_event_id=event,
+        reason="test",
+        request_id=uuid.uuid4().hex,
+    )
+    reply = await stage.client.workflow_service.reset_workflow_execution(request, retry=True)
+    return stage.client.get_workflow_handle(handle.id, run_id=reply.run_id)
+
+
+async def steps(handle: Handle) -> list[int]:
+    """The events at which a run can be reset."""
+    events = (await handle.fetch_history()).events
+    return [event.event_id for event in events if event.HasField("workflow_task_completed_event_attributes")]
+
+
+async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_team(stage: Stage) -> None:
+    trio(stage, slow=1.5)
+    handle = await stage.start_query([*TRIO, TEAM], "team/team")
+    await stage.asked(5)
+    other = await reset(stage, handle, (await steps(handle))[-1])
+    again = await stage.status(other)
+    assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)

@@ -1,0 +1,408 @@
+"""The command line, as a user has it: processes, exit codes, and what stands on stdout and on stderr."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.machine import Machine
+from tests.harness.processes import BATON, ROOT, WorkerProcess, baton
+from tests.harness.stage import agent, call, line, manifest, team
+from tests.harness.tool_server import ToolServer
+
+SAMPLE = ROOT / "samples" / "brainstorming.yaml"
+
+
+DUO = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=3, onMaxTurns="complete")]
+QUERY = {
+    "apiVersion": "ark.mckinsey.com/v1alpha1",
+    "kind": "Query",
+    "metadata": {"name": "talk"},
+    "spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]},
+}
+
+
+def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdout(machine: Machine) -> None:
+    done = machine.type("run", "-f", SAMPLE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Greet new users with one of three finished examples")
+    assert done.stdout.count("\n") == 3
+    assert "(the words below are scripted: no model is asked)" in done.stderr
+    assert "turn 1 of 9 · scripted:gpt-4" in done.stderr
+    assert "→ terminate_team" in done.stderr
+    assert "Completed (terminated)" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr, "no colours where there is no terminal"
+
+
+def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: Machine) -> None:
+    as_json = machine.type("run", "-f", SAMPLE, "-o", "json")
+    query = json.loads(as_json.stdout)
+    assert (query["kind"], query["metadata"]["name"]) == ("Query", "brainstorming-session")
+    assert (query["status"]["phase"], query["status"]["stopReason"]) == ("Completed", "terminated")
+    assert query["status"]["tokenUsage"]["modelCalls"] == 6
+    shown = yaml.safe_load(machine.type("status", "brainstorming-session", "-o", "yaml").stdout)
+    assert shown == query
+
+
+def test_a_target_can_be_asked_without_a_query(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    file = machine.write(agent("one"), team("team", "one", strategy="sequential"))
+    done = machine.type("run", "-f", file, "team/team", "How are you?", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    query = json.loads(done.stdout)
+    assert (query["spec"]["input"], query["status"]["message"]) == ("How are you?", "hello")
+    assert machine.model.asked[0].request["messages"][-1]["content"] == "How are you?"
+
+
+def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: Machine) -> None:
+    heard: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        heard.append(request["messages"][-1]["content"])
+        return Reply(text="Sunny.")
+
+    machine.model._answer = answer
+    spec = {"input": "{{city}}, {{day}}?", "targets": [{"type": "agent", "name": "one"}]}
+    asked = {**QUERY, "spec": {**spec, "parameters": [{"name": "city", "value": "Rome"}]}}
+    file = machine.write(asked, agent("one"))
+    refused = machine.type("run", "-f", file)
+    assert refused.returncode == 1
+    assert "spec.input: nothing is known by the name 'day'; known: city" in refused.stderr
+    done = machine.type("run", "-f", file, "-p", "day=today = now", "-p", "city=Turin")
+    assert (done.returncode, done.stdout) == (0, "Sunny.\n"), done.stderr
+    done = machine.type("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
+    assert done.returncode == 0, done.stderr
+    assert heard == ["Turin, today = now?", "Bari?"]
+    assert "'city' is no parameter: write -p name=value" in machine.type("run", "-f", file, "-p", "city").stderr
+
+
+def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: Machine, site: ToolServer) -> None:
+    tool = manifest("Tool", "weather", {"type": "http", "http": {"url": site.url}})
+    model = {
+        "type": "openai",
+        "model": {"value": "x"},
+        "config": {"openai": {"baseUrl": machine.env["OPENAI_BASE_URL"]}},
+    }
+    machine.model._answer = lambda _: Reply(text="I am.")
+    file = machine.write(tool, manifest("Model", "gpt", model))
+    assert machine.type("run", "model/gpt", "Who?", "-f", file).stdout == "I am.\n"
+    assert machine.type("run", "tool/weather", '{"city": "Rome"}', "-f", file).stdout == "sunny\n"
+    assert site.seen[0].path == "/?city=Rome"
+
+
+def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    queries = [
+        {**QUERY, "metadata": {"name": name}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+        for name in ("first", "second")
+    ]
+    done = machine.type("run", "-f", machine.write(agent("one"), *queries), "-o", "json")
+    listed = json.loads(done.stdout)
+    assert listed["kind"] == "List"
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["first", "second"]
+
+
+def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: Machine) -> None:
+    machine.script(line("one", "hello"), line("two", {"status": 400, "text": "no such model"}))
+    done = machine.type("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
+    assert done.returncode == 2
+    status = json.loads(done.stdout)["status"]
+    assert (status["phase"], status["message"]) == ("Failed", "hello")
+    assert "ModelRejected" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refused_manifest_exits_with_1_and_tells_all_that_is_wrong(machine: Machine) -> None:
+    bad = {**QUERY, "spec": {"inptu": "x", "targets": [{"type": "team", "name": "team"}]}}
+    done = machine.type("run", "-f", machine.write(bad, {**DUO[2], "spec": {"strategy": "chaos", "members": []}}))
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    file = machine.folder / "team.yaml"
+    assert f"{file}:6: Query/default/talk: spec.inptu: is not a field of Query; did you mean 'input'?" in lines
+    assert f"{file}:5: Query/default/talk: spec.input: is missing; it must be the text of the question" in lines
+    assert any("Team/default/team: spec.strategy: 'chaos' is not known here" in each for each in lines)
+    assert any("Team/default/team: spec.members: is empty" in each for each in lines)
+    assert lines[-1] == "4 problems: nothing was started"
+    assert not machine.home.folder.exists(), "nothing was started"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run",), "Missing option"),
+        (("run", "-f", "nowhere.yaml"), "nowhere.yaml: can't be read: No such file or directory"),
+        (("run", "-f", SAMPLE, "team/nobody", "Hi"), "'team/nobody' is not in the files"),
+        (("run", "-f", SAMPLE, "team/brainstorming-team"), "'team/brainstorming-team' needs an input"),
+        (("run", "-f", SAMPLE, "-o", "xml"), "'xml' is not one of"),
+        (("nonsense",), "No such command 'nonsense'"),
+        (("scripted-model", "nowhere.yaml"), "No such file"),
+    ],
+    ids=str,
+)
+def test_bad_usage_exits_with_1_and_says_what_is_wrong(
+    machine: Machine, arguments: tuple[str | Path, ...], says: str
+) -> None:
+    done = machine.type(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:1"], ids=["none", "wrong"])
+def test_without_a_server_a_command_exits_with_3_and_says_how_to_start_one(machine: Machine, address: str) -> None:
+    done = machine.type("status", "talk", **({"TEMPORAL_ADDRESS": address} if address else {}))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "baton dev" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(machine: Machine) -> None:
+    file = machine.write(QUERY, agent("one"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}})
+    done = machine.type("validate", "-f", file)
+    assert (done.returncode, done.stdout) == (0, "2 manifests are valid\n")
+    missing = f"{file}:8: Query/default/talk: spec.targets[0].name: Team default/team is not in the files"
+    assert f"warning: {missing}" in done.stderr
+    assert done.stderr.count("passed over") == 1
+    strict = machine.type("validate", "-f", file, "--strict")
+    assert strict.returncode == 1
+    assert missing in strict.stderr
+    run = machine.type("run", "-f", file)
+    assert run.returncode == 1
+    assert missing in run.stderr
+
+
+def test_a_detached_run_can_be_watched_ended_and_canceled(machine: Machine) -> None:
+    machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
+    file = machine.write(*DUO, QUERY)
+    assert machine.type("run", "-f", file, "--detach").returncode == 0
+    machine.asked(3)
+    assert machine.type("terminate", "talk", "--reason", "enough").returncode == 0
+    machine.released.set()
+    watched = machine.type("watch", "talk")
+    assert watched.returncode == 0
+    assert "Completed (terminated)" in watched.stderr
+    status = json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]
+    assert (status["phase"], status["note"], status["message"]) == ("Completed", "enough", "2")
+    told = machine.type("transcript", "talk").stdout
+    assert [word for word in told.split() if word in ("1", "a", "2")].count("2") >= 1
+
+    machine.model.asked.clear()
+    machine.released.clear()
+    machine.type("run", "-f", file, "--detach")
+    machine.asked(3)
+    assert machine.type("cancel", "talk").returncode == 0
+    machine.released.set()
+    machine.type("watch", "talk")
+    assert json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]["phase"] == "Canceled"
+    assert machine.type("status", "nobody").returncode == 1
+
+
+def test_ctrl_c_detaches_and_leaves_the_run_alone(machine: Machine) -> None:
+    machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
+    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
+    machine.asked(3)
+    following.send_signal(signal.SIGINT)
+    _, told = following.communicate(timeout=10)
+    assert following.returncode == 130
+    assert "detached: the run goes on. Come back with: baton watch talk-" in told
+    assert "Traceback" not in told
+    assert "Completed (max_turns)" in machine.type("watch", "talk").stderr
+
+
+def test_the_server_and_worker_are_shared_and_end_together(machine: Machine) -> None:
+    machine.script(line("one", {"text": "hello", "delay": 0.5}))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    both = [machine.begin("run", "-f", file) for _ in range(2)]
+    for each in both:
+        out, told = each.communicate(timeout=60)
+        assert (each.returncode, out) == (0, "hello\n"), told
+    dev = machine.dev()
+    os.kill(dev.pid, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while machine.home.is_held("dev"):
+        assert time.monotonic() < end, "the server outlives its worker"
+        time.sleep(0.05)
+    assert machine.type("status", "talk").returncode == 3
+
+
+def test_unfinished_runs_go_on_when_the_server_and_worker_are_started_again(machine: Machine) -> None:
+    machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
+    file = machine.write(*DUO, QUERY)
+    machine.type("run", "-f", file, "--detach")
+    machine.asked(3)
+    os.kill(machine.dev().pid, signal.SIGKILL)
+    spec = {"input": "?", "targets": [{"type": "agent", "name": "one"}]}
+    other = {**QUERY, "metadata": {"name": "other"}, "spec": spec}
+    assert machine.type("run", "-f", machine.write(agent("one"), other, name="other.yaml")).returncode == 0
+    assert "Completed (max_turns)" in machine.type("watch", "talk").stderr
+    status = json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]
+    assert [message["content"] for message in status["responses"][0]["messages"]] == ["1", "a", "2", "b", "2", "b"]
+
+
+def test_a_server_and_worker_that_nobody_needs_end_by_themselves(machine: Machine) -> None:
+    dev = machine.begin("dev", "--linger", "2")
+    _, told = dev.communicate(timeout=30)
+    assert dev.returncode == 0
+    assert "its UI at" in told
+
+
+def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: Machine) -> None:
+    dev = machine.begin("dev")
+    while not machine.home.read_dev():
+        time.sleep(0.05)
+    again = machine.type("dev")
+    assert again.returncode == 1
+    assert "it runs already" in again.stderr
+    time.sleep(2)
+    assert dev.poll() is None
+    os.killpg(dev.pid, signal.SIGINT)  # as a terminal does: to all of the group
+    _, told = dev.communicate(timeout=20)
+    assert dev.returncode == 0
+    assert "its UI at http://127.0.0.1" in told
+    assert not machine.home.is_held("dev"), "the server has ended before"
+
+
+def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    without = {key: value for key, value in machine.env.items() if not key.startswith("OPENAI")}
+    failed = baton("run", "-f", file, env=without, cwd=machine.folder)
+    assert failed.returncode == 2
+    assert "has no OPENAI_API_KEY" in failed.stderr
+    done = machine.type("run", "-f", file)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "the worker starts anew" in done.stderr
+
+
+def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> None:
+    machine.script(line("one", {"text": "hello", "hang": True}))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
+    joined = machine.begin("run", "-f", file, "--id", "mine")
+    assert joined.stderr
+    assert "mine" in joined.stderr.readline()
+    machine.released.set()
+    assert (joined.communicate(timeout=60)[0], joined.returncode) == ("hello\n", 0)
+    assert "Completed" in machine.type("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
+    assert len(machine.model.asked) == 1
+    assert machine.type("status", "mine", "-o", "text").stdout == "hello\n"
+
+
+def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them(
+    machine: Machine, server: EmbeddedServer
+) -> None:
+    machine.script(line("one", "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    env = machine.env | {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(machine.folder / "elsewhere")}
+    worker = WorkerProcess(env, machine.folder / "worker.log")
+    worker.start()
+    done = machine.type("run", "-f", file, TEMPORAL_ADDRESS=server.address)
+    worker.kill()
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert not machine.home.folder.exists(), "nothing was started here"
+
+
+def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: Machine) -> None:
+    machine.script(line("one", {"text": "hello", "hang": True}))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    first = machine.begin("run", "-f", file)
+    machine.asked(1)
+    second = machine.type("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
+    assert "note: the worker here was started with other values of OPENAI_API_KEY" in second.stderr
+    machine.released.set()
+    out, _ = first.communicate(timeout=60)
+    assert (first.returncode, out) == (0, "hello\n")
+
+
+def test_many_runs_at_once_start_one_server_and_worker(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    file = machine.write(agent("one"), query)
+    runs = [machine.begin("run", "-f", file) for _ in range(5)]
+    assert [run.communicate(timeout=60)[0] for run in runs] == ["hello\n"] * 5
+    assert "runs already" not in (machine.home.folder / "dev.log").read_text()
+
+
+def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: Machine) -> None:
+    machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
+    queries = [
+        {**QUERY, "metadata": {"name": f"q-{n}"}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": n}]}}
+        for n in ("one", "two")
+    ]
+    run = machine.begin("run", "-f", machine.write(agent("one"), agent("two"), *queries), "-o", "json")
+    machine.asked(2)
+    temporal = BATON.parent / "temporal"
+    ask = ("workflow", "terminate", "--yes", "--query", "WorkflowId STARTS_WITH 'q-two-' AND WorkflowType = 'query'")
+    subprocess.run(
+        [temporal, "--address", machine.dev().address, *ask, "--reason", "x"], check=True, capture_output=True
+    )
+    out, _ = run.communicate(timeout=40)
+    assert run.returncode == 2
+    ended = {item["metadata"]["name"]: item["status"] for item in json.loads(out)["items"]}
+    assert ended["q-one"]["message"] == "hello"
+    assert (ended["q-two"]["phase"], ended["q-two"]["failure"]["type"]) == ("Failed", "RunClosed")
+
+
+def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: Machine) -> None:
+    machine.script(line("one", "here"), line("two", "there"))
+    spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
+    here = {**QUERY, "spec": spec}
+    there = {**QUERY, "metadata": {"name": "talk", "namespace": "there"}, "spec": spec}
+    other = {**agent("two"), "metadata": {"name": "one", "namespace": "there"}}
+    assert machine.type("run", "-f", machine.write(agent("one"), other, here, there)).returncode == 0
+    assert machine.type("status", "talk", "-o", "text").stdout == "here\n"
+    assert machine.type("status", "talk", "-n", "there", "-o", "text").stdout == "there\n"
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"TEMPORAL_PROFILE": "nope"}, {"BATON_JOURNAL_URL": "garbage"}, {"BATON_HOME": "/proc/none"}],
+    ids=lambda env: next(iter(env)),
+)
+def test_a_setting_that_makes_no_sense_is_told_and_not_traced(machine: Machine, env: dict[str, str]) -> None:
+    done = machine.type("run", "-f", SAMPLE, **env)
+    assert done.returncode in (1, 3)
+    assert "Traceback" not in done.stderr
+
+
+def test_no_command_aborts_at_its_end(machine: Machine) -> None:
+    machine.script(line("one", call("noop", message="x"), "hello"))
+    query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+    machine.type("run", "-f", machine.write(agent("one", "noop"), query))
+    for _ in range(2):
+        asking = [machine.begin("status", "talk") for _ in range(5)]
+        assert [(each.communicate(timeout=60)[1], each.returncode) for each in asking] == [("", 0)] * 5
+
+
+def test_the_version_is_printed(machine: Machine) -> None:
+    assert machine.type("version").stdout.strip().count(".") == 2
+
+
+def test_a_run_can_be_paused_steered_and_resumed(machine: Machine) -> None:
+    machine.script(line("one", {"text": "a", "delay": 0.5}))
+    file = machine.write(agent("one"), team("team", "one", maxTurns=500))
+    machine.type("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
+    machine.asked(1)
+    assert "talk was told to wait" in machine.type("pause", "talk").stderr
+    assert "it is heard" in machine.type("steer", "talk", "Be kind.", "--as", "ann").stderr
+    assert '{"enough": true, "note": "x"}' in machine.type("session", "talk", "enough=true", "note=x").stderr
+    assert machine.type("session", "talk", "nonsense").returncode == 1
+    assert "a text of 1 to" in machine.type("steer", "talk", " ").stderr
+    asked = len(machine.model.asked)
+    assert "talk was told to go on" in machine.type("resume", "talk").stderr
+    machine.asked(asked + 2)
+    machine.type("terminate", "talk")
+    heard = [message["content"] for message in machine.model.asked[-1].request["messages"]]
+    assert heard.count("Be kind.") == 1

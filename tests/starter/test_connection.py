@@ -1,0 +1,187 @@
+"""Which Temporal is meant? The profiles of ``temporal.toml``, with namespaces, keys and certificates."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+
+from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.processes import ROOT, WorkerProcess, baton, environment
+from tests.harness.stage import KEY, agent
+from tests.harness.tls import Certificates, tls_proxy
+
+TEMPORAL_KEY = "temporal-key-0123456789"
+NAMESPACE = "of-the-profile"
+
+
+class Desk:
+    """Where ``temporal.toml`` lies, and workers and commands are started with it."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder, self.toml = folder, folder / "temporal.toml"
+        self.manifest = folder / "one.yaml"
+        self.manifest.write_text(yaml.safe_dump(agent("one")))
+        self.env = {**env, "BATON_HOME": str(folder / "home"), "TEMPORAL_CONFIG_FILE": str(self.toml)}
+
+    async def baton(self, *arguments: str | Path, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Runs a command to its end."""
+        return await asyncio.to_thread(baton, *arguments, env={**self.env, **env}, cwd=self.folder)
+
+    async def ask(self, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Starts a worker, has an agent asked, and ends the worker."""
+        worker = WorkerProcess({**self.env, **env}, self.folder / "worker.log")
+        worker.start()
+        done = await self.baton("run", "-f", self.manifest, "agent/one", "Why?", **env)
+        assert await worker.stop() == 0
+        return done
+
+    async def refused(self, **env: str) -> list["subprocess.CompletedProcess[str]"]:
+        """What a command and a worker say that end at once."""
+        command = (sys.executable, str(ROOT / "worker.py"))
+        given = {**self.env, **env}
+        worker = asyncio.to_thread(
+            subprocess.run, command, env=given, cwd=self.folder, capture_output=True, text=True, timeout=60
+        )
+        both = await asyncio.gather(self.baton("status", "x", **env), worker)
+        for each in both:
+            assert "Traceback" not in each.stderr
+            assert each.stdout == ""
+        return [*both]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with ScriptedModel(lambda _: Reply(text="hello")).serving() as url:
+        yield Desk(tmp_path, environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def certificates(tmp_path: Path) -> Certificates:
+    return Certificates.make(tmp_path)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tls(server: EmbeddedServer, certificates: Certificates) -> AsyncIterator[str]:
+    """The address of the session's server behind TLS."""
+    async with tls_proxy(server.address, certificates) as address:
+        yield address
+
+
+async def test_the_default_profile_says_where_temporal_is(desk: Desk, server: EmbeddedServer) -> None:
+    desk.toml.write_text(f'[profile.default]\naddress = "{server.address}"\n')
+    done = await desk.ask()
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "of default" in (desk.folder / "worker.log").read_text()
+
+
+async def test_a_profile_is_chosen_by_its_name_and_has_a_namespace_of_its_own(
+    desk: Desk, server: EmbeddedServer, client: Client
+) -> None:
+    retention = RegisterNamespaceRequest(namespace=NAMESPACE)
+    retention.workflow_execution_retention_period.FromSeconds(86_400)
+    await client.workflow_service.register_namespace(retention, retry=True)
+    nowhere = '[profile.default]\naddress = "127.0.0.1:1"\n'
+    desk.toml.write_text(f'{nowhere}[profile.team]\naddress = "{server.address}"\nnamespace = "{NAMESPACE}"\n')
+    while "is not found" in (await desk.baton("status", "x", TEMPORAL_PROFILE="team")).stderr:
+        await asyncio.sleep(0.5)  # the server looks for new namespaces from time to time
+    done = await desk.ask(TEMPORAL_PROFILE="team")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert f"of {NAMESPACE}" in (desk.folder / "worker.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("profile", "codes", "says"),
+    [
+        ("unknown", (1, 1), "Profile 'unknown' not found"),
+        ("no-file", (1, 1), "No such file or directory: 'none.pem'"),
+        ("no-namespace", (1, 3), "Namespace nowhere is not found"),
+        ("no-tls", (3, 3), "it doesn't speak TLS"),
+    ],
+)
+async def test_a_profile_that_cannot_be_used_is_told_in_a_sentence(
+    desk: Desk, server: EmbeddedServer, profile: str, codes: tuple[int, int], says: str
+) -> None:
+    at = f'address = "{server.address}"\n'
+    pair = 'client_cert_path = "none.pem"\nclient_key_path = "none.key"\n'
+    desk.toml.write_text(
+        f'[profile.no-file]\n{at}[profile.no-file.tls]\n{pair}[profile.no-namespace]\n{at}namespace = "nowhere"\n'
+        f'[profile.no-tls]\n{at}api_key = "{TEMPORAL_KEY}"\n'
+    )
+    for code, ended in zip(codes, await desk.refused(TEMPORAL_PROFILE=profile), strict=True):
+        assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
+        assert TEMPORAL_KEY not in ended.stderr
+
+
+@pytest.mark.parametrize("written", [TEMPORAL_KEY, f'"{TEMPORAL_KEY}'], ids=["unquoted", "unclosed"])
+async def test_a_file_that_is_wrong_is_told_without_its_key(desk: Desk, written: str) -> None:
+    desk.toml.write_text(f"[profile.default]\napi_key = {written}\n")
+    for ended in await desk.refused():
+        assert ended.returncode == 1
+        assert "TOML parse error at line 2" in ended.stderr
+        assert TEMPORAL_KEY not in ended.stderr
+
+
+CARRIED = """
+import asyncio, atexit, os, time
+from conversation.wire import connect
+atexit.register(time.sleep, 0.02)
+config = asyncio.run(connect()).service_client.config
+print(config.api_key == os.environ["WANTED"], bool(config.tls))
+"""
+
+
+async def test_an_api_key_is_given_to_temporals_client_and_stands_nowhere_else(
+    desk: Desk, server: EmbeddedServer
+) -> None:
+    profile = f'[profile.default]\naddress = "{server.address}"\napi_key = "{TEMPORAL_KEY}"\ntls.disabled = true\n'
+    desk.toml.write_text(profile)
+    env = {**desk.env, "WANTED": TEMPORAL_KEY}
+    command = (sys.executable, "-c", CARRIED)
+    carried = await asyncio.to_thread(subprocess.run, command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert carried.stdout == "True False\n", carried.stderr
+    done = await desk.ask()
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert TEMPORAL_KEY not in done.stderr
+    kept = [file for file in desk.folder.rglob("*") if file.is_file() and file != desk.toml]
+    assert not [file for file in kept if TEMPORAL_KEY.encode() in file.read_bytes()]
+
+
+async def test_a_run_goes_over_tls_with_a_clients_certificate(desk: Desk, tls: str, certificates: Certificates) -> None:
+    desk.toml.write_text(with_tls(tls, certificates))
+    done = await desk.ask()
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+
+
+async def test_without_a_clients_certificate_it_is_refused(desk: Desk, tls: str, certificates: Certificates) -> None:
+    lines = with_tls(tls, certificates).splitlines()
+    desk.toml.write_text("\n".join(line for line in lines if not line.startswith("client_")))
+    for ended in await desk.refused():
+        assert ended.returncode == 3
+        assert "it may want TLS, or a client certificate" in ended.stderr
+
+
+async def test_a_server_of_an_unknown_authority_is_refused(desk: Desk, tls: str, certificates: Certificates) -> None:
+    lines = with_tls(tls, certificates).splitlines()
+    desk.toml.write_text("\n".join(line for line in lines if not line.startswith("server_ca")))
+    for ended in await desk.refused():
+        assert ended.returncode == 3
+        assert "its certificate's authority isn't known here" in ended.stderr
+
+
+def with_tls(address: str, certificates: Certificates) -> str:
+    """A profile with the files of the certificates."""
+    return (
+        f'[profile.default]\naddress = "{address}"\n[profile.default.tls]\n'
+        f'server_ca_cert_path = "{certificates.file("authority.pem")}"\n'
+        f'client_cert_path = "{certificates.file("client.pem")}"\n'
+        f'client_key_path = "{certificates.file("client.key")}"\n'
+    )

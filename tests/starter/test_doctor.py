@@ -1,0 +1,109 @@
+"""``baton doctor``: what is well, what is not, and what to do; no secret, no paid call, in a moment."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from baton.conversation.temporal import search_attributes
+from baton.starter.operations import checks
+from baton.starter.operations.prune import prune_journal
+from baton.starter.runs.runs import has_worker
+from baton.starter.scripted_model.script import Reply
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.postgres import PASSWORD, PostgresServer
+from tests.harness.processes import baton, environment
+from tests.harness.stage import KEY, Stage, agent, manifest
+from tests.harness.wire import Wire
+
+
+async def examined(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
+    """The exit code, the findings by what they are of, and how long it took."""
+    begun = time.monotonic()
+    done = await asyncio.to_thread(baton, "doctor", "-o", "json", *arguments, env=environment(**env))
+    assert KEY not in done.stdout + done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    return done.returncode, {each["what"]: each for each in json.loads(done.stdout)}, time.monotonic() - begun
+
+
+def model(url: str, key: str) -> dict[str, Any]:
+    config = {"openai": {"baseUrl": {"value": url}, "apiKey": {"value": key}}}
+    return manifest(
+        "Model", "gpt", {"type": "completions", "provider": "openai", "model": {"value": "gpt"}, "config": config}
+    )
+
+
+async def test_all_is_well_where_server_workers_journal_and_models_answer(
+    stage: Stage, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    (file := tmp_path / "model.json").write_text(json.dumps(model(stage.model_url, KEY)))
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": stage.task_queue}
+    journal = await postgres.database()
+    code, found, seconds = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
+    assert (code, [each for each in found.values() if not each["well"]]) == (0, [])
+    assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
+    assert not stage.model.asked, "no call was paid for"
+    print(f"it took {seconds:.1f} s")
+
+
+async def test_each_thing_that_is_wrong_is_told_with_what_to_do(server: EmbeddedServer, tmp_path: Path) -> None:
+    (file := tmp_path / "model.json").write_text(json.dumps(model("http://127.0.0.1:9/v1", KEY)))
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": "nobody-polls"}
+    journal = f"postgresql://baton:{KEY}@127.0.0.1:9/baton"
+    code, found, _ = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
+    assert code == 1
+    wrong = {what: each["todo"] for what, each in found.items() if not each["well"]}
+    assert wrong.keys() == {"workers", "journal", "model"}
+    assert all(wrong.values())
+
+
+async def test_without_a_server_the_rest_is_looked_at_all_the_same(tmp_path: Path) -> None:
+    code, found, _ = await examined(BATON_HOME=str(tmp_path / "none"))
+    assert (code, found["server"]["well"], found["journal"]["well"]) == (1, False, True)
+    assert "baton dev" in found["server"]["todo"]
+    code, found, _ = await examined(BATON_JOURNAL_URL="postgres//nonsense")
+    assert "is not the address of a database" in found["journal"]["text"]
+    code, found, _ = await examined(BATON_MAX_ACTIVITIES="many")
+    assert (code, found["settings"]["text"][:20]) == (1, "BATON_MAX_ACTIVITIES")
+
+
+async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.answer = lambda _: Reply(status=503, text=f"overloaded, {KEY}")
+    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    await stage.asked(4)
+    code, found, _ = await examined(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=stage.task_queue)
+    await handle.cancel()
+    assert (code, found["run"]["well"]) == (1, False)
+    assert handle.id in found["run"]["text"]
+    assert "HTTP 503: overloaded" in found["run"]["text"]
+    assert handle.id in found["run"]["todo"]
+
+
+async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
+    stage: Stage, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    async with Wire(server.port) as wire:
+        client = await Client.connect(wire.address)
+
+        async def server_is_well() -> bool:
+            return all([each.well async for each in checks.server(client)])
+
+        async def nothing_is_pruned() -> bool:
+            url = f"sqlite:///{tmp_path / 'journal.db'}"
+            return not (await prune_journal(client, url, None, dry=True)).conversations
+
+        for look in (
+            server_is_well,
+            nothing_is_pruned,
+            lambda: has_worker(client, stage.task_queue),
+            lambda: search_attributes.registered(client),
+        ):
+            cutting = asyncio.create_task(wire.cut(0.2))
+            await asyncio.sleep(0)
+            assert await look(), look
+            await cutting

@@ -1,0 +1,371 @@
+"""Encryption: nothing that is said can be read without a key, and nothing is lost for want of one."""
+
+import asyncio
+import io
+import json
+import signal
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from google.protobuf import json_format
+from rich.console import Console
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from baton import worker
+from baton.activities.journal import Journal
+from baton.conversation.errors import JournalLost
+from baton.conversation.messages.message import Head, Message
+from baton.conversation.settings_error import SettingsError
+from baton.conversation.temporal.encryption import KEYS, KEYS_FILE, Codec, Key, Keys, UnknownKeyError, WrongKeyError
+from baton.conversation.temporal.temporal_client import connect
+from baton.resources.documents import Document
+from baton.resources.loader import Loaded, load_documents
+from baton.starter.console.watch import Watch
+from baton.starter.history.follow import follow
+from baton.starter.history.live_state import look
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.server.codec_server import codec_app
+from baton.starter.server.embedded import EmbeddedServer
+from baton.starter.server.thread_server import serving
+from tests.harness.machine import Machine
+from tests.harness.postgres import execute
+from tests.harness.processes import BATON
+from tests.harness.stage import Handle, Stage, agent, line, manifest, team
+
+OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
+MARK = "zqzq-"
+"""Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
+
+PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"zqzq-hello"')
+
+
+def holding(*keys: Key) -> dict[str, str]:
+    """The setting that holds some keys."""
+    return {KEYS: " ".join(map(str, keys))}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage whose worker and client have a key."""
+    client = await connect(server.address, holding(OLD))
+    async with Stage.set(client, tmp_path, keys=str(OLD)) as stage:
+        yield stage
+
+
+async def test_what_is_encrypted_is_decrypted_and_differs_each_time() -> None:
+    codec = Codec(Keys(OLD))
+    one, two = await codec.encode([PLAIN, PLAIN])
+    assert one.data != two.data
+    assert one.metadata == {"encoding": b"binary/encrypted", "encryption-key-id": b"old"}
+    assert MARK.encode() not in one.SerializeToString()
+    assert await codec.decode([one, two, PLAIN]) == [PLAIN] * 3
+
+
+async def test_after_a_rotation_the_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
+    [before] = await Codec(Keys(OLD)).encode([PLAIN])
+    rotated = Codec(Keys(NEW, OLD))
+    [after] = await rotated.encode([PLAIN])
+    assert after.metadata["encryption-key-id"] == b"new"
+    assert await rotated.decode([before, after]) == [PLAIN, PLAIN]
+    with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"):
+        await Codec(Keys(NEW)).decode([before])
+
+
+async def test_what_was_changed_or_is_of_another_key_of_that_id_is_not_read() -> None:
+    [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
+    for changed in (sealed.data[:-1] + b"\0", sealed.data[1:], b""):
+        broken = Payload(metadata=sealed.metadata, data=changed)
+        with pytest.raises(WrongKeyError):
+            await Codec(Keys(OLD)).decode([broken])
+    with pytest.raises(WrongKeyError, match="another key of that id"):
+        await Codec(Keys(Key.fresh("old"))).decode([sealed])
+    same_secret = Key("new", OLD.secret)
+    renamed = Payload(metadata={**sealed.metadata, "encryption-key-id": b"new"}, data=sealed.data)
+    with pytest.raises(WrongKeyError):
+        await Codec(Keys(same_secret)).decode([renamed])
+
+
+SECRET = str(OLD).partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (SECRET, "entry 1 of BATON_ENCRYPTION_KEYS is not of the form ID:KEY"),
+        (f"{NEW} a/b:{SECRET}", "entry 2 of BATON_ENCRYPTION_KEYS is not of the form ID:KEY"),
+        (f"k:{SECRET[:-4]}", "entry 1 of BATON_ENCRYPTION_KEYS, of the id 'k', is not 32 bytes in base64"),
+        (f"k:{SECRET}!", "entry 1 of BATON_ENCRYPTION_KEYS, of the id 'k', is not 32 bytes in base64"),
+        (f"k:{SECRET},k:{SECRET}", "BATON_ENCRYPTION_KEYS holds several keys of the same id"),
+        (" , ", "BATON_ENCRYPTION_KEYS holds no key"),
+    ],
+)
+def test_keys_that_make_no_sense_are_refused_and_not_repeated(given: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Keys.of({KEYS: given})
+    assert said in str(refused.value)
+    assert SECRET[:8] not in str(refused.value)
+
+
+def test_keys_stand_in_a_file_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# the keys\n{NEW}\n\n{OLD}\n")
+    assert Keys.of({KEYS_FILE: str(file)}).ids == ("new", "old")
+    assert Keys.of({}).ids == ()
+    for wrong in (
+        {KEYS_FILE: str(tmp_path / "none")},
+        {KEYS_FILE: str(file), **holding(OLD)},
+        {KEYS_FILE: "/dev/null"},
+    ):
+        with pytest.raises(SettingsError, match=KEYS_FILE):
+            Keys.of(wrong)
+    assert SECRET not in repr(OLD)
+    with pytest.raises(SettingsError, match="'a:b' is no id for a key"):
+        Key.fresh("a:b")
+
+
+def answer(request: Request) -> Reply:
+    """What the model says in the runs whose traces are searched."""
+    system, last = request["messages"][0]["content"], request["messages"][-1]
+    if "slow" in system:
+        return Reply(text=f"{MARK}slow " * 40, pause=1.5)
+    if "broken" in system:
+        return Reply(status=400, text=f"{MARK}failure")
+    if last["role"] == "tool":
+        return Reply(text=f"{MARK}answer")
+    calls = [{"name": "calculator", "arguments": {"expression": f"{MARK}argument"}}]
+    return Reply.model_validate({"text": f"{MARK}thought", "calls": calls})
+
+
+async def traces(client: Client, handle: Handle) -> bytes:
+    """All that Temporal keeps of a run and its child runs, and what it tells of them to a client without a key."""
+    handle = client.get_workflow_handle(handle.id)
+    found = (await handle.describe()).raw_description.SerializeToString()
+    for event in (await handle.fetch_history()).events:
+        found += event.SerializeToString()
+        if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+            inner = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+            found += await traces(client, client.get_workflow_handle(inner))
+    for query in ("status", "__temporal_workflow_metadata", "__stack_trace"):
+        asked = QueryWorkflowRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=handle.id),
+            query=WorkflowQuery(query_type=query),
+        )
+        found += (await client.workflow_service.query_workflow(asked, retry=True)).SerializeToString()
+    return found
+
+
+async def started(stage: Stage, *members: str) -> Handle:
+    """A query to a team in a team, full of what nobody may read."""
+    tools = {"one": ["calculator"]}
+    agents = [agent(name, *tools.get(name, []), prompt=f"{MARK}{name}") for name in members]
+    teams = [team("inner", *members, strategy="sequential"), team("outer", "inner", strategy="sequential")]
+    spec = {"input": f"{MARK}question", "targets": [{"type": "team", "name": "outer"}]}
+    given = {"name": "q", "spec": spec, "resources": [*agents, *teams]}
+    return await stage.start("query", given, static_summary=f"{MARK}summary", memo={"query": f"{MARK}memo"})
+
+
+async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
+    secret_stage: Stage, client: Client
+) -> None:
+    stage = secret_stage
+    stage.answer = answer
+    handle = await started(stage, "one", "broken")
+    status = await stage.status(handle)
+    assert f"{MARK}failure" in (status.error or "")
+    told = io.StringIO()
+    await follow(stage.client, handle, Watch(stage.client, Console(file=told)).tell)
+    assert [word in told.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
+    found = await traces(client, handle)
+    assert b"outer" in found
+    assert MARK.encode() not in found
+    kept = b"".join(file.read_bytes() for file in stage.folder.rglob("*") if file.is_file())
+    assert b"/reply" in kept
+    assert MARK.encode() not in kept
+
+
+async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
+    secret_stage: Stage, client: Client
+) -> None:
+    stage = secret_stage
+    stage.answer = answer
+    handle = await started(stage, "slow")
+    watch = Watch(stage.client, Console(file=io.StringIO()))
+    await stage.asked(1)
+    await follow(stage.client, handle, watch.tell, wait=False)
+    [call] = watch.board.open.values()
+    while MARK not in call.live.text:
+        await look(stage.client, [call])
+        await asyncio.sleep(0.1)
+    found = await traces(client, handle)
+    await handle.signal("terminate_team", {"reason": f"{MARK}reason", "now": True})
+    assert (await stage.status(handle)).note == f"{MARK}reason"
+    found += await traces(client, handle)
+    assert MARK.encode() not in found
+
+
+async def test_a_client_without_a_key_starts_runs_and_is_told_which_key_it_lacks(
+    secret_stage: Stage, client: Client, server: EmbeddedServer
+) -> None:
+    stage = secret_stage
+    stage.script(line("one", "hello"))
+    bare = await connect(server.address, {})
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handle = await bare.start_workflow("agent", given, id=f"bare-{uuid.uuid4()}", task_queue=stage.task_queue)
+    with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS is not set"):
+        await handle.result()
+    theirs = stage.client.get_workflow_handle(handle.id)
+    assert (await stage.turn(theirs)).message == "hello"
+
+
+async def test_a_run_waits_as_long_as_its_worker_lacks_the_key(
+    stage: Stage, client: Client, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", "hello"))
+    queue, keyed = uuid.uuid4().hex, await connect(server.address, holding(NEW))
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handle = await keyed.start_workflow(
+        "agent", given, id=f"waits-{queue}", task_queue=queue, task_timeout=timedelta(seconds=2)
+    )
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    on = {**stage.environment, "BATON_TASK_QUEUE": queue}
+    async with worker.running(await connect(server.address, {}), Loaded(), on):
+        while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
+            await asyncio.sleep(0.1)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    async with worker.running(keyed, Loaded(), {**on, **holding(NEW)}):
+        assert (await stage.turn(handle)).message == "hello"
+
+
+async def opened(url: str, *keys: Key) -> Journal:
+    return await Journal.open(url, Keys(*keys))
+
+
+def says(*texts: str) -> list[Message]:
+    return [Message(role="assistant", content=text) for text in texts]
+
+
+CATALOG = load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"), {})]).catalog
+
+
+async def test_a_journal_is_read_across_the_first_key_and_a_rotation(journal_url: str) -> None:
+    head, shas = Head(), set()
+    for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
+        journal = await opened(journal_url, *keys)
+        head = await journal.append(head, says(f"{MARK}{number}"), f"call-{number}")
+        shas.add(await journal.pin(CATALOG, f"run-{number}"))
+        await journal.close()
+    fresh = await opened(journal_url, NEW, OLD)
+    assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]
+    assert [await fresh.catalog(sha) for sha in shas] == [CATALOG]
+    assert await fresh.key_ids() == ["new", "old"]
+    await fresh.close()
+    rows = await execute(journal_url, "select message from baton_messages where depth > 1")
+    names = await execute(journal_url, "select sha, catalog from baton_catalogs where catalog like 'sealed:%'")
+    assert {str(row[0]).partition(":")[0] for row in rows} == {"sealed"}
+    assert len(names) == 2
+    assert MARK not in repr([*rows, *names]) and CATALOG.sha not in repr(names)
+
+
+async def test_a_worker_that_lacks_a_key_of_its_journal_is_refused(journal_url: str) -> None:
+    await (await opened(journal_url, OLD)).close()
+    for keys, said in (
+        ((), "by the key 'old', and BATON_ENCRYPTION_KEYS is not set"),
+        ((NEW,), "by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"),
+        ((Key.fresh("old"),), "another key of that id"),
+    ):
+        with pytest.raises(SettingsError, match=f"the journal can't be read: .*{said}"):
+            await opened(journal_url, *keys)
+    journal = await opened(journal_url, OLD)
+    assert await journal.key_ids() == ["old"]
+    await journal.close()
+
+
+async def test_a_message_that_was_changed_or_moved_in_the_journal_is_not_read(journal_url: str) -> None:
+    journal = await opened(journal_url, OLD)
+    head = await journal.append(Head(), says("yes", "no"), "call")
+    await journal.close()
+    other = "(select message from baton_messages where id = 'call/1')"
+    await execute(journal_url, f"update baton_messages set message = {other} where id = 'call/0'")
+    journal = await opened(journal_url, OLD)
+    with pytest.raises(JournalLost, match="row call/0 at 1"):
+        await journal.read(head)
+    await journal.close()
+
+
+async def asked(url: str, path: str, body: object, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"{url}/{path}", json=body, headers=headers)
+
+
+async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_elses_pages() -> None:
+    ui, elsewhere = "http://localhost:8233", "http://evil.example"
+    [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
+    both = json_format.MessageToDict(Payloads(payloads=[sealed, PLAIN]))
+    plain = json_format.MessageToDict(Payloads(payloads=[PLAIN, PLAIN]))
+    with serving(codec_app(Codec(Keys(NEW, OLD)), [ui])) as url:
+        shown = await asked(url, "decode", both, origin=ui)
+        assert (shown.status_code, shown.json()) == (200, plain)
+        assert shown.headers["access-control-allow-origin"] == ui
+        assert (await asked(url, "decode", both)).json() == plain  # the temporal command
+        again = await asked(url, "decode", (await asked(url, "encode", plain, origin=ui)).json())
+        assert again.json() == plain
+        assert (await asked(url, "decode", both, origin=elsewhere)).status_code == 403
+        assert (await asked(url, "decode", {"payloads": 1})).status_code == 400
+        wish = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-namespace"}
+        async with httpx.AsyncClient() as client:
+            allowed = [await client.options(f"{url}/decode", headers={"origin": o, **wish}) for o in (ui, elsewhere)]
+        assert [each.status_code for each in allowed] == [200, 400]
+    with serving(codec_app(Codec(Keys(NEW)), [ui])) as url:
+        refused = await asked(url, "decode", both, origin=ui)
+    assert refused.status_code == 400
+    assert "by the key 'old'" in refused.json()["message"]
+
+
+def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machine: Machine) -> None:
+    machine.script(line("one", f"{MARK}answer"))
+    machine.env |= holding(OLD)
+    spec = {"input": f"{MARK}question", "targets": [{"type": "agent", "name": "one"}]}
+    done = machine.type("run", "-f", machine.write(agent("one"), manifest("Query", "talk", spec)))
+    assert done.stdout == f"{MARK}answer\n", done.stderr
+    shown = [machine.type(command, "talk") for command in ("transcript", "events")]
+    assert all(f"{MARK}answer" in each.stdout for each in shown)
+    refused = [machine.type(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
+    said = "error: this is encrypted by the key 'old', and BATON_ENCRYPTION_KEYS is not set\n"
+    assert [(each.returncode, each.stdout, each.stderr) for each in refused] == [(1, "", said)] * 2
+    [[named], [bare]] = [json.loads(machine.type("list", "-o", "json", **{KEYS: key}).stdout) for key in (str(OLD), "")]
+    assert (named["name"], "name" in bare) == ("talk", False)
+    dev = machine.dev()
+    endpoint = httpx.get(f"{dev.ui}/api/v1/settings").json()["Codec"]["Endpoint"]
+    assert httpx.post(f"{endpoint}/decode", json={"payloads": []}, headers={"origin": dev.ui}).json() == {}
+    result = ("workflow", "result", "--workflow-id", bare["id"], "--address", dev.address, "--codec-endpoint", endpoint)
+    told = subprocess.run([BATON.parent / "temporal", *result], env=machine.env, capture_output=True, text=True)
+    assert f"{MARK}answer" in told.stdout, told.stderr
+    kept = [file for file in machine.home.folder.rglob("*") if file.is_file()]
+    assert {"temporal.db", "journal.db", "dev.log"} <= {file.name for file in kept}
+    assert not [
+        file.name for file in kept if MARK.encode() in file.read_bytes() or SECRET.encode() in file.read_bytes()
+    ]
+
+
+def test_a_key_is_printed_and_the_codec_server_wants_one(machine: Machine) -> None:
+    key = machine.type("encryption-key").stdout
+    assert Keys.of({KEYS: key}).ids[0].startswith("20")
+    refused = machine.type("codec-server", "--port", "0")
+    assert (refused.returncode, "BATON_ENCRYPTION_KEYS is not set" in refused.stderr) == (1, True)
+    machine.env |= {KEYS: key}
+    with machine.begin("codec-server", "--port", "0") as server:
+        assert server.stderr
+        assert "the codec endpoint is http://127.0.0.1:" in server.stderr.readline()
+        server.send_signal(signal.SIGINT)
+    assert server.returncode == 130

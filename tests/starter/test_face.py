@@ -1,0 +1,496 @@
+"""Baton from Python: what a program writes, starts, hears and gets."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from pydantic import BaseModel
+from temporalio.client import Client
+from temporalio.service import RetryConfig
+
+import baton
+from baton import Agent, Connection, Member, Model, Query, Team, round_robin
+from baton.conversation.messages.message import TokenUsage
+from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.starter.api.manifest import load
+from baton.starter.api.message_stream import hear
+from baton.starter.runs.execution_chain import first_run
+from baton.starter.scripted_model.script import Line
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.panels import SYNTHESIS, heard, reads, says, seat
+from tests.harness.stage import KEY, Stage, call, line
+from tests.harness.wire import Wire
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def temporal(stage: Stage, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connection]:
+    """A connection of a program to the session's server; the stage's worker works on what needs no functions."""
+    for name, value in stage.environment.items():
+        monkeypatch.setenv(name, value)
+    async with baton.connect(server.address, task_queue=stage.task_queue) as connection:
+        yield connection
+
+
+def say_all(stage: Stage) -> None:
+    stage.script(
+        says("writer", "w1", "w2"),
+        says("editor", "e1", "e2"),
+        reads("You are the referee", '{"critique": "Be brief."}'),
+        SYNTHESIS,
+    )
+
+
+def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
+    def enough(briefing: baton.Briefing) -> bool:
+        return briefing.round == 2
+
+    made = round_robin(
+        name="panel",
+        roster=[
+            {"name": "writer", "role": "a writer"},
+            Member("editor", role="an editor"),
+            Agent("sage", prompt="You are wise."),
+            Member("fool", role="ignored", speaker=Agent("jester", prompt="You jest.")),
+        ],
+        referee=True,
+        terminate_when=enough,
+        synthesizer=False,
+        instructions={"function": "tone", "parameters": {"how_much": 2}},
+        context_window={"max_messages": 3},
+        contributions={"session": "desk", "key": "panel"},
+    )
+    assert made.manifest == yaml.safe_load("""
+        apiVersion: ark.mckinsey.com/v1alpha1
+        kind: Team
+        metadata: {name: panel, namespace: default}
+        spec:
+          strategy: round-robin
+          members:
+            - {name: writer, role: a writer}
+            - {name: editor, role: an editor}
+            - {name: sage, namespace: default, type: agent}
+            - {name: jester, namespace: default, type: agent, as: fool}
+          maxRounds: 5
+          referee: true
+          terminateWhen: {function: enough}
+          synthesizer: false
+          instructions: {function: tone, parameters: {how_much: 2}}
+          contextWindow: {maxMessages: 3}
+          contributions: {session: desk, key: panel}
+    """)
+    assert [each.id for each in load([made]).catalog.manifests] == [
+        "Agent/default/jester",
+        "Agent/default/sage",
+        "Team/default/panel",
+    ]
+    assert made.functions() == (enough,)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"roster": []}, "at least 1 entry"),
+        ({"roster": ["a", {"name": "a"}]}, "duplicate roster name 'a'"),
+        ({"roster": [{"name": ""}]}, "spec.members[0].name"),
+        ({"roster": [{"name": "  "}]}, "spec.members[0].name"),
+        ({"roster": [{"role": "nobody"}]}, "spec.members[0].name: is missing"),
+        ({"name": ""}, "metadata.name"),
+        ({"max_rounds": 0}, "spec.maxRounds"),
+        ({"max_rounds": True}, "spec.maxRounds"),
+        ({"max_rounds": 2.5}, "spec.maxRounds"),
+        ({"synthesizer": False, "output_schema": {"type": "object"}}, "spec.outputSchema"),
+        ({"terminate_when": "round >="}, "spec.terminateWhen"),
+        ({"roster": [{"name": "a", "rôle": "?"}]}, "is not a field of Member"),
+        ({"roster": [lambda briefing: "hm"]}, "spec.members[0].name"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_wrong_panel_is_refused_where_it_is_written_in_the_loaders_words(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):
+        round_robin(**{"name": "panel", "roster": ["a"], **given})
+
+
+def test_a_debate_needs_two_stances() -> None:
+    with pytest.raises(baton.ManifestError, match="at least 2 entries"):
+        baton.debate("debate", [{"name": "a", "stance": "yes"}])
+    with pytest.raises(baton.ManifestError, match="needs a non-empty stance"):
+        baton.debate("debate", [Member("a", stance="yes"), Member("b", stance=" ")])
+
+
+def test_an_option_that_there_is_not_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match=r"round_robin\(\) got an unexpected keyword argument 'rounds'"):
+        round_robin("panel", ["a"], rounds=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Agent\(\) got an unexpected keyword argument 'promt'"):
+        Agent("a", prompt="p", promt="p")  # type: ignore[call-arg]
+
+
+async def test_a_run_needs_an_input_and_takes_no_unknown_option() -> None:
+    with pytest.raises(TypeError, match="panel needs an input"):
+        await baton.run(round_robin("panel", ["a"]))
+    with pytest.raises(TypeError, match="there is no option 'nmae'"):
+        await baton.run(round_robin("panel", ["a"]), "Why?", nmae="x")  # type: ignore[call-arg]
+
+
+def test_two_functions_by_one_name_are_refused() -> None:
+    panel = round_robin("panel", ["a"], terminate_when=lambda _: True, instructions=lambda _: "Be kind.")
+    with pytest.raises(ValueError, match="two functions go by the name '<lambda>'"):
+        panel.functions()
+
+
+async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
+    result = await temporal.run(panel, input="Why?")
+    assert (result.message, result.value, result.status.phase) == ("The deliverable.", "The deliverable.", "Completed")
+    assert isinstance(result.usage, TokenUsage)
+    assert result.usage.model_calls == 7
+    assert result.id.startswith("panel-")
+
+
+async def test_a_panel_without_a_synthesizer_gives_its_shape(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1, referee=True, synthesizer=False)
+    result = await temporal.run(panel, input="Why?")
+    assert result.value == baton.PanelShape(
+        rounds=1,
+        contributions=(
+            baton.Contribution(round=1, agent_name="writer", text="w1"),
+            baton.Contribution(round=1, agent_name="editor", text="e1"),
+        ),
+        referee_critiques=(baton.Critique(round=1, critique="Be brief."),),
+    )
+
+
+class Report(BaseModel):
+    """What a panel delivers here."""
+
+    go: bool
+    reasons: list[str]
+
+
+async def test_a_pydantic_model_is_what_the_deliverable_is_read_into(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1"), reads("You write what", '{"go": true, "reasons": ["w1"]}'))
+    panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report)
+    assert (await temporal.run(panel, input="Why?")).value == Report(go=True, reasons=["w1"])
+    panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report.model_json_schema())
+    assert (await temporal.run(panel, input="Why?")).value == {"go": True, "reasons": ["w1"]}
+
+
+async def test_a_debate_gives_its_verdict(stage: Stage, temporal: Connection) -> None:
+    stage.script(
+        says("dove", "Wait."),
+        says("hawk", "Go."),
+        reads("You judge a debate", '{"verdict": "Go.", "winner": "go", "reasoning": "Better argued."}'),
+    )
+    duel = baton.debate(
+        "duel", [Member("dove", stance="wait"), Member("hawk", stance="go")], max_rounds=1, synthesizer=False
+    )
+    value = (await temporal.run(duel, input="Go or wait?")).value
+    assert isinstance(value, baton.DebateShape)
+    assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
+
+
+async def test_functions_speak_judge_and_tell_with_nothing_to_register(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1", "w2"))
+
+    def vote(briefing: baton.Briefing) -> str:
+        return f"I vote for {briefing.transcript[-1].text}."
+
+    @baton.function("strict-referee")
+    async def referee(briefing: baton.Briefing) -> dict[str, str]:
+        return {"text": f"round {briefing.round} was short"}
+
+    def enough(briefing: baton.Briefing, rounds: int) -> bool:
+        return briefing.round >= rounds
+
+    def tone(briefing: baton.Briefing) -> str:
+        return f"Be kind in round {briefing.round}."
+
+    def summary(shape: baton.PanelShape) -> str:
+        return f"{len(shape.contributions)} said, {shape.referee_critiques[-1].critique}"
+
+    panel = round_robin(
+        "panel",
+        [seat("writer"), Member("voter", speaker=vote)],
+        referee=referee,
+        terminate_when={"function": enough, "parameters": {"rounds": 2}},
+        instructions=tone,
+        synthesizer=summary,
+    )
+    handle = await temporal.start(panel, input="Why?")
+    assert [(said.name, said.text, said.part) async for said in handle] == [
+        ("writer", "w1", "contribution"),
+        ("voter", "I vote for w1.", "contribution"),
+        ("referee", "round 1 was short", "critique"),
+        ("writer", "w2", "contribution"),
+        ("voter", "I vote for w2.", "contribution"),
+        ("referee", "round 2 was short", "critique"),
+        ("synthesizer", "4 said, round 2 was short", "deliverable"),
+    ]
+    assert (await handle.result()).message == "4 said, round 2 was short"
+    queue = (await stage.client.get_workflow_handle(handle.id).describe()).task_queue
+    assert queue != stage.task_queue, "another worker there would fail what it has no function for"
+    while [thread for thread in threading.enumerate() if thread.name.startswith("worker ")]:
+        await asyncio.sleep(0.01)  # it ends with its run
+    assert [f"Be kind in round {n}." in each.system for n, each in enumerate(heard(stage), 1)] == [True, True]
+
+
+async def test_agents_and_teams_are_brought_along_under_names_of_their_own(stage: Stage, temporal: Connection) -> None:
+    stage.script(line("sage", "Wise."), line("scout", "Seen."), line("herald", "Told."))
+    scouts = Team("scouts", strategy="sequential", members=[Agent("scout", prompt="You are scout.")])
+    herald = Agent("herald", prompt="You are herald.")
+    panel = round_robin(
+        "panel",
+        [Member("elder", speaker=Agent("sage", prompt="You are sage.")), scouts],
+        max_rounds=1,
+        synthesizer=herald,
+    )
+    handle = await temporal.start(panel, input="Why?")
+    assert [(said.team, said.name, said.text) async for said in handle] == [
+        ("panel", "elder", "Wise."),
+        ("scouts", "scout", "Seen."),
+        ("panel", "scouts", "Seen."),
+        ("panel", "synthesizer", "Told."),
+    ]
+    assert (await handle.result()).value == "Told."
+
+
+async def test_a_selector_may_be_an_agent_of_the_program(stage: Stage, temporal: Connection) -> None:
+    stage.script(
+        Line.model_validate({"system": "You are the chief", "say": [call("select-next-speaker", name="b")]}),
+        line("a", "A."),
+        line("b", call("terminate", response="B it is.")),
+    )
+    chief = Agent("chief", prompt="You are the chief.")
+    a, b = Agent("a", prompt="You are a."), Agent("b", prompt="You are b.", tools=["terminate"])
+    desk = Team("desk", strategy="selector", members=[a, b], selector={"agent": chief}, max_turns=3)
+    assert (await temporal.run(desk, input="Who?")).message == "B it is."
+
+
+async def test_a_failed_run_raises_with_its_status_and_what_was_said(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1"), says("editor", {"status": 400}))
+    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1)
+    with pytest.raises(baton.RunFailed, match=r"panel-\w+ has failed: ") as caught:
+        await temporal.run(panel, input="Why?")
+    assert (caught.value.status.phase, caught.value.status.stop_reason) == ("Failed", "failed")
+    assert [(each.agent_name, each.text) for each in caught.value.contributions] == [("writer", "w1")]
+
+
+async def test_a_question_to_agents_alone_and_to_several(stage: Stage, temporal: Connection) -> None:
+    stage.script(line("a", "A."), line("b", '{"go": false, "reasons": []}'))
+    one, other = Agent("a", prompt="You are a."), Agent("b", prompt="You are b.", output_schema=Report)
+    assert (await temporal.run(one, input="Why?")).value == "A."
+    assert (await temporal.run(other, input="Why?")).value == Report(go=False, reasons=[])
+    both = await temporal.run(Query("both", "Why?", targets=[one, other]))
+    assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
+
+
+async def test_what_is_said_is_heard_again_by_whoever_comes_later(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
+    handle = await temporal.start(panel, input="Why?", id=f"panel-{stage.task_queue}")
+    first = [said async for said in handle]
+    assert [(said.round, said.name, said.text) for said in first] == [
+        (1, "writer", "w1"),
+        (1, "editor", "e1"),
+        (1, "referee", "Be brief."),
+        (2, "writer", "w2"),
+        (2, "editor", "e2"),
+        (2, "referee", "Be brief."),
+        (2, "synthesizer", "The deliverable."),
+    ]
+    later = await temporal.attach(handle.id)
+    assert [said async for said in later] == first
+    assert (await later.result()).value == "The deliverable."
+    assert (await later.status()).phase == "Completed"
+    with pytest.raises(baton.NoSuchRunError):
+        await temporal.attach("nobody")
+
+
+async def test_a_synthesizer_that_is_hidden_is_not_heard(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    panel = round_robin("panel", [seat("writer")], max_rounds=1, synthesizer_visibility={"client": False})
+    handle = await temporal.start(panel, input="Why?")
+    assert [said.text async for said in handle] == ["w1"]
+    assert (await handle.result()).message == "The deliverable."
+
+
+async def test_a_listener_hears_on_where_its_connection_broke_off(
+    stage: Stage, server: EmbeddedServer, temporal: Connection
+) -> None:
+    stage.script(says("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
+    async with Wire(server.port) as wire:
+        client = await Client.connect(wire.address, data_converter=DATA_CONVERTER, retry_config=hasty)
+        panel = round_robin("panel", [seat("writer")], max_rounds=3, synthesizer=False)
+        run = client.get_workflow_handle((await temporal.start(panel, input="Why?")).id)
+        said = []
+        async for each in hear(client, run):
+            said.append(each.text)
+            if len(said) == 1:
+                await wire.cut(0.5)
+        assert said == ["w1", "w2", "w3"]
+
+
+async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(relay: Stage, impatient: EmbeddedServer) -> None:
+    relay.script(says("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
+    panel = round_robin("panel", [seat("writer")], max_rounds=16, session={"rounds": 16})
+    async with baton.connect(impatient.address, task_queue=relay.task_queue) as temporal:
+        handle = await temporal.start(panel, input="Why?")
+        said = [said.text async for said in handle]
+        assert said == [*(f"w{n}" for n in range(1, 17)), "The deliverable."]
+        team = relay.client.get_workflow_handle(f"{handle.id}/target-1/panel")
+        assert (await team.describe()).run_id != await first_run(team)
+        assert (await handle.result()).value == "The deliverable."
+
+
+async def test_a_session_is_changed_while_a_panel_reads_it(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
+    panel = round_robin(
+        "panel", [seat("writer")], terminate_when="round >= session.rounds", session={"rounds": 4}, synthesizer=False
+    )
+    handle = await temporal.start(panel, input="Why?", session={"desk": "north"})
+    await stage.asked(2)
+    assert await handle.session(rounds=2, desk=None) == {"rounds": 2}
+    value = (await handle.result()).value
+    assert isinstance(value, baton.PanelShape)
+    assert value.rounds == 2
+
+
+async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
+    handle = await temporal.start(round_robin("panel", [seat("writer")], max_rounds=2), input="Why?")
+    await stage.asked(1)
+    await handle.steer("Mind the costs.", name="ann")
+    said = [(each.name, each.text) async for each in handle]
+    assert said == [
+        ("writer", "w1"),
+        ("ann", "Mind the costs."),
+        ("writer", "w2"),
+        ("synthesizer", "The deliverable."),
+    ]
+    assert "Mind the costs." in heard(stage)[1].user
+    one = Agent("one", prompt="You are one.")
+    pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
+    stage.script(line("one", {"text": "1", "delay": 0.7}, "2"))
+    handle = await temporal.start(pair, input="Why?")
+    await stage.asked(len(stage.model.asked) + 1)
+    with pytest.raises(baton.Refused, match="a text of 1 to"):
+        await handle.steer(" ")
+    await handle.steer("Be brief.")
+    assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
+
+
+async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.3}))
+    panel = round_robin("panel", [seat("writer")])
+    handle = await temporal.start(panel, input="Why?")
+    await stage.asked(2)
+    await handle.terminate("enough for today")
+    result = await handle.result()
+    assert (result.status.stop_reason, result.status.note) == ("terminated", "enough for today")
+    assert isinstance(result.value, baton.PanelShape)
+    assert [each.text for each in result.value.contributions] == ["w1", "w2"]
+
+    handle = await temporal.start(panel, input="Why?")
+    await stage.asked(4)
+    assert (await handle.status()).phase == "Running"
+    await handle.cancel("too dear")
+    with pytest.raises(baton.RunFailed, match="was canceled: too dear") as caught:
+        await handle.result()
+    assert caught.value.status.phase == "Canceled"
+
+
+async def test_a_run_that_temporal_has_closed_has_failed(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", {"text": "w1", "delay": 30}))
+    handle = await temporal.start(round_robin("panel", [seat("writer")]), input="Why?")
+    await stage.asked(1)
+    await stage.client.get_workflow_handle(handle.id).terminate()
+    with pytest.raises(baton.RunFailed, match="closed in Temporal: terminated"):
+        await handle.result()
+
+
+async def test_a_run_that_no_worker_waits_for_is_told_of(
+    stage: Stage, server: EmbeddedServer, temporal: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with baton.connect(server.address, task_queue=f"{stage.task_queue}-empty") as alone:
+        handle = await alone.start(round_robin("panel", ["a"]), input="Why?")
+    assert f"{handle.id} waits: no worker runs" in caplog.text
+    await stage.client.get_workflow_handle(handle.id).terminate()
+
+
+async def test_a_shared_transcript_is_read_by_its_key(stage: Stage, temporal: Connection) -> None:
+    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
+    panel = round_robin("panel", [seat("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"})
+    handle = await temporal.start(panel, input="Why?")
+    async for said in handle:
+        assert said.text == "w1"
+        break
+    assert [each.text for each in await temporal.contributions("desk", "panel")] == ["w1"]
+    await handle.result()
+    assert await temporal.contributions("desk", "panel") == (
+        baton.Contribution(round=1, agent_name="writer", text="w1"),
+        baton.Contribution(round=2, agent_name="writer", text="w2"),
+    )
+    assert await temporal.contributions("desk") == ()
+
+
+async def test_default_parts_can_be_had_as_agents_of_ones_own(stage: Stage, temporal: Connection) -> None:
+    say_all(stage)
+    writer = baton.roster_agent("writer", "the poet", team="panel", more="You rhyme.")
+    panel = round_robin(
+        "panel",
+        [writer],
+        max_rounds=1,
+        referee=baton.referee(team="panel", more="You are strict."),
+        synthesizer=baton.synthesizer(team="panel"),
+    )
+    assert (await temporal.run(panel, input="Why?")).value == "The deliverable."
+    poet, judge, author = heard(stage)
+    assert poet.system.startswith("You are writer, the poet. You take part in a panel, panel,")
+    assert poet.system.endswith("You rhyme.")
+    assert "\n\nYou are strict." in judge.system
+    assert baton.PanelShape.model_validate_json(author.user).referee_critiques[0].critique == "Be brief."
+
+
+async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
+    stage: Stage, server: EmbeddedServer, temporal: Connection
+) -> None:
+    begun = asyncio.Event()
+
+    def reporter(briefing: baton.Briefing) -> str:
+        return f"report {briefing.round}"
+
+    async def checker(briefing: baton.Briefing) -> str:
+        begun.set()
+        await asyncio.sleep(30)
+        return "never"
+
+    panel = round_robin("panel", [reporter, checker], max_rounds=1, synthesizer=False)
+    async with baton.connect(server.address, task_queue=stage.task_queue) as first:
+        handle = await first.start(panel, input="Why?")
+        async for said in handle:
+            assert said.text == "report 1"
+            break
+
+    @baton.function("checker")
+    def quick(briefing: baton.Briefing) -> str:
+        return "checked"
+
+    later = await temporal.attach(handle.id, functions=[reporter, quick])
+    value = (await later.result()).value
+    assert isinstance(value, baton.PanelShape)
+    assert [each.text for each in value.contributions] == ["report 1", "checked"]
+
+
+async def test_a_key_that_a_program_spells_out_stays_in_it(stage: Stage, temporal: Connection) -> None:
+    stage.script(line("a", "A."))
+    model = Model("mine", model="gpt-4o", base_url=stage.model_url, api_key=f"{KEY}-mine")
+    handle = await temporal.start(Agent("a", prompt="You are a.", model=model), input="Why?")
+    assert (await handle.result()).value == "A."
+    async for event in stage.client.get_workflow_handle(handle.id).fetch_history_events():
+        assert KEY.encode() not in event.SerializeToString()

@@ -1,0 +1,149 @@
+"""Looking at runs from the command line: on a terminal, through a pipe, from another machine."""
+
+import json
+import re
+import time
+
+import pytest
+import yaml
+
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.machine import Machine
+from tests.harness.processes import WorkerProcess
+from tests.harness.stage import Json, agent, call, line, team
+
+LONG = {"text": "These are the first words of a long answer, and here are those at its very end: finis", "pause": 1.5}
+
+
+def query(name: str, kind: str, target: str) -> Json:
+    spec = {"input": "Why?", "targets": [{"type": kind, "name": target}]}
+    return {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Query", "metadata": {"name": name}, "spec": spec}
+
+
+TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
+
+
+def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_order(machine: Machine) -> None:
+    machine.script(line("one", LONG))
+    terminal = machine.terminal("run", "-f", machine.write(*TALK))
+    terminal.sees("These are the first words")
+    assert not machine.model.asked[0].answered
+    assert "pair · turn 1 of 2 · default · " in terminal.text
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+    last = terminal.text[terminal.text.rindex("\x1b[?25h") :]
+    assert "detached: the run goes on. Come back with: baton watch talk-" in last
+    assert "Traceback" not in terminal.text
+    watching = machine.terminal("watch", "talk")
+    watching.sees("finis")
+    assert watching.end() == 0
+    assert "Completed" in watching.text
+    assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
+
+
+def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(machine: Machine) -> None:
+    machine.script(line("one", "hello"))
+    done = machine.type("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
+    assert "\x1b[1;32mone" in done.stderr
+    assert "\x1b[2K" not in done.stderr
+    assert "\x1b[?25l" not in done.stderr
+
+
+def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: Machine) -> None:
+    machine.script(line("one", "Well.", {**LONG, "pause": 3}))
+    machine.type("run", "-f", machine.write(*TALK), "--detach")
+    machine.asked(2)
+    end = time.monotonic() + 30
+    while "These are" not in (told := machine.type("transcript", "talk")).stdout:
+        assert time.monotonic() < end
+    assert not machine.model.asked[1].answered
+    lines = told.stdout.splitlines()
+    assert lines.index("  Well.") < lines.index("one  pair · turn 2 of 2 · default · unfinished")
+    assert lines[-1].startswith("  These are the first words")
+    assert lines[-1].endswith("…")
+    assert "Running" in told.stderr
+    machine.type("watch", "talk")
+    told = machine.type("transcript", "talk")
+    assert "unfinished" not in told.stdout
+    assert told.stdout.count("finis\n") == 1
+
+
+def test_runs_are_listed_newest_first_without_their_child_runs(machine: Machine) -> None:
+    machine.script(line("one", "hello"), line("two", {"status": 400}))
+    first = machine.write(agent("one"), team("pair", "one", strategy="sequential"), query("first", "team", "pair"))
+    machine.type("run", "-f", first)
+    other = query("second", "agent", "two") | {"metadata": {"name": "second", "namespace": "there"}}
+    there = {**agent("two"), "metadata": {"name": "two", "namespace": "there"}}
+    machine.type("run", "-f", machine.write(there, other, name="second.yaml"))
+    listed = json.loads(machine.type("list", "-o", "json").stdout)
+    assert [(run["name"], run["type"], run["state"]) for run in listed] == [
+        ("second", "query", "Failed"),
+        ("first", "query", "Completed"),
+    ]
+    assert yaml.safe_load(machine.type("list", "-n", "there", "-o", "yaml").stdout) == listed[:1]
+    assert len(json.loads(machine.type("list", "--limit", "1", "-o", "json").stdout)) == 1
+    plain = machine.type("list").stdout.splitlines()
+    assert plain[0].split() == ["ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"]
+    assert plain[2].split()[:4] == [listed[1]["id"], "first", "query", "Completed"]
+    terminal = machine.terminal("list")
+    assert terminal.end() == 0
+    assert "Completed" in terminal.text
+    assert "\x1b[32m" in terminal.text
+
+
+def test_events_are_lines_json_lines_and_yaml_documents(machine: Machine) -> None:
+    machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
+    machine.type("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
+    told = [json.loads(each) for each in machine.type("events", "talk", "-o", "json").stdout.splitlines()]
+    assert [each["event"] for each in told][:4] == [
+        "QueryReceived",
+        "QueryStarted",
+        "ContextLoaded",
+        "AgentExecutionStarted",
+    ]
+    assert told[-1]["event"] == "QueryCompleted"
+    assert [*yaml.safe_load_all(machine.type("events", "talk", "-o", "yaml").stdout)] == told
+    lines = machine.type("events", "talk").stdout.splitlines()
+    assert [each.split()[:2] for each in lines] == [[each["time"], each["event"]] for each in told]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_events_can_be_followed_as_they_come(machine: Machine) -> None:
+    machine.script(line("one", LONG))
+    machine.type("run", "-f", machine.write(*TALK), "--detach")
+    following = machine.begin("events", "talk", "--follow", "-o", "json")
+    assert following.stdout
+    while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
+        pass
+    assert not machine.model.asked[0].answered
+    rest, _ = following.communicate(timeout=40)
+    assert json.loads(rest.splitlines()[-1])["event"] == "QueryCompleted"
+    assert following.returncode == 0
+
+
+def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_has_gone(
+    machine: Machine, server: EmbeddedServer
+) -> None:
+    machine.script(line("one", "hello"))
+    elsewhere = {"TEMPORAL_ADDRESS": server.address}
+    env = machine.env | elsewhere | {"BATON_HOME": str(machine.folder / "elsewhere")}
+    worker = WorkerProcess(env, machine.folder / "worker.log")
+    worker.start()
+    machine.type("run", "-f", machine.write(*TALK), "--id", "mine", **elsewhere)
+    worker.kill()
+    watched = machine.type("watch", "mine", **elsewhere)
+    assert watched.returncode == 0
+    assert watched.stderr.count("  hello\n") == 2
+    assert re.search(r"Completed \(completed\) mine · 2 model calls, .* · \d s\n", watched.stderr)
+    assert machine.type("transcript", "mine", **elsewhere).stdout.count("  hello\n") == 2
+    assert "QueryCompleted" in machine.type("events", "mine", **elsewhere).stdout
+    assert "mine" in machine.type("list", **elsewhere).stdout
+
+
+@pytest.mark.parametrize("command", ["watch", "transcript", "events"])
+def test_looking_at_a_run_that_does_not_exist_exits_with_1(machine: Machine, command: str) -> None:
+    machine.script(line("one", "hello"))
+    machine.type("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))
+    done = machine.type(command, "nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no run 'nobody'" in done.stderr

@@ -1,0 +1,88 @@
+"""A client that knows nothing of Baton but names and JSON."""
+
+import ast
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.processes import ROOT, WorkerProcess, environment
+from tests.harness.stage import KEY
+
+SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
+TEMPORAL = Path(sys.executable).parent / "temporal"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
+    """A worker that has the sample's resources by itself; gives the address of its server."""
+    with ScriptedModel(Script.read(SCRIPT).answer).serving() as url:
+        env = environment(
+            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+        )
+        worker = WorkerProcess(env, tmp_path / "worker.log", ROOT / "samples" / "brainstorming.yaml")
+        worker.start()
+        yield server.address
+        assert await worker.stop() == 0
+
+
+async def run(*command: str | Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment()
+    )
+    out, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    return out.decode()
+
+
+async def test_the_plain_client_of_the_readme_starts_asks_ends_and_cancels(
+    at: str, client: Client, tmp_path: Path
+) -> None:
+    source = ROOT / "starter" / "plain_client.py"
+    copy = tmp_path / "plain_client.py"
+    unique = uuid.uuid4().hex[:6]
+    text = source.read_text().replace("localhost:7233", at)
+    copy.write_text(text.replace("my-talk", f"my-talk-{unique}").replace("my-query", f"my-query-{unique}"))
+    out = (await run(sys.executable, copy)).splitlines()
+    status, result = ast.literal_eval(out[0]), ast.literal_eval(out[1])
+    assert status["phase"] == "Running"
+    assert (result["stopReason"], result["note"]) == ("terminated", "enough for today")
+    asked = client.get_workflow_handle(f"my-query-{unique}")
+    while (state := (await asked.describe()).status) is WorkflowExecutionStatus.RUNNING:
+        await asyncio.sleep(0.05)
+    assert state is WorkflowExecutionStatus.CANCELED
+
+
+def test_the_plain_client_imports_nothing_of_ours() -> None:
+    tree = ast.parse((ROOT / "starter" / "plain_client.py").read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"temporalio.client"}
+    main = next(node for node in tree.body if isinstance(node, ast.AsyncFunctionDef))
+    assert len(main.body) - 1 <= 10
+
+
+async def test_the_temporal_command_does_the_same(at: str) -> None:
+    name = f"cli-{uuid.uuid4().hex[:6]}"
+    temporal = (TEMPORAL, "--address", at)
+    target = {"type": "team", "name": "brainstorming-team"}
+    given = json.dumps({"spec": {"input": "How do we part?", "targets": [target]}})
+    start = ("workflow", "start", "--type", "query", "--task-queue", "baton", "--workflow-id", name, "--input", given)
+    await run(*temporal, *start)
+    query = ("workflow", "query", "--workflow-id", name, "--name", "status", "-o", "json")
+    status = json.loads(await run(*temporal, *query))
+    assert "Running" in json.dumps(status)
+    reason = ("--name", "terminate_team", "--input", '{"reason": "enough"}')
+    await run(*temporal, "workflow", "signal", "--workflow-id", name, *reason)
+    result = json.loads(await run(*temporal, "workflow", "result", "--workflow-id", name, "-o", "json"))
+    assert result["status"] == "COMPLETED"
+    assert (result["result"]["phase"], result["result"]["note"]) == ("Completed", "enough")
+    await run(*temporal, *start[:-3], f"{name}-2", *start[-2:])
+    await run(*temporal, "workflow", "cancel", "--workflow-id", f"{name}-2")

@@ -1,0 +1,156 @@
+"""``baton prune``: conversations that no run needs go as a whole; what any run may still ask for stays."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
+
+from baton.activities.journal import Database, Journal
+from baton.activities.journal.storage_driver import Blobs
+from baton.conversation.errors import JournalLost
+from baton.conversation.messages.message import Head, Message
+from baton.conversation.temporal.temporal_client import storing
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.cli.targets import UsageError
+from baton.starter.operations.prune import Pruned, prune_journal, read_age
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.postgres import execute
+from tests.harness.processes import baton, environment
+from tests.harness.stage import Stage, agent, line, team, texts
+from tests.replay.test_history import reset, steps
+
+TEAM = [agent("one"), agent("two"), team("inner", "two", strategy="sequential")]
+TEAM += [team("team", "one", "inner", strategy="sequential")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def staged(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Stage]:
+    """A stage on each kind of journal."""
+    async with Stage.set(client, tmp_path, journal_url=journal_url) as stage:
+        yield stage
+
+
+def script(stage: Stage, slow: float = 0) -> None:
+    stage.script(line("one", {"text": "I begin.", "delay": slow}), line("two", {"text": "I end.", "delay": slow}))
+
+
+async def ids(stage: Stage) -> set[str]:
+    """The runs of which there are rows."""
+    rows = await execute(stage.journal_url, "select distinct substr(id, 1, 36) from baton_messages")
+    return {str(row[0]) for row in rows}
+
+
+def made_before(days: int) -> str:
+    """The id of a run that began so many days ago."""
+    at = int((time.time() - days * 86_400) * 1_000)
+    return str(uuid.UUID(int=(at << 80) | (7 << 76) | (2 << 62) | uuid.uuid4().int >> 66))
+
+
+async def write(url: str, *runs: str) -> None:
+    """A conversation that these runs have written to, one after the other, with a catalog."""
+    catalog = load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog
+    journal, head = await Journal.open(url), Head()
+    await journal.pin(catalog, runs[0])
+    for run in runs:
+        head = await journal.append(head, [Message(role="user", content="Once upon a time")], f"{run}/1")
+    await journal.close()
+    await execute(
+        url, f"insert into baton_bookmarks values ('{uuid.uuid4()}', 'key', 'x', 0, '{head.id}', {head.depth})"
+    )
+
+
+async def prune(stage: Stage, age: timedelta | None = None, *, dry: bool = False) -> Pruned:
+    return await prune_journal(stage.client, stage.journal_url, age, dry=dry)
+
+
+async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it(staged: Stage) -> None:
+    script(staged)
+    recent = await staged.start_team(TEAM)
+    await staged.turn(recent)
+    old, child, continued = made_before(60), made_before(59), str(uuid.uuid4())
+    await write(staged.journal_url, old, child, continued)
+    await write(staged.journal_url, made_before(20))
+    before = await ids(staged)
+    assert await prune(staged, dry=True) == Pruned(conversations=1, messages=3, kept=2)
+    assert await ids(staged) == before
+    assert await prune(staged) == Pruned(conversations=1, messages=3, kept=2)
+    assert before - await ids(staged) == {old, child, continued}
+    for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1}.items():
+        assert await execute(staged.journal_url, f"select count(*) from baton_{table}") == [(left,)]
+    assert await prune(staged) == Pruned(conversations=0, messages=0, kept=2)
+
+
+async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged: Stage) -> None:
+    script(staged)
+    over = await staged.start_team(TEAM)
+    await staged.turn(over)
+    script(staged, slow=2)
+    staged.model.asked.clear()
+    running = await staged.start_query(TEAM, "team/team")
+    await staged.asked(2)
+    while over.first_execution_run_id in await ids(staged):  # the server lists it as closed a moment later
+        await prune(staged, timedelta(0))
+    ended = await staged.status(running)
+    assert texts(ended.responses[0].messages) == ["I begin.", "I end."]
+    catalogs = await execute(staged.journal_url, "select count(*) from baton_catalogs")
+    assert catalogs == [(1,)]
+
+
+async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_has_said(staged: Stage) -> None:
+    script(staged)
+    first = await staged.start_team(TEAM)
+    await staged.turn(first)
+    script(staged, slow=3)
+    staged.model.asked.clear()
+    second = await reset(staged, first, (await steps(first))[1])
+    await staged.asked(1)
+    await asyncio.sleep(1)  # until the first is listed as closed
+    assert (await prune(staged, timedelta(0))).conversations == 0
+    assert texts((await staged.turn(second)).messages) == ["I begin.", "I end."]
+
+
+async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Stage) -> None:
+    driver = Blobs(lambda: Database.at(staged.journal_at))
+    script(staged, slow=3)
+    question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
+    ours = storing(staged.client, driver)
+    running = await ours.start_workflow("sequential", question, id=staged.task_queue, task_queue=staged.task_queue)
+    [shared] = ours.data_converter.payload_converter.to_payloads([question])
+    gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{staged.task_queue}/turn-1/a", namespace=""))
+    claims = await driver.store(gone, [shared, Payload(data=b"its own")])
+    while len(await execute(staged.journal_url, "select distinct family from baton_holds")) > 1:
+        await prune(staged, timedelta(0))  # a second later it was kept before
+    assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
+    with pytest.raises(JournalLost):
+        await driver.retrieve(StorageDriverRetrieveContext(), claims[1:])
+    assert texts((await staged.turn(running)).messages) == ["I begin.", "I end."]
+
+
+async def test_the_command_says_what_would_go_and_deletes_it_when_told(
+    client: Client, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    await write(url, made_before(60))
+    await write(url, made_before(20))
+    env = environment(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=url)
+
+    def typed(*options: str) -> str:
+        return baton("prune", *options, env=env).stderr
+
+    assert "1 conversations with 1 messages would go, 1 stay" in await asyncio.to_thread(typed, "--dry-run")
+    assert "2 conversations with 2 messages are gone, 0 stay" in await asyncio.to_thread(typed, "--older-than", "10d")
+
+
+@pytest.mark.parametrize("age", ["", "d", "30", "a month", "9" * 30 + "d"])
+def test_an_age_that_is_none_is_refused(age: str) -> None:
+    with pytest.raises(UsageError, match="write such as 30d or 12h"):
+        read_age(age)

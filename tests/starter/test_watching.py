@@ -1,0 +1,236 @@
+"""Watching: what is being said is seen as it is said, by anybody, at no cost to the run."""
+
+import asyncio
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+from temporalio.client import (
+    Client,
+    DescribeWorkflowInput,
+    Interceptor,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    SignalWorkflowInput,
+    WorkflowExecutionDescription,
+)
+
+from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.starter.console.escape import harmless
+from baton.starter.console.watch import Watch
+from baton.starter.history.follow import follow
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.stage import Handle, Stage, agent, call, line, team
+
+WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
+ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live part is taken back
+SLOW = {"text": WORDS, "pause": 1.2}
+
+
+class Asking(Interceptor, OutboundInterceptor):
+    """Counts what a client asks of runs."""
+
+    def __init__(self) -> None:
+        self.described = 0
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        OutboundInterceptor.__init__(self, next)
+        return self
+
+    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowExecutionDescription:  # noqa: A002
+        self.described += 1
+        return await super().describe_workflow(input)
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> object:  # noqa: A002
+        raise AssertionError("whoever watches a run queries it")
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        raise AssertionError("whoever watches a run signals it")
+
+
+class Watcher:
+    """Somebody who watches, on a terminal or not, from a connection of their own."""
+
+    def __init__(self, *, terminal: bool = True, width: int = 80) -> None:
+        self.seen = io.StringIO()
+        self.console = Console(
+            file=self.seen, force_terminal=terminal, force_interactive=terminal, width=width, height=24, highlight=False
+        )
+        self.asking = Asking()
+
+    @property
+    def text(self) -> str:
+        """All that was written until now."""
+        return self.seen.getvalue()
+
+    @property
+    def height(self) -> int:
+        """The most lines that the live part has had."""
+        return 1 + max(len(each) // len(ERASED) for each in re.findall(f"(?:{re.escape(ERASED)})*", self.text))
+
+    async def watch(self, server: EmbeddedServer, *handles: Handle) -> Watch:
+        """Watches runs to their end."""
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[self.asking])
+        watch = Watch(client, self.console, len(handles))
+        runs = [client.get_workflow_handle(handle.id) for handle in handles]
+        async with watch.shown():
+            await asyncio.gather(*(follow(client, run, watch.tell) for run in runs))
+        return watch
+
+    async def sees(self, text: str) -> None:
+        """Waits until something was written."""
+        await _until(lambda: text in self.text)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.02)
+
+
+async def test_two_watchers_see_a_nested_teams_words_before_they_are_all_said(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", SLOW), line("two", "Agreed."))
+    teams = [team("inner", "one", strategy="sequential"), team("outer", "inner", "two", strategy="sequential")]
+    handle = await stage.start_query([agent("one"), agent("two"), *teams], "team/outer")
+    watchers = Watcher(), Watcher()
+    watching = [asyncio.create_task(watcher.watch(server, handle)) for watcher in watchers]
+    for watcher in watchers:
+        await watcher.sees("These are the first words")
+    assert not any(asked.answered for asked in stage.model.asked)
+    for watcher in watchers:
+        assert "finis" not in watcher.text
+        assert "inner · turn 1 of 1 · default · " in watcher.text
+    for watch in await asyncio.gather(*watching):
+        assert watch.board.tallies[handle.id].status.phase == "Completed"
+        assert not watch.board.open
+    status = await stage.status(handle)
+    for watcher in watchers:
+        final = watcher.text[watcher.text.rindex("outer/turn-1/inner (sequential)") :]
+        assert final.index("finis") < final.index("Agreed.")
+        assert f"{handle.id} · 1 model call, 0 tool calls" in watcher.text
+    assert watch.board.tallies[handle.id].usage == status.token_usage
+
+
+async def test_watching_adds_nothing_to_a_history(stage: Stage, server: EmbeddedServer) -> None:
+    stage.script(line("one", {"text": WORDS, "pause": 0.5}, call("noop", message="x"), "End."))
+    manifests = [agent("one", "noop"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
+    kinds = []
+    for count in (0, 3):
+        stage.model.asked.clear()
+        handle = await stage.start_team(manifests)
+        await asyncio.gather(stage.turn(handle), *(Watcher().watch(server, handle) for _ in range(count)))
+        kinds.append([event.event_type for event in (await handle.fetch_history()).events])
+    assert kinds[0] == kinds[1]
+
+
+async def test_heartbeats_are_looked_at_on_a_terminal_alone_and_only_while_a_call_is_open(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", {"text": WORDS, "pause": 1}))
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    plain, live = Watcher(terminal=False), Watcher()
+    await asyncio.gather(plain.watch(server, handle), live.watch(server, handle))
+    assert (plain.asking.described, live.asking.described > 2) == (1, True)
+    assert "\x1b" not in plain.text
+    assert plain.text.count("These are") == 1
+    afterwards = Watcher()
+    await afterwards.watch(server, handle)
+    assert afterwards.asking.described == 1, "a run that is over has nothing open"
+
+
+async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_time(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "x", "y"))
+    teams = [team("inner", "one", "two", strategy="sequential"), team("outer", "inner", "last", maxTurns=2)]
+    agents = [agent("one"), agent("two"), agent("last")]
+    handle = await stage.start_team([*agents, *teams], name="outer")
+    watcher, later = Watcher(terminal=False), Watcher(terminal=False)
+    await watcher.watch(server, handle)
+    watch = await later.watch(server, handle)
+    said = [told.strip() for told in later.text.splitlines() if len(told) == 3]
+    assert said == ["1", "a", "x", "2", "b", "y"]
+    assert later.text == watcher.text
+    assert re.findall("last  (.*) · scripted", later.text) == ["outer · turn 2 of 4", "outer · turn 4 of 4"]
+    assert watch.board.tallies[handle.id].status.stop_reason == "max_turns"
+
+
+async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(stage: Stage, server: EmbeddedServer) -> None:
+    stage.script(line("one", "Well, well.", SLOW))
+    handle = await stage.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
+    await stage.asked(2)
+    watcher, plain = Watcher(), Watcher(terminal=False)
+    await asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
+    assert plain.text.count("Well, well.") == 1
+    assert plain.text.count("finis") == 1
+    assert re.search(r"turn 1 of 2 .* tokens · 0 s\n", plain.text)
+    assert re.search(r"turn 2 of 2 .* tokens · [345] s\n", plain.text)
+    after = watcher.text[watcher.text.index("Well, well.") :]
+    assert "turn 2 of 2 · default" in after
+    assert "turn 1 of 2" not in after, "an answer that is told is no longer being said"
+
+
+async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_nothing(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    evil = "Hear \x1b[2J\x1b]0;owned\x07 the [red]truth[/red] \x9b31m and \u202enothing else than that, my friend"
+    calls = call("\x1b[31mtool", text=evil, x="\x1b[2J")
+    stage.script(line("one", {**calls, "pause": 1}, "End."))
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    live, plain = Watcher(width=200), Watcher(terminal=False, width=200)
+    await asyncio.gather(live.watch(server, handle), plain.watch(server, handle))
+    for text in (live.text, plain.text):
+        assert "\x1b[2J" not in text
+        assert "\x1b]0" not in text
+        assert "\x9b" not in text
+        assert "\u202e" not in text
+        assert "Hear ␛[2J␛]0;owned" in text
+        assert "the [red]truth[/red]" in text
+    assert "\x1b" not in plain.text
+    assert "→ ␛[31mtool" in plain.text
+
+
+async def test_a_call_that_is_tried_again_is_shown_with_its_attempt_and_why(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    reply = {"text": "At last.", "before": [{"status": 503, "text": "too busy"}, {"status": 503, "text": "too busy"}]}
+    stage.script(line("one", reply))
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    watcher = Watcher(width=200)
+    await watcher.watch(server, handle)
+    assert "attempt 2 is due" in watcher.text or "attempt 3 is due" in watcher.text
+    assert "answered HTTP 503: too busy" in watcher.text
+
+
+async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
+    stage: Stage, server: EmbeddedServer
+) -> None:
+    stage.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
+    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    watcher = Watcher()
+    await watcher.watch(server, handle)
+    live = watcher.text[: watcher.text.index("scripted:")]
+    assert re.search(r"line [3-6]\d", live)
+    assert 6 < watcher.height <= 12
+
+
+async def test_many_runs_share_a_live_part_that_fits_the_terminal(stage: Stage, server: EmbeddedServer) -> None:
+    stage.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 2}))
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handles = [await stage.start("agent", given) for _ in range(15)]
+    watcher = Watcher()
+    watching = asyncio.create_task(watcher.watch(server, *handles))
+    await watcher.sees("15 of 15 runs go on · 0 model calls")
+    await watcher.sees("and 5 more")
+    assert f" · {handles[0].id}\x1b" in watcher.text
+    watch = await watching
+    assert len(watch.board.tallies) == 15
+    assert watcher.height == 12
+
+
+@pytest.mark.parametrize("text", ["plain", "a\tb\nc", "日本語 – “quoted” 👍"])
+def test_a_harmless_text_is_left_as_it_is(text: str) -> None:
+    assert harmless(text) == text

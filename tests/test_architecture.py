@@ -1,0 +1,171 @@
+"""The architecture: imports run one way, workflow code is deterministic, and every file says what it does."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from baton.resources.team import Strategy
+from tests.harness.processes import ROOT
+
+ROOMS: dict[str, str] = {
+    "resources": "",
+    "conversation/text": "",
+    "conversation/settings_error": "",
+    "conversation/failure": "conversation/text",
+    "conversation/errors": "conversation/failure",
+    "conversation/messages": "conversation/text conversation/failure",
+    "conversation/contracts": "conversation/errors conversation/messages",
+    "conversation/temporal": "conversation/contracts conversation/settings_error",
+    "workflows/state": "conversation",
+    "workflows/calls": "workflows/state",
+    "workflows/base": "workflows/calls",
+    "workflows/discussion": "workflows/calls",
+    "workflows/panel": "workflows/discussion",
+    "workflows/strategies": "workflows/panel",
+    "workflows": "workflows/base workflows/strategies",
+    "activities/runtime": "conversation",
+    "activities/process": "conversation",
+    "activities/journal": "conversation",
+    "activities/context": "activities/runtime activities/process activities/journal",
+    "activities/tool": "activities/context",
+    "activities/model": "activities/tool",
+    "activities/panel": "activities/context",
+    "activities/plan": "activities/panel",
+    "activities": "activities/model activities/plan",
+    "worker": "workflows activities",
+    "starter/text": "conversation",
+    "starter/runs": "starter/text",
+    "starter/history": "starter/runs",
+    "starter/scripted_model": "starter/text",
+    "starter/server": "starter/runs starter/scripted_model worker",
+    "starter/diagram": "starter/text",
+    "starter/console": "starter/history starter/scripted_model",
+    "starter/operations": "starter/server",
+    "starter/api": "starter/history starter/server",
+    "starter/cli": "starter/console starter/operations starter/diagram starter/api",
+    "starter": "starter/cli",
+    "": "starter/api",
+}
+"""The rooms of the package, and which rooms each may import beside its own: those it names, and those below them."""
+
+FOLDERS = ("resources", "conversation", "workflows", "activities", "starter")
+FILES = sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")) + [
+    ROOT / "__init__.py",
+    ROOT / "worker.py",
+]
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a file, by its path in the package without its ending."""
+    for length in (2, 1):
+        if "/".join(parts[:length]) in ROOMS:
+            return "/".join(parts[:length])
+    return ""
+
+
+def below(room: str) -> set[str]:
+    """The rooms that a room may import."""
+    named = ROOMS[room].split() + (["resources"] if room != "resources" else [])
+    whole = [each for name in named for each in ROOMS if each == name or each.startswith(f"{name}/")]
+    return {room, *whole}.union(*(below(each) for each in whole if each != room))
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The rooms of the package that a file imports."""
+    path = file.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = (*path[: len(path) - node.level], *(node.module or "").split("."))
+            for name in node.names:
+                full = tuple(part for part in (*base, name.name) if part)
+                yield room_of(full if (ROOT.joinpath(*full).with_suffix(".py")).exists() else full[:-1])
+
+
+def absolute(file: Path) -> set[str]:
+    """The modules that a file imports by their whole names."""
+    tree = ast.parse(file.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_run_one_way_between_the_rooms(file: Path) -> None:
+    room = room_of(file.relative_to(ROOT).with_suffix("").parts)
+    assert {*imported(file)} - below(room) == set()
+
+
+def test_no_room_imports_one_that_imports_it() -> None:
+    for room in ROOMS:
+        assert not [each for each in below(room) - {room} if room in below(each)], room
+
+
+SOURCES = sorted(file for each in (*FOLDERS, "tests", "samples", "benchmarks") for file in (ROOT / each).rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", [*SOURCES, ROOT / "worker.py"], ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_folder_of_the_package_is_imported_by_its_bare_name(file: Path) -> None:
+    assert not {name.split(".")[0] for name in absolute(file)} & {*FOLDERS, "worker"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_file_states_in_its_first_line_what_it_does_and_is_short(file: Path) -> None:
+    text = file.read_text()
+    first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    assert first
+    assert "?" not in first, "a statement, no question"
+    assert text.count("\n") <= 200
+
+
+def test_no_two_classes_of_the_package_have_the_same_name() -> None:
+    where: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+BANNED = {"time", "random", "uuid", "threading", "os", "socket", "openai", "httpx", "httpx2", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "workflows" in f.parts], ids=lambda file: file.name)
+def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
+    assert not absolute(file) & BANNED
+    nodes = [*ast.walk(ast.parse(file.read_text()))]
+    assert not [node for node in nodes if isinstance(node, ast.Set | ast.SetComp)], "sets have no order"
+    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    assert not called & {"set", "frozenset", "hash", "id", "datetime.now", "datetime.utcnow", "print", "open"}
+
+
+def test_all_that_there_is_is_installed() -> None:
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {file.parent.relative_to(ROOT) for each in FOLDERS for file in (ROOT / each).rglob("*.py")}
+    assert {*installed["packages"]} == {"baton", *(".".join(("baton", *folder.parts)) for folder in folders)}
+
+
+def test_a_manifests_word_is_a_files_name() -> None:
+    for strategy in get_args(Strategy):
+        assert (ROOT / "workflows" / "strategies" / f"{strategy.replace('-', '_')}.py").exists()
+    for kind in ("Query", "Team", "Agent", "Model", "Tool", "Secret"):
+        assert f'kind: Literal["{kind}"]' in (ROOT / "resources" / f"{kind.lower()}.py").read_text()
+
+
+def test_one_verb_names_an_effect_on_both_sides() -> None:
+    effects = (ROOT / "workflows" / "calls" / "effects.py").read_text()
+    for verb in ("pin", "ask_model", "use_tool", "append"):
+        assert f"async def {verb}(" in effects
+        assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()
+
+
+HEAVY = ("sqlalchemy", "openai", "httpx", "jsonschema", "cryptography", "starlette")
+
+
+def test_a_command_loads_no_database_and_no_model_library_before_it_needs_one() -> None:
+    code = f"import baton.starter.cli.app, sys; print([name for name in sys.modules if name in {HEAVY}])"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd="/", text=True) == "[]\n"

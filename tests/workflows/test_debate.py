@@ -1,0 +1,133 @@
+"""A debate: members argue for their stances, a moderator may open each round, and a judge decides."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.harness.panels import debate, heard, reads, shape
+from tests.harness.stage import Json, Stage
+
+FOR = {"name": "ada", "stance": "Tabs"}
+AGAINST = {"name": "bob", "stance": "Spaces"}
+VERDICT = {"verdict": "Tabs it is.", "winner": "Tabs", "reasoning": "Ada was never answered."}
+JUDGE = reads("You judge a debate", json.dumps(VERDICT))
+SYNTHESIS = reads("You write what comes out of a debate", "Use tabs.")
+
+
+def argues(debater: Json, *say: str) -> Any:
+    return reads(f"You are {debater['name']}, ", *say)
+
+
+def opens(*decisions: Json) -> Any:
+    return reads("You moderate a debate", *map(json.dumps, decisions))
+
+
+async def test_everybody_argues_in_order_and_the_judge_decides(stage: Stage) -> None:
+    stage.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
+    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST)], "debate"))
+    assert (turn.stop_reason, turn.failure, turn.message) == ("completed", None, "Use tabs.")
+    said = [(each.part, each.name, each.round) for each in turn.messages]
+    assert said == [
+        ("contribution", "ada", 1),
+        ("contribution", "bob", 1),
+        ("contribution", "ada", 2),
+        ("contribution", "bob", 2),
+        ("verdict", "judge", 2),
+        ("deliverable", "synthesizer", 2),
+    ]
+
+
+async def test_debaters_read_arguments_by_their_stances_and_not_by_names(stage: Stage) -> None:
+    stage.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
+    await stage.turn(await stage.start_team([debate(FOR, AGAINST)], "debate"))
+    third = heard(stage)[2]
+    assert "The position you argue for is: Tabs" in third.system
+    assert third.user == (
+        "# The question\nWhy?\n\n# This round\nRound 2 of 2 (the last round)\n\n"
+        "# Arguments so far\n## Round 1\n[Tabs]: a1\n[Spaces]: b1"
+    )
+
+
+async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(stage: Stage) -> None:
+    debaters = [{"name": f"d{n}", "stance": f"S{n}"} for n in range(6)]
+    lines = [argues(each, f"says {each['stance']}") for each in debaters]
+    verdict = reads("You judge", json.dumps({"verdict": "Some of each.", "reasoning": "All were good."}))
+    stage.script(*lines, verdict)
+    spec = {"maxRounds": 3, "synthesizer": False}
+    turn = await stage.turn(await stage.start_team([debate(*debaters, **spec)], "debate"))
+    told = heard(stage)[-1].user
+    assert "# The stances\n- S0\n- S1" in told
+    assert "d0" not in told
+    orders = [[row for row in part.splitlines() if row.startswith("[")] for part in told.split("## Round")[1:]]
+    assert all(sorted(order) == [f"[S{n}]: says S{n}" for n in range(6)] for order in orders)
+    assert any(order != sorted(order) for order in orders)
+    assert shape(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
+
+
+async def test_a_judge_may_be_told_names_in_the_order_of_the_debate(stage: Stage) -> None:
+    stage.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
+    spec = {"maxRounds": 1, "anonymizeTranscript": False, "shuffleForJudge": False, "synthesizer": False}
+    await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    assert heard(stage)[-1].user.endswith("## Round 1\nada [Tabs]: a1\nbob [Spaces]: b1")
+
+
+async def test_without_a_synthesizer_a_debate_comes_to_its_shape(stage: Stage) -> None:
+    stage.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
+    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, maxRounds=1, synthesizer=False)], "debate"))
+    assert shape(turn) == {
+        "rounds": 1,
+        "question": "Why?",
+        "transcript": [
+            {"round": 1, "agentName": "ada", "text": "a1", "stance": "Tabs"},
+            {"round": 1, "agentName": "bob", "text": "b1", "stance": "Spaces"},
+        ],
+        "verdict": VERDICT,
+        "moderatorDecisions": [],
+    }
+
+
+async def test_a_moderator_opens_each_round_and_can_end_the_debate(stage: Stage) -> None:
+    stage.script(
+        opens(
+            {"nextSpeakers": ["bob", "ada", "bob"], "briefing": "Costs matter.", "done": False},
+            {"nextSpeakers": ["ada"], "newAngle": "Think of tests.", "done": True},
+        ),
+        argues(FOR, "a1", "a2"),
+        argues(AGAINST, "b1"),
+        JUDGE,
+    )
+    spec = {"maxRounds": 4, "moderator": True, "synthesizer": False}
+    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    came_to = shape(turn)
+    assert [each["agentName"] for each in came_to["transcript"]] == ["bob", "ada", "bob", "ada"]
+    assert (came_to["rounds"], len(came_to["moderatorDecisions"])) == (2, 2)
+    calls = heard(stage)
+    assert ["Costs matter." in each.user for each in calls if "You are" in each.system] == [True, True, True, False]
+    assert calls[5].user.endswith("# What this round looks at\nThink of tests.")
+    assert "ada: Tabs\nbob: Spaces" in calls[0].user
+    assert "[round 1]" in calls[4].user
+
+
+async def test_a_moderator_may_end_a_debate_without_another_word(stage: Stage) -> None:
+    stage.script(opens({"nextSpeakers": [], "done": True}), JUDGE)
+    spec = {"moderator": True, "synthesizer": False}
+    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    assert (shape(turn)["rounds"], shape(turn)["transcript"]) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([opens({"nextSpeakers": ["eve"]})], "calls on 'eve', who takes no part; there are: ada, bob"),
+        ([opens({"nextSpeakers": []})], "calls on nobody, and doesn't end the debate either"),
+        ([reads("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')], "is no stance of this debate"),
+        ([reads("You judge", "Tabs!")], "judge"),
+    ],
+)
+async def test_a_part_that_is_not_played_fails_the_debate(stage: Stage, lines: list[Any], told: str) -> None:
+    stage.script(*lines, argues(FOR, "a"), argues(AGAINST, "b"))
+    spec: Json = {"moderator": True} if "moderate" in lines[0].system else {}
+    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, maxRounds=1, **spec)], "debate"))
+    assert turn.failure is not None
+    assert told in turn.failure.message

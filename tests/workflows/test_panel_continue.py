@@ -1,0 +1,75 @@
+"""A panel that becomes long goes on in a new run in the midst of a round, and nobody who takes part notices."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from baton.conversation.temporal.temporal_client import connect
+from baton.starter.history.turn_tasks import audited
+from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.functions import ballot
+from tests.harness.panels import panel, seat, shape
+from tests.harness.stage import Stage
+from tests.replay.test_continue import chain
+
+NAMES = "a", "b", "ballot"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def relay(impatient: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage with a function, on a server on which a run is long after fifty events."""
+    async with Stage.set(await connect(impatient.address), tmp_path, functions=[ballot]) as stage:
+        yield stage
+
+
+def counted(request: Request) -> Reply:
+    """Members say who they are; the referee, how many contributions it reads."""
+    system, user = (message["content"] for message in request["messages"])
+    if system.startswith("You are the referee"):
+        return Reply(text=f'{{"critique": "{user.count(": I am ") + user.count("ballot: ")}"}}', delay=0.05)
+    return Reply(text=f"I am {system[8]}.", delay=0.05)
+
+
+async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
+    relay: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay.answer = counted
+    members = seat("a"), seat("b"), {"name": "ballot", "type": "activity"}
+    spec = {"maxRounds": 8, "referee": True, "synthesizer": False, "terminateWhen": "has(session.enough)"}
+    with caplog.at_level(logging.WARNING):
+        handle = await relay.start_team([panel(*members, **spec)], "panel")
+        turn = await relay.turn(handle)
+    runs = await chain(relay, handle)
+    came_to = shape(turn)
+    assert (came_to["rounds"], len(runs) > 2) == (8, True)
+    said = [(each["round"], each["agentName"]) for each in came_to["contributions"]]
+    assert said == [(number, name) for number in range(1, 9) for name in NAMES]
+    assert [each["critique"] for each in came_to["refereeCritiques"]] == [str(3 * number) for number in range(1, 9)]
+    assert len([each for each in caplog.records if "made one by str()" in each.getMessage()]) == 1
+    tasks = await audited(relay.client, handle)
+    assert [(task.round, task.assignee, task.status) for task in tasks] == [(*each, "completed") for each in said]
+
+
+async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(relay: Stage) -> None:
+    relay.answer = counted
+    spec = {"maxRounds": 99, "synthesizer": False, "terminateWhen": "has(session.enough)", "session": {"kept": 1}}
+    handle = await relay.start_team([panel(seat("a"), seat("b"), **spec)], "panel")
+    await relay.asked(2)
+    assert await handle.execute_update("session", {"more": 2}) == {"kept": 1, "more": 2}
+    while len(await chain(relay, handle)) < 3:
+        await asyncio.sleep(0.1)
+    await handle.signal("pause")
+    await handle.execute_update("steer", {"text": "Hurry."})
+    await asyncio.sleep(1)
+    asked = len(relay.model.asked)
+    assert await handle.execute_update("session", {"enough": True}) == {"kept": 1, "more": 2, "enough": True}
+    assert len(relay.model.asked) == asked
+    await handle.signal("resume")
+    turn = await relay.turn(handle)
+    assert turn.stop_reason == "condition"
+    assert [row["content"] for row in relay.transcript(turn.head.id)].count("Hurry.") == 1

@@ -1,0 +1,238 @@
+"""Python functions in a panel: as members, as conditions, as instructions, and in other parts."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.activities.process.functions import function
+from baton.conversation.messages.panel import Briefing, Decision, PanelShape, Verdict
+from tests.harness.panels import SYNTHESIS, debate, heard, panel, says, seat, shape
+from tests.harness.stage import Stage
+
+
+@function
+def risk_desk(briefing: Briefing) -> dict[str, str]:
+    """Tells what it was handed."""
+    said = ", ".join(f"{each.agent_name} {each.text}" for each in briefing.transcript)
+    return {"text": f"{briefing.agent_name} {briefing.round}/{briefing.max_rounds} on {briefing.goal}: {said}"}
+
+
+@function("vote")
+async def votes(briefing: Briefing) -> dict[str, str]:
+    await asyncio.sleep(0)
+    return {"choice": "A"}
+
+
+@function
+def broken(briefing: Briefing) -> str:
+    raise ValueError("out of order")
+
+
+@function
+def enough(briefing: Briefing, rounds: int) -> bool:
+    return briefing.round >= rounds
+
+
+@function
+def not_a_yes(briefing: Briefing) -> str:
+    return "yes"
+
+
+@function
+def told(briefing: Briefing, tone: str) -> str:
+    return f"{briefing.agent_name}, be {tone} in round {briefing.round}."
+
+
+@function
+def count(shape: PanelShape) -> str:
+    return f"{len(shape.contributions)} contributions in {shape.rounds} rounds"
+
+
+_tries: list[int] = []
+
+
+@function
+def flaky(briefing: Briefing) -> str:
+    _tries.append(briefing.round)
+    if len(_tries) == 1:
+        raise ConnectionError("gone for a moment")
+    return "here"
+
+
+@function
+def leaves(briefing: Briefing) -> str:
+    sys.exit(3)
+
+
+@function
+def runs_out(briefing: Briefing) -> str:
+    return next(iter(()))
+
+
+@function
+async def gives_up(briefing: Briefing) -> str:
+    raise asyncio.CancelledError("of my own")
+
+
+@function
+def strict(briefing: Briefing) -> dict[str, str]:
+    return {"critique": f"Round {briefing.round} was vague."}
+
+
+@function
+def opens(briefing: Briefing) -> Decision:
+    return Decision(next_speakers=("ada",), done=True)
+
+
+@function
+def judges(briefing: Briefing) -> Verdict:
+    return Verdict(verdict="Tabs it is.", winner="Tabs", reasoning="Nobody else spoke.")
+
+
+@function
+def report(shape: PanelShape) -> dict[str, int]:
+    return {"size": len(shape.contributions)}
+
+
+FUNCTIONS = (
+    leaves,
+    runs_out,
+    gives_up,
+    strict,
+    opens,
+    judges,
+    report,
+    flaky,
+    risk_desk,
+    votes,
+    broken,
+    enough,
+    not_a_yes,
+    told,
+    count,
+)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A worker that has functions."""
+    async with Stage.set(client, tmp_path, functions=FUNCTIONS) as stage:
+        yield stage
+
+
+def performs(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "activity", **more}
+
+
+async def test_a_function_is_a_member_that_is_handed_a_briefing(stage: Stage) -> None:
+    stage.script(says("a", "a1", "a2"))
+    spec = {"maxRounds": 2, "synthesizer": False, "instructions": "Be brief."}
+    handle = await stage.start_team([panel(seat("a"), performs("risk-desk"), **spec)], "panel")
+    turn = await stage.turn(handle)
+    assert [each["text"] for each in shape(turn)["contributions"]] == [
+        "a1",
+        "risk-desk 1/2 on Why?: a a1",
+        "a2",
+        "risk-desk 2/2 on Why?: a a1, risk-desk risk-desk 1/2 on Why?: a a1, a a2",
+    ]
+
+
+async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        spec = {"maxRounds": 3, "synthesizer": False}
+        turn = await stage.turn(await stage.start_team([panel(performs("vote", **{"as": "voter"}), **spec)], "panel"))
+    assert [(each["agentName"], each["text"]) for each in shape(turn)["contributions"]] == [
+        ("voter", "{'choice': 'A'}")
+    ] * 3
+    warnings = [each.getMessage() for each in caplog.records if "made one by str()" in each.getMessage()]
+    assert len(warnings) == 1
+    assert "voter" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("broken", "the function 'broken' failed: ValueError: out of order"),
+        ("leaves", "the function 'leaves' failed: SystemExit: 3"),
+        ("runs-out", "the function 'runs-out' failed: StopIteration"),
+        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own"),
+        ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
+    ],
+)
+async def test_a_function_that_fails_ends_the_panel_at_once(stage: Stage, name: str, told: str) -> None:
+    stage.script(says("a", "a1"), SYNTHESIS)
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), performs(name))], "panel"))
+    assert turn.failure is not None
+    assert told in turn.failure.message
+    assert turn.failure.member == name
+    assert [each.content for each in turn.messages] == ["a1"]
+
+
+async def test_a_function_is_called_again_where_a_connection_has_failed(stage: Stage) -> None:
+    turn = await stage.turn(await stage.start_team([panel(performs("flaky"), maxRounds=1, synthesizer=False)], "panel"))
+    assert [each["text"] for each in shape(turn)["contributions"]] == ["here"]
+    assert len(_tries) == 2
+
+
+async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(stage: Stage) -> None:
+    stage.script(says("a", "a"))
+    ending = {"function": "enough", "parameters": {"rounds": 2}}
+    spec = {"maxRounds": 9, "synthesizer": False, "terminateWhen": ending}
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), **spec)], "panel"))
+    assert (turn.stop_reason, shape(turn)["rounds"]) == ("condition", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("broken", "ValueError: out of order"), ("not-a-yes", "gives str, not True or False"), ("gone", "no function")],
+)
+async def test_a_function_that_can_not_judge_fails_the_panel(stage: Stage, name: str, told: str) -> None:
+    stage.script(says("a", "a"))
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), terminateWhen={"function": name})], "panel"))
+    assert turn.failure is not None
+    assert turn.failure.type == "ConditionFailed"
+    assert told in turn.failure.message
+
+
+async def test_a_function_gives_the_instructions_of_each_member_in_each_round(stage: Stage) -> None:
+    stage.script(says("a", "a"), says("b", "b"), SYNTHESIS)
+    instructions = {"function": "told", "parameters": {"tone": "kind"}}
+    await stage.turn(
+        await stage.start_team([panel(seat("a"), seat("b"), maxRounds=2, instructions=instructions)], "panel")
+    )
+    systems = [each.system for each in heard(stage)]
+    assert "b, be kind in round 1." in systems[1]
+    assert "a, be kind in round 2." in systems[2]
+    assert systems[4].startswith("# Instructions\nsynthesizer, be kind in round 2.")
+
+
+async def test_a_function_synthesizes_what_the_panel_has_come_to(stage: Stage) -> None:
+    stage.script(says("a", "a"))
+    turn = await stage.turn(
+        await stage.start_team([panel(seat("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
+    )
+    assert turn.message == "3 contributions in 3 rounds"
+
+
+async def test_a_function_in_another_part_answers_with_what_that_part_answers_with(stage: Stage) -> None:
+    stage.script(says("a", "a"), says("ada", "Indent!"))
+    form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+    spec = {"maxRounds": 1, "referee": performs("strict"), "synthesizer": performs("report"), "outputSchema": form}
+    turn = await stage.turn(await stage.start_team([panel(seat("a"), **spec)], "panel"))
+    said = [(each.part, each.content) for each in turn.messages]
+    assert said == [("contribution", "a"), ("critique", "Round 1 was vague."), ("deliverable", '{"size":1}')]
+    parts = {"moderator": performs("opens"), "judge": performs("judges"), "synthesizer": False}
+    debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
+    turn = await stage.turn(await stage.start_team([debate(*debaters, **parts)], "debate"))
+    assert [each["agentName"] for each in json.loads(turn.message)["transcript"]] == ["ada"]
+    assert json.loads(turn.message)["verdict"]["winner"] == "Tabs"
