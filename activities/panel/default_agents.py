@@ -1,16 +1,16 @@
 """Who are a panel's default speakers? Agents that no manifest describes, made of what their team says of itself."""
 
-from ...conversation.contracts.panel_requests import Brief
+from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.errors import UnknownResource
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
 from ...resources.agent import Agent, AgentSpec, AgentTool, InlineModel
 from ...resources.base import API_VERSION, JsonObject, Plain, Ref
 from ...resources.capability import Capability
 from ...resources.catalog import Catalog, Resource
+from ...resources.default_prompts import default_prompt
 from ...resources.manifest import Metadata
 from ...resources.panel import Prompts
 from ...resources.team import Team
-from .default_prompts import default_prompt
 
 MEMBER, PART = "Seat", "Part"
 """The first word of the id of a default member, and of whoever has another part."""
@@ -33,7 +33,7 @@ def speaker_of(catalog: Catalog, speaker_id: str) -> Resource:
     raise UnknownResource(f"the run's catalog has no {speaker_id}")
 
 
-def deliverable(catalog: Catalog, brief: Brief | None) -> JsonObject | None:
+def deliverable(catalog: Catalog, brief: SpeakerBrief | None) -> JsonObject | None:
     """The JSON Schema of what a panel delivers, for whoever synthesizes it (seed 002, ``outputSchema``)."""
     team = catalog.by_id(brief.team) if brief and brief.part == "synthesizer" else None
     return team.spec.output_schema if isinstance(team, Team) else None

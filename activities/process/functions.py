@@ -3,36 +3,12 @@
 import asyncio
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar, overload
 
 from ...conversation.errors import FunctionFailed, UnknownResource
+from ...resources.functions import Function, is_marked, name_of
 
-Function = Callable[..., Any]
-F = TypeVar("F", bound=Function)
-_MARK = "__baton_name__"
-
-
-@overload
-def function(given: F) -> F: ...
-@overload
-def function(given: str) -> Callable[[F], F]: ...
-def function(given: Any) -> Any:
-    """Marks a function that manifests may name: ``@function``, or ``@function("another-name")``.
-
-    Without a name of its own it goes by the function's, with ``-`` for ``_``. It is called with a ``Briefing``, and the
-    manifest's parameters by name; it may be async.
-    """
-    if isinstance(given, str):
-
-        def named(target: F) -> F:
-            setattr(target, _MARK, given)
-            return target
-
-        return named
-    setattr(given, _MARK, given.__name__.replace("_", "-"))
-    return given
 
 
 class Functions:
@@ -45,7 +21,7 @@ class Functions:
     def of(cls, modules: Iterable[str], given: Iterable[Function] = ()) -> "Functions":
         """Those that are marked in modules, which are imported, and others."""
         found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
-        return cls([*(each for each in found if hasattr(each, _MARK)), *given])
+        return cls([*(each for each in found if is_marked(each)), *given])
 
     async def call(self, name: str, *given: object, **named: object) -> object:
         """What the function gives.
@@ -83,8 +59,3 @@ def _outcome_here(call: Function) -> tuple[object, BaseException | None]:
         return call(), None
     except BaseException as error:
         return None, error
-
-
-def name_of(target: Function) -> str:
-    """The name under which manifests know a function."""
-    return str(getattr(target, _MARK, target.__name__.replace("_", "-")))

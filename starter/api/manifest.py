@@ -7,9 +7,9 @@ from pydantic import BaseModel, JsonValue
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
-from ...activities.process.functions import Function, name_of
 from ...resources.base import API_VERSION, JsonObject
 from ...resources.documents import Document
+from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, load_documents
 
 AS_THEY_ARE = ("output_schema", "outputSchema", "session", "parameters", "properties", "labels", "data")

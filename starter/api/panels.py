@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Unpack
 
-from ...activities.panel.default_prompts import default_prompt
 from ...conversation.messages.panel import RefereeOutput
+from ...resources.default_prompts import default_prompt
 from ...resources.panel import PROMPT_NAMES
 from ...resources.team import DEFAULT_ROUNDS
 from ...resources.template import fill

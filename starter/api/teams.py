@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
-from ...activities.process.functions import Function
 from ...resources.base import JsonObject
+from ...resources.functions import Function
 from ...resources.team import Strategy
 from .manifest import Luggage, Manifest, fields, known, plain, schema_of
 from .resources import Agent, Model, Schema, Tool
