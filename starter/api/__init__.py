@@ -1,6 +1,5 @@
 """The Python interface of Baton: everything that ``import baton`` offers."""
 
-from ...activities.process.functions import function
 from ...conversation.contracts.status import Status
 from ...conversation.messages.panel import (
     Briefing,
@@ -15,6 +14,7 @@ from ...conversation.messages.panel import (
     Verdict,
 )
 from ...conversation.temporal.temporal_client import ConnectionFailed
+from ...resources.functions import function
 from ...resources.problems import ManifestError
 from ..runs.runs import NoSuchRunError
 from ..server.connection import UnreachableError

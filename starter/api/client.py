@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 
 from temporalio.client import Client
 
-from ...activities.process.functions import Function
 from ...conversation.messages.panel import Contribution
 from ...conversation.temporal import temporal_client
 from ...resources.base import JsonObject
+from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query as AskedQuery
-from ..runs.contributions import shared
+from ..journal.contributions import shared
 from ..runs.runs import Handle as Run
 from ..runs.runs import find_run, has_worker, start_query
 from ..server.connection import Place, temporal

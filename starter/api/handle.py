@@ -9,11 +9,11 @@ from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from ...conversation.contracts.control_messages import EndRequest
+from ...conversation.contracts.control_messages import TerminateRequest
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.panel import Contribution, contributed
-from ...conversation.messages.turn import Turn
+from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..runs import runs
 from .message_stream import Heard, hear
@@ -112,7 +112,7 @@ class Handle:
 
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run at once; what was said is kept."""
-        await self._run.signal("cancel", EndRequest(reason=reason))
+        await self._run.signal("cancel", TerminateRequest(reason=reason))
 
     async def _update(self, name: str, given: JsonObject) -> object:
         try:
@@ -134,4 +134,4 @@ class Handle:
             return Status.model_validate_json(json.dumps(said))
         about = await self._run.describe()
         end: datetime = about.close_time or about.start_time
-        return turn_status(Turn.model_validate_json(json.dumps(said)), about.start_time, end)
+        return turn_status(TurnResult.model_validate_json(json.dumps(said)), about.start_time, end)

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 
-from ...activities.process.functions import Function
 from ...conversation.temporal.temporal_client import connect
+from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ..runs.runs import Handle, is_over
 from ..server.connection import Place

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from temporalio.client import Client
 
-from ...conversation.messages.message import Part
+from ...conversation.messages.message import PanelMessageKind
 from ..history.follow import follow
 from ..history.run_events import CallEnded, Happening
 from ..runs.runs import Handle
@@ -23,7 +23,7 @@ class Heard:
     name: str
     text: str
     round: int | None
-    part: Part | None
+    part: PanelMessageKind | None
     team: str | None
     at: datetime
 

@@ -8,7 +8,7 @@ import typer
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from ...conversation.contracts.control_messages import Steered, SteerRequest
+from ...conversation.contracts.control_messages import SteerRequest, SteerResult
 from ...resources.base import JsonObject
 from ..runs import runs
 from ..runs.runs import Handle
@@ -59,7 +59,7 @@ def steer(
     """Says something to a run, as a person who takes part."""
 
     async def said(handle: Handle) -> None:
-        steered = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=Steered)
+        steered = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)
         when = f"at turn {steered.turn} at the latest" if steered.turn else "before the next model call"
         say(f"it is heard {when}")
 

@@ -9,8 +9,8 @@ import typer
 
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import KEYS, Codec, Key, Keys
+from ..http.thread_server import serve_in_thread
 from ..server.codec_server import PORT, codec_app
-from ..server.thread_server import serving
 from .terminal import say, show
 
 UI = "http://localhost:8233", "http://127.0.0.1:8233"
@@ -34,6 +34,6 @@ def codec_server(
     keys = Keys.of(os.environ)
     if not keys.ids:
         raise SettingsError(f"{KEYS} is not set, and there is nothing to decrypt without a key")
-    with serving(codec_app(Codec(keys), origin or UI), port, host) as url:
+    with serve_in_thread(codec_app(Codec(keys), origin or UI), port, host) as url:
         say(f"for the Temporal UI at {' or '.join(origin or UI)}, the codec endpoint is {url}. End with Ctrl-C.")
         signal.pause()

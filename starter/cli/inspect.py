@@ -16,8 +16,8 @@ from ..history import turn_tasks
 from ..history.events import Event, Recorder
 from ..history.follow import follow
 from ..history.run_events import Happening
+from ..journal.contributions import shared
 from ..runs import runs
-from ..runs.contributions import shared
 from ..runs.list_runs import COLUMNS, listed
 from ..server.connection import Place
 from .run import dumped

@@ -11,8 +11,8 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from ..console.escape import harmless
 from ..server.connection import Place, temporal
+from ..text.escape import escape_control_characters
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 def show(result: str) -> None:
     """Prints a result on stdout, as it is, but on a terminal without what would command it."""
-    print(harmless(result) if sys.stdout.isatty() else result, flush=True)
+    print(escape_control_characters(result) if sys.stdout.isatty() else result, flush=True)
 
 
 def keep_stdout_clean() -> None:

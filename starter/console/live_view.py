@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ...conversation.contracts.requests import AskRequest
+from ...conversation.contracts.requests import AskModelRequest
 from ...conversation.messages.message import TokenUsage
 from ..history.live_state import Board, Open
-from .escape import harmless
-from .printer import spent_on, time_of, turn_of
+from ..text.escape import escape_control_characters
+from ..text.units import format_duration, format_usage
+from .printer import turn_of
 
 
 @dataclass
@@ -26,7 +27,7 @@ class LivePart:
         shown = calls[: rows - 1] if len(calls) > rows else calls
         for call in shown:
             place = f" · {call.run.root.id}" if len(self.board.tallies) > 1 else ""
-            told = f"  {about(call)} · {time_of(now - call.call.since)}{place}"
+            told = f"  {about(call)} · {format_duration(now - call.call.since)}{place}"
             yield from _call(call, told, console, rows // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
@@ -41,14 +42,14 @@ def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
     text = "" if open_.waits else text_of(open_)
     room = rows - len(lines)
     if text and room > 0:
-        wrapped = Text(harmless(text.rstrip())).wrap(console, max(10, console.width - 2))
+        wrapped = Text(escape_control_characters(text.rstrip())).wrap(console, max(10, console.width - 2))
         lines += [_row(Text.assemble("  ", line)) for line in wrapped[-room:]]
     return lines[:rows]
 
 
 def about(open_: Open) -> str:
     """The team, the turn, the model or tool, and the attempt, as far as they tell anything."""
-    run, speaks = open_.run, isinstance(open_.call.request, AskRequest)
+    run, speaks = open_.run, isinstance(open_.call.request, AskModelRequest)
     told = [run.name] if run.kind == "team" else []
     told += [turn_of(open_.call), open_.call.what] if speaks else [turn_of(open_.call), f"uses {open_.call.what}"]
     if open_.attempt > 1:
@@ -62,7 +63,7 @@ def text_of(open_: Open) -> str:
 
 
 def _row(text: Text) -> Text:
-    text.plain = harmless(text.plain).replace("\n", " ")
+    text.plain = escape_control_characters(text.plain).replace("\n", " ")
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -75,4 +76,4 @@ def _sum(board: Board, now: datetime) -> list[Text]:
     usage = sum((tally.usage for tally in board.tallies.values()), TokenUsage())
     name = going[0].run.id if len(board.tallies) == 1 else f"{len(going)} of {len(board.tallies)} runs go on"
     since = min(tally.since for tally in going)
-    return [_row(Text(f"{name} · {spent_on(usage)} · {time_of(now - since)}", style="dim"))]
+    return [_row(Text(f"{name} · {format_usage(usage)} · {format_duration(now - since)}", style="dim"))]

@@ -8,16 +8,17 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from ...conversation.contracts.panel_requests import Performed
-from ...conversation.contracts.requests import Asked, AskRequest, Selected, Used
+from ...conversation.contracts.panel_requests import PerformResult
+from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
 from ...conversation.contracts.status import Status
 from ...conversation.failure import Failure
-from ...conversation.messages.message import TokenUsage, cut
+from ...conversation.text import truncate
 from ...resources.problems import ManifestError
 from ..history.run_events import Call, CallEnded, Happening, Run, RunBegan
-from ..scripted_model.server import LABEL
-from .escape import harmless
-from .role_output_text import worded
+from ..scripted_model.script import LABEL
+from ..text.escape import escape_control_characters
+from ..text.role_output_text import worded
+from ..text.units import format_duration, format_usage
 
 SCRIPTED = "the words below are scripted: no model is asked"
 """What stands above the words of a scripted model."""
@@ -39,11 +40,11 @@ class Narrator:
                     self._line(Text(f"{run.id} ({run.type})", style="dim"))
             case CallEnded(call=Call(hidden=True), failure=None):
                 pass
-            case CallEnded(reply=Asked() | Performed() as reply, call=call):
+            case CallEnded(reply=AskModelResult() | PerformResult() as reply, call=call):
                 self._said(happening.run, call, reply, happening.at - call.since)
-            case CallEnded(reply=Used(message=message)):
+            case CallEnded(reply=UseToolResult(message=message)):
                 self._used(message.name or "tool", message.content)
-            case CallEnded(reply=Selected(member=member, how=how)):
+            case CallEnded(reply=SelectResult(member=member, how=how)):
                 self._line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
             case CallEnded(failure=Failure(message=error), call=Call(effect="use_tool") as call):
                 self._used(call.what or "tool", f"failed: {error}")
@@ -55,7 +56,7 @@ class Narrator:
         self._line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._text(f"{text}…")
 
-    def _said(self, run: Run, call: Call, reply: Asked | Performed, took: timedelta) -> None:
+    def _said(self, run: Run, call: Call, reply: AskModelResult | PerformResult, took: timedelta) -> None:
         message = reply.message
         if not self._warned and (message.model or "").startswith(LABEL):
             self._warned = True
@@ -63,28 +64,28 @@ class Narrator:
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
         team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
         place = run.id if self._several else ""
-        by = message.model if isinstance(call.request, AskRequest) else f"function {call.what}"
-        about = " · ".join(filter(None, (team, turn_of(call), by, tokens, time_of(took), place)))
+        by = message.model if isinstance(call.request, AskModelRequest) else f"function {call.what}"
+        about = " · ".join(filter(None, (team, turn_of(call), by, tokens, format_duration(took), place)))
         self._line(Text.assemble((call.speaker or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
             self._text(worded(call.brief, message.content))
         for wanted in message.tool_calls:
-            self._line(Text.assemble("  → ", (wanted.name, "cyan"), f" {cut(wanted.arguments, 500)}"))
-        if isinstance(reply, Asked) and reply.wrong:
-            self._line(Text.assemble(("  ✗ ", "red"), cut(f"the answer {reply.wrong}", 500)))
+            self._line(Text.assemble("  → ", (wanted.name, "cyan"), f" {truncate(wanted.arguments, 500)}"))
+        if isinstance(reply, AskModelResult) and reply.wrong:
+            self._line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {reply.wrong}", 500)))
 
     def _used(self, tool: str, text: str) -> None:
-        self._line(Text.assemble("  ← ", (tool, "cyan"), f": {indent(cut(text, 500), '    ').lstrip()}"))
+        self._line(Text.assemble("  ← ", (tool, "cyan"), f": {indent(truncate(text, 500), '    ').lstrip()}"))
 
     def _text(self, text: str) -> None:
         """A text of some lines, indented; on a terminal they are broken between words."""
         if self._console.is_terminal:
-            self._console.print(Padding(Text(harmless(text.strip("\n"))), (0, 0, 0, 2)))
+            self._console.print(Padding(Text(escape_control_characters(text.strip("\n"))), (0, 0, 0, 2)))
         else:
             self._line(Text(indent(text, "  ")))
 
     def _line(self, text: Text) -> None:
-        text.plain = harmless(text.plain)
+        text.plain = escape_control_characters(text.plain)
         self._console.print(text, soft_wrap=True)
 
 
@@ -94,35 +95,20 @@ def turn_of(call: Call) -> str:
     if brief:
         part = "" if brief.seat is not None or brief.part == call.speaker else f" · {brief.part}"
         return f"round {brief.round}{part}"
-    if not isinstance(request, AskRequest):
+    if not isinstance(request, AskModelRequest):
         return ""
     return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
-
-
-def spent_on(usage: TokenUsage) -> str:
-    """What was spent, as in ``3 model calls, 1 tool call, 120 tokens``."""
-    counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
-    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
-
-
-def time_of(span: timedelta) -> str:
-    """A span of time for people, as in ``2 min 05 s``."""
-    seconds = max(0, int(span.total_seconds()))  # another machine's clock may be ahead of ours
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def tell_end(console: Console, name: str, status: Status) -> None:
     """Tells how a run has ended."""
     colour = {"Completed": "green", "Running": "yellow"}.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
-    told = f"{name} · {spent_on(status.token_usage)} · {time_of(_taken(status))}"
+    told = f"{name} · {format_usage(status.token_usage)} · {format_duration(_taken(status))}"
     console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(told)}[/]", soft_wrap=True)
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
-        console.print(Text(harmless(f"{kind}{status.error}"), style="red"), soft_wrap=True)
+        console.print(Text(escape_control_characters(f"{kind}{status.error}"), style="red"), soft_wrap=True)
 
 
 def _taken(status: Status) -> timedelta:

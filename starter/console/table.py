@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .escape import harmless
+from ..text.escape import escape_control_characters
 
 _COLOURS = {
     "yellow": ("Running", "in_progress"),
@@ -22,13 +22,13 @@ def tell_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     elif console.is_terminal:
         table = Table(*columns, box=None, pad_edge=False, header_style="bold")
         for row in rows:
-            table.add_row(*(Text(harmless(cell), style=_colour(cell)) for cell in row))
+            table.add_row(*(Text(escape_control_characters(cell), style=_colour(cell)) for cell in row))
         console.print(table)
     else:
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         for row in (columns, *rows):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(Text(harmless(line.rstrip())), soft_wrap=True)
+            console.print(Text(escape_control_characters(line.rstrip())), soft_wrap=True)
 
 
 def _colour(cell: str) -> str:

@@ -14,7 +14,7 @@ from ...resources.member import Member
 from ...resources.model import Model
 from ...resources.query import Query
 from ...resources.team import Team
-from ..console.escape import harmless
+from ..text.escape import escape_control_characters
 from .strategies import Arrow, arranged, bound
 
 Shape = Literal["page", "query", "team", "agent", "model", "tool", "missing", "selector", "dot"]
@@ -140,4 +140,4 @@ def _lines(title: str, *notes: str) -> tuple[str, ...]:
     """A title, and notes in lines that are not too wide, without characters that no picture can hold."""
     wrapped = (textwrap.wrap(note, LINE, break_on_hyphens=False) for note in notes)
     lines = (_short(title, TITLE), *chain.from_iterable(wrapped))
-    return tuple(_NO_XML.sub("\ufffd", harmless(line)).replace("\xa0", " ") for line in lines)
+    return tuple(_NO_XML.sub("\ufffd", escape_control_characters(line)).replace("\xa0", " ") for line in lines)

@@ -2,25 +2,25 @@
 
 from dataclasses import dataclass, field, replace
 
-from ...conversation.contracts.panel_requests import Brief, BriefRequest, Performed, PerformRequest
+from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
 from ...conversation.contracts.requests import (
     AppendRequest,
-    Asked,
-    AskRequest,
+    AskModelRequest,
+    AskModelResult,
     Pinned,
-    Selected,
     SelectRequest,
-    Used,
-    UseRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
 )
 from ...conversation.messages.message import Head, Message
 from .run_events import Call, Reply, Request, Run
 from .said_messages import said_by
 
 REQUESTS: dict[str, type[Request]] = {
-    "ask_model": AskRequest,
-    "use_tool": UseRequest,
+    "ask_model": AskModelRequest,
+    "use_tool": UseToolRequest,
     "select": SelectRequest,
     "brief": BriefRequest,
     "perform": PerformRequest,
@@ -28,10 +28,10 @@ REQUESTS: dict[str, type[Request]] = {
 }
 REPLIES: dict[str, type[Reply]] = {
     "pin": Pinned,
-    "ask_model": Asked,
-    "use_tool": Used,
-    "select": Selected,
-    "perform": Performed,
+    "ask_model": AskModelResult,
+    "use_tool": UseToolResult,
+    "select": SelectResult,
+    "perform": PerformResult,
     "append": Head,
 }
 
@@ -43,7 +43,7 @@ class Calls:
     team: TeamPlan | None = None
     _speakers: dict[str, AgentPlan] = field(default_factory=dict)
     _replies: dict[str, Message] = field(default_factory=dict)
-    _briefs: dict[str, Brief] = field(default_factory=dict)
+    _briefs: dict[str, SpeakerBrief] = field(default_factory=dict)
     _hidden: list[str] = field(default_factory=list)
 
     def child(self, parent: Run, workflow_id: str, run_id: str) -> Run:
@@ -61,14 +61,14 @@ class Calls:
             self._hidden.append(f"round-{brief.round}/{brief.part}")
         return replace(call, brief=brief, seat=self._seat(brief), hidden=run.hidden or brief.hidden)
 
-    def keep(self, reply: Reply, brief: Brief | None = None) -> None:
+    def keep(self, reply: Reply, brief: SpeakerBrief | None = None) -> None:
         """Keeps what later calls refer to."""
         match reply:
-            case Asked(message=message, head=head):
+            case AskModelResult(message=message, head=head):
                 self._replies[head.id] = message
                 if brief:
                     self._briefs[head.id] = brief
-            case Performed(message=message, head=head):
+            case PerformResult(message=message, head=head):
                 self._replies[head.id] = message
             case Pinned(plan=TeamPlan() as team):
                 self.team = team
@@ -88,28 +88,28 @@ class Calls:
     def _named(self, call: Call) -> Call:
         """The call with the name of what is asked or used."""
         match call.request:
-            case AskRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
+            case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
                 return replace(call, what=self._speakers[speaker].models[fallback])
-            case UseRequest(reply=reply, call=number) if reply in self._replies:
+            case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 wanted = self._replies[reply].tool_calls[number]
                 return replace(call, what=wanted.name, arguments=wanted.arguments)
             case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
                 return replace(call, what=self.team.chooser.models[fallback])
-            case UseRequest(reply=None):
+            case UseToolRequest(reply=None):
                 return replace(call, what=call.speaker)
             case PerformRequest(function=function):
                 return replace(call, what=function)
         return call
 
-    def _brief_of(self, call: Call) -> Brief | None:
+    def _brief_of(self, call: Call) -> SpeakerBrief | None:
         match call.request:
-            case AskRequest(brief=brief) | BriefRequest(brief=brief) | PerformRequest(brief=brief):
+            case AskModelRequest(brief=brief) | BriefRequest(brief=brief) | PerformRequest(brief=brief):
                 return brief
-            case UseRequest(reply=str(reply)):
+            case UseToolRequest(reply=str(reply)):
                 return self._briefs.get(reply)
         return None
 
-    def _seat(self, brief: Brief) -> str:
+    def _seat(self, brief: SpeakerBrief) -> str:
         """The name of who sits there."""
         panel = self.team.panel if self.team else None
         return panel.roster[brief.seat] if panel and brief.seat is not None else ""

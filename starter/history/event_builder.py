@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 
 from ...conversation.contracts.panel_requests import PerformRequest
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.requests import Asked, AskRequest, Pinned, Selected, Used, UseRequest
+from ...conversation.contracts.requests import (
+    AskModelRequest,
+    AskModelResult,
+    Pinned,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
+)
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
@@ -79,9 +86,9 @@ class Account:
         if not isinstance(happening, CallBegan | CallEnded) or happening.run.chain != self.run.chain:
             return None
         match happening.call.request:
-            case AskRequest() as request:
+            case AskModelRequest() as request:
                 return self.speakers.get(_place(request))
-            case UseRequest(reply=str(reply)) if reply in self.asked_in:
+            case UseToolRequest(reply=str(reply)) if reply in self.asked_in:
                 return self.speakers.get(self.asked_in[reply])
         return None
 
@@ -108,7 +115,7 @@ class Account:
         if call.effect == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
         match call.request:
-            case AskRequest() as request if self.run.kind == "team" and _place(request) not in self.begun:
+            case AskModelRequest() as request if self.run.kind == "team" and _place(request) not in self.begun:
                 yield from self._agent_begins(call, request)
             case PerformRequest(name=name, brief=brief) if brief.seat is not None:
                 yield from self.turn_begins(name, in_round=brief.round)
@@ -117,7 +124,7 @@ class Account:
             arguments: JsonObject = {"arguments": call.arguments} if shown else {}
             yield f"{CALLS[call.effect]}Started", {**about(call), **arguments}
 
-    def _agent_begins(self, call: Call, request: AskRequest) -> Iterator[Named]:
+    def _agent_begins(self, call: Call, request: AskModelRequest) -> Iterator[Named]:
         """An agent begins to speak, as a member or in another part of a panel."""
         place = _place(request)
         if not place[1]:
@@ -134,7 +141,7 @@ class Account:
         if call.effect in CALLS:
             end = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
             yield f"{CALLS[call.effect]}{end}", {**about(call), "attempts": ended.attempts, **outcome(ended)}
-        if isinstance(ended.reply, Selected):
+        if isinstance(ended.reply, SelectResult):
             self.selected = True
             yield "ParticipantSelected", {**self._about, "member": ended.reply.member, "reason": ended.reply.how}
         if speaker := self._speaker(ended):
@@ -144,15 +151,15 @@ class Account:
         """A member's turn is over with words that call for no tool, or with the answers to those that end its team."""
         call, reply, speaker.failure = ended.call, ended.reply, ended.failure
         match reply:
-            case Asked(message=message, head=head):
+            case AskModelResult(message=message, head=head):
                 speaker.unanswered = len(message.tool_calls)
                 self.asked_in[head.id] = speaker.place
-            case _ if isinstance(call.request, UseRequest):
+            case _ if isinstance(call.request, UseToolRequest):
                 speaker.unanswered -= 1
-        if isinstance(reply, Used) and reply.ends:
+        if isinstance(reply, UseToolResult) and reply.ends:
             speaker.ends = True
             self.ended_by, self.last_words = call.agent, reply.message.content
-        if speaker.unanswered == 0 and (speaker.ends or (isinstance(reply, Asked) and not reply.wrong)):
+        if speaker.unanswered == 0 and (speaker.ends or (isinstance(reply, AskModelResult) and not reply.wrong)):
             yield self._fall_silent(speaker, "Completed")
 
     def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:
@@ -186,6 +193,6 @@ class Account:
             yield f"{SUBJECTS[self.run.kind]}{ended.phase}", about
 
 
-def _place(request: AskRequest) -> Place:
+def _place(request: AskModelRequest) -> Place:
     brief = request.brief
     return request.turn, brief.part if brief and brief.seat is None else ""

@@ -1,7 +1,13 @@
 """What does an event tell of a call? Who made it, what was asked or used, what came of it, and what it cost."""
 
-from ...conversation.contracts.panel_requests import Performed, PerformRequest
-from ...conversation.contracts.requests import Asked, AskRequest, Selected, SelectRequest, Used
+from ...conversation.contracts.panel_requests import PerformRequest, PerformResult
+from ...conversation.contracts.requests import (
+    AskModelRequest,
+    AskModelResult,
+    SelectRequest,
+    SelectResult,
+    UseToolResult,
+)
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
@@ -12,7 +18,7 @@ def about(call: Call) -> JsonObject:
     """Who made a call, and what was asked or used."""
     who: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
     match call.request:
-        case AskRequest(turn=turn):
+        case AskModelRequest(turn=turn):
             return {**who, "turn": turn - 1, **briefed(call), "model": call.what}
         case SelectRequest(turn=turn):
             return {**who, "turn": turn - 1, "model": call.what}
@@ -31,13 +37,13 @@ def briefed(call: Call) -> JsonObject:
 def outcome(ended: CallEnded) -> JsonObject:
     """What came of a call; the words of one that is hidden are left out."""
     match ended.reply:
-        case Asked(message=message, wrong=wrong):
+        case AskModelResult(message=message, wrong=wrong):
             calls = [call.name for call in message.tool_calls]
             told: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
             return {**({} if ended.call.hidden else told), **tokens(spent(ended))}
-        case Used(message=message) | Performed(message=message):
+        case UseToolResult(message=message) | PerformResult(message=message):
             return {} if ended.call.hidden else {"content": message.content}
-        case Selected():
+        case SelectResult():
             return tokens(spent(ended))
     return failed(ended.failure)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from ...conversation.messages.message import cut
+from ...conversation.text import truncate
 from ...resources.base import JsonObject
 from .event_builder import Account
 from .run_events import Happening, Run, RunBegan
@@ -72,5 +72,5 @@ def _short(value: JsonValue) -> str:
     if isinstance(value, list):
         return ",".join(map(_short, value))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = cut(text, SHOWN)
+    text = truncate(text, SHOWN)
     return text if text and not set(text) & set(' "\n\t') else json.dumps(text, ensure_ascii=False)

@@ -12,12 +12,12 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from ...conversation.contracts.continuation import Carried
+from ...conversation.contracts.continuation import Continuation
 from ...conversation.contracts.status import Status, phase_of
 from ...conversation.errors import RunClosed
 from ...conversation.failure import BatonError, Failure
 from ...conversation.messages.message import Message
-from ...conversation.messages.turn import Turn
+from ...conversation.messages.turn import TurnResult
 from .activity_calls import REPLIES, REQUESTS, Calls
 from .run_events import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
 
@@ -95,7 +95,7 @@ class Reader:
         named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
         self.run = replace(named, type=workflow, kind=kind)
         if carried := given.get("carried"):  # the runs before this one are forgotten
-            pinned = Carried.model_validate_json(json.dumps(carried)).pinned
+            pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
             self.calls.keep(pinned)
             return RunBegan(self.run, at, pinned)
         return RunBegan(self.run, at)
@@ -151,7 +151,7 @@ _CLOSED = {
 async def _ended(converter: DataConverter, run: Run, at: datetime, end: str, closed: Any) -> RunEnded:
     result = await _result(converter, run, closed)
     match result:
-        case Turn():
+        case TurnResult():
             phase = phase_of(result.stop_reason, result.failure)
             return RunEnded(run, at, phase, result.stop_reason, result.note, result.failure, result.turns)
         case Status():
@@ -164,7 +164,7 @@ async def _ended(converter: DataConverter, run: Run, at: datetime, end: str, clo
     return RunEnded(run, at, "Failed", "failed", failure=failure)
 
 
-async def _result(converter: DataConverter, run: Run, closed: Any) -> Turn | Status | None:
+async def _result(converter: DataConverter, run: Run, closed: Any) -> TurnResult | Status | None:
     """What a run has returned, or failed with; None where it was closed from outside."""
     failure = getattr(closed, "failure", TemporalFailure())
     for payloads in (
@@ -173,7 +173,7 @@ async def _result(converter: DataConverter, run: Run, closed: Any) -> Turn | Sta
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
-            return await decoded(converter, payloads, Status if run.kind == "query" else Turn)
+            return await decoded(converter, payloads, Status if run.kind == "query" else TurnResult)
     return None
 
 

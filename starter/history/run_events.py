@@ -4,24 +4,24 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...conversation.contracts.panel_requests import Brief, BriefRequest, Performed, PerformRequest
+from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.requests import (
     AppendRequest,
-    Asked,
-    AskRequest,
+    AskModelRequest,
+    AskModelResult,
     Pinned,
-    Selected,
     SelectRequest,
-    Used,
-    UseRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
 )
 from ...conversation.contracts.status import Phase
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Head, Message, TokenUsage
 from ...conversation.messages.turn import StopReason
 
-Request = AskRequest | UseRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
-Reply = Pinned | Asked | Used | Selected | Performed | Head
+Request = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
+Reply = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Call:
     request: Request | None = None
     what: str = ""
     arguments: str = ""
-    brief: Brief | None = None
+    brief: SpeakerBrief | None = None
     seat: str = ""
     hidden: bool = False
 
@@ -89,9 +89,9 @@ class Call:
     def speaker(self) -> str:
         """The name of who speaks, uses a tool or selects; empty for a call of another kind."""
         match self.request:
-            case AskRequest() | UseRequest() if self.seat:
+            case AskModelRequest() | UseToolRequest() if self.seat:
                 return self.seat
-            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker):
+            case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker):
                 return speaker.rpartition("/")[2]
             case PerformRequest(name=name):
                 return name
@@ -103,7 +103,7 @@ class Call:
     def agent(self) -> str:
         """The same if it is an agent; empty for a model or a tool that is asked by itself."""
         match self.request:
-            case AskRequest(speaker=speaker) | UseRequest(speaker=speaker) if not speaker.startswith(
+            case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker) if not speaker.startswith(
                 ("Model/", "Tool/")
             ):
                 return self.speaker
@@ -163,10 +163,10 @@ Happening = RunBegan | CallBegan | CallEnded | RunEnded
 def spent(happening: Happening) -> TokenUsage:
     """What a happening has cost."""
     match happening:
-        case CallBegan(call=Call(request=UseRequest() | PerformRequest())):
+        case CallBegan(call=Call(request=UseToolRequest() | PerformRequest())):
             return TokenUsage(tool_calls=1)
-        case CallEnded(reply=Asked(message=message)):
+        case CallEnded(reply=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        case CallEnded(reply=Selected(usage=usage)):
+        case CallEnded(reply=SelectResult(usage=usage)):
             return usage
     return TokenUsage()

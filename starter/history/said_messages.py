@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from ...conversation.contracts.requests import AppendRequest, Asked, AskRequest
+from ...conversation.contracts.requests import AppendRequest, AskModelRequest, AskModelResult
 from ...conversation.messages.message import Message, Quote, Span
 from .run_events import Call, Reply
 
@@ -10,7 +10,7 @@ from .run_events import Call, Reply
 def said_by(call: Call, reply: Reply, replies: Mapping[str, Message]) -> Iterator[Message]:
     """What has been said once a call is answered; a panel's speakers have said what is entered of their ``replies``."""
     match call.request, reply:
-        case AskRequest(brief=None, pending=pending), Asked(message=message, wrong=wrong):
+        case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong):
             yield from (item for item in pending if isinstance(item, Message) and _is_a_persons(item))
             if message.content and not wrong:
                 yield message

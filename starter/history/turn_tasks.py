@@ -7,14 +7,15 @@ from typing import Literal
 
 from temporalio.client import Client
 
-from ...conversation.contracts.panel_requests import Brief, Performed
+from ...conversation.contracts.panel_requests import PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.requests import AppendRequest, Asked, Pinned
+from ...conversation.contracts.requests import AppendRequest, AskModelResult, Pinned
 from ...conversation.contracts.status import instant
-from ...conversation.messages.message import Message, Quote, cut
+from ...conversation.messages.message import Message, Quote
+from ...conversation.text import truncate
 from ...resources.base import JsonObject
-from ..console.printer import time_of
 from ..runs.runs import Handle
+from ..text.units import format_duration
 from .follow import follow
 from .live_state import Board, look
 from .run_events import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
@@ -74,8 +75,8 @@ class Task:
     @property
     def row(self) -> tuple[str, ...]:
         """The task as the cells of a table."""
-        took = time_of((self.ended or datetime.now(UTC)) - self.started)
-        words = cut(" ".join((self.error or self.output or "").split()), 60)
+        took = format_duration((self.ended or datetime.now(UTC)) - self.started)
+        words = truncate(" ".join((self.error or self.output or "").split()), 60)
         return self.collection, self.goal, self.status, str(self.attempts), instant(self.started), took, words
 
 
@@ -112,7 +113,7 @@ class Audit:
                 | RunBegan(run=run, pinned=Pinned(plan=TeamPlan() as team))
             ):
                 self._rooms[run.chain] = _Room(run, team)
-            case CallBegan(run=run, at=at, call=Call(brief=Brief(part="member") as brief)):
+            case CallBegan(run=run, at=at, call=Call(brief=SpeakerBrief(part="member") as brief)):
                 _begin(self._rooms[run.chain], brief, at)
             case CallEnded(run=run, attempts=attempts):
                 self.tried(run, attempts)
@@ -149,7 +150,7 @@ async def audited(client: Client, handle: Handle) -> list[Task]:
     return audit.tasks
 
 
-def _begin(room: _Room, brief: Brief, at: datetime) -> None:
+def _begin(room: _Room, brief: SpeakerBrief, at: datetime) -> None:
     """The first step of a turn begins its task; in a panel nobody speaks at the same time as another."""
     panel, seat = room.team.panel, brief.seat
     if room.open or panel is None or seat is None:
@@ -167,13 +168,13 @@ def _end(room: _Room | None, ended: CallEnded) -> None:
     if room is None:
         return
     match ended.reply, ended.call.request:
-        case ((Asked(message=message, head=head) | Performed(message=message, head=head)), _):
+        case ((AskModelResult(message=message, head=head) | PerformResult(message=message, head=head)), _):
             room.said[head.id] = message
         case reply, AppendRequest(items=items) if reply and room.open:
             for item in items:
                 if isinstance(item, Message | Quote) and item.part == "contribution":
                     said = item if isinstance(item, Message) else room.said.get(item.row)
-                    _close(room, "completed", ended.at, cut(said.content, SHOWN) if said else None)
+                    _close(room, "completed", ended.at, truncate(said.content, SHOWN) if said else None)
 
 
 def _break_off(room: _Room | None, ended: RunEnded) -> None:

@@ -12,7 +12,7 @@ from ...conversation.contracts.status import instant
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
-from ..console.printer import time_of
+from ..text.units import format_duration
 from .execution_chain import first_run
 
 
@@ -51,7 +51,7 @@ class Listed:
     @property
     def row(self) -> tuple[str, ...]:
         """The run as the cells of a table."""
-        return self.id, self.name or "", self.type, self.state, instant(self.start), time_of(self.duration)
+        return self.id, self.name or "", self.type, self.state, instant(self.start), format_duration(self.duration)
 
 
 WHOLE = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"

@@ -13,14 +13,14 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.contracts.control_messages import EndRequest
+from ...conversation.contracts.control_messages import TerminateRequest
 from ...conversation.contracts.inputs import QueryInput
 from ...conversation.contracts.status import Status, instant
 from ...conversation.errors import RunClosed
-from ...conversation.messages.message import cut
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal import temporal_client
 from ...conversation.temporal.temporal_client import TASK_TIMEOUT
+from ...conversation.text import truncate
 from ...resources.base import API_VERSION, JsonObject, Plain
 from ...resources.catalog import Catalog
 from ...resources.query import Query
@@ -59,7 +59,7 @@ async def start_query(
         task_queue=task_queue or temporal_client.task_queue(),
         task_timeout=TASK_TIMEOUT,
         memo={"query": query.name, "namespace": query.namespace},
-        static_summary=cut(" ".join(query.spec.input.split()), 120),
+        static_summary=truncate(" ".join(query.spec.input.split()), 120),
     )
 
 
@@ -156,7 +156,7 @@ async def final_status(handle: Handle) -> Status:
 
 async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
     """Asks a run to end gracefully after the current turn, or ``now``."""
-    await handle.signal("terminate_team", EndRequest(reason=reason, now=now))
+    await handle.signal("terminate_team", TerminateRequest(reason=reason, now=now))
 
 
 async def described(client: Client, handle: Handle, status: Status) -> JsonObject:

@@ -12,6 +12,10 @@ Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
 
 
+LABEL = "scripted:"
+"""What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

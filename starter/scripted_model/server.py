@@ -12,11 +12,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ..server.thread_server import serving
-from .script import Reply, Request
-
-LABEL = "scripted:"
-"""What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
+from ..http.thread_server import serve_in_thread
+from .script import LABEL, Reply, Request
 
 PIECE = 40
 """Characters of a text that are streamed at a time, or more where it would take more than MOST_PIECES."""
@@ -58,7 +55,7 @@ class ScriptedModel:
     @contextlib.contextmanager
     def serving(self, port: int = 0) -> Iterator[str]:
         """Serves from a thread as long as the block runs, on a free port unless one is given; gives the base URL."""
-        with serving(self.app, port) as url:
+        with serve_in_thread(self.app, port) as url:
             yield f"{url}/v1"
 
     async def _models(self, _request: HttpRequest) -> Response:

@@ -15,11 +15,11 @@ from temporalio.client import Client
 from ... import worker
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
+from ..http.thread_server import serve_in_thread
 from ..runs.runs import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError, free_ports
 from .state_dir import Dev, Home, fingerprint
-from .thread_server import serving
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _server(
     """A server on the first of these ports that are free, or else on any, with a codec server where there are keys."""
     server = EmbeddedServer(home.folder, lock, *free_ports(*ports))
     if keys.ids:
-        server.codec = beside.enter_context(serving(codec_app(Codec(keys), server.ui_origins)))
+        server.codec = beside.enter_context(serve_in_thread(codec_app(Codec(keys), server.ui_origins)))
     beside.push_async_callback(server.stop)
     return server
 

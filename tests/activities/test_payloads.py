@@ -12,17 +12,17 @@ from temporalio.client import Client
 from baton.activities.journal import Database
 from baton.activities.journal.external_storage import PAYLOADS_URL, stores
 from baton.activities.journal.storage_driver import Blobs
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
 from baton.conversation.temporal.temporal_client import storing
+from baton.starter.http.thread_server import serve_in_thread
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from baton.starter.server.thread_server import serving
-from tests.harness.bucket import Bucket
+from tests.harness.environment import agent
 from tests.harness.manifests import Writer, query
-from tests.harness.processes import ROOT, WorkerProcess, baton, environment
-from tests.harness.stage import agent
+from tests.harness.processes import ROOT, WorkerProcess, baton, process_env
+from tests.harness.s3_server import S3Server
 
 LENGTH = 3_000_000
 KEY = "s3-secret-0123456789abcdef"
@@ -32,15 +32,15 @@ ASKS = {"AWS_ACCESS_KEY_ID": "baton", "AWS_SECRET_ACCESS_KEY": KEY, "AWS_DEFAULT
 async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_another_stands_in_the_journal(
     server: EmbeddedServer, client: Client, tmp_path: Path, write: Writer
 ) -> None:
-    bucket, model = Bucket(), ScriptedModel(lambda request: Reply(text=str(len(str(request["messages"][-1])))))
+    bucket, model = S3Server(), ScriptedModel(lambda request: Reply(text=str(len(str(request["messages"][-1])))))
     queue = f"s3-{tmp_path.name}"
     in_journal = storing(client, Blobs(lambda: Database.at(f"sqlite:///{tmp_path / 'journal.db'}")))
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
-    with serving(bucket.app) as s3, model.serving() as url:
+    with serve_in_thread(bucket.app) as s3, model.serving() as url:
         at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": queue, "BATON_HOME": str(tmp_path)}
-        env = environment(**at, **ASKS, AWS_ENDPOINT_URL_S3=s3, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        env = process_env(**at, **ASKS, AWS_ENDPOINT_URL_S3=s3, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         env[PAYLOADS_URL] = "s3://long"
         worker = WorkerProcess(env, tmp_path / "worker.log")
         worker.start()
@@ -48,7 +48,7 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
             done = await asyncio.to_thread(baton, "run", "-f", file, env=env)
             assert done.returncode == 0, done.stderr + worker.log.read_text()
             assert int(done.stdout) > LENGTH
-            assert int(Turn.model_validate_json(json.dumps(await before.result())).message) > LENGTH
+            assert int(TurnResult.model_validate_json(json.dumps(await before.result())).message) > LENGTH
         finally:
             assert await worker.stop() == 0
     assert {path.split("/")[0] for path in bucket.objects} == {"long"}

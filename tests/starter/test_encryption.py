@@ -33,14 +33,14 @@ from baton.resources.loader import Loaded, load_documents
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import look
+from baton.starter.http.thread_server import serve_in_thread
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
-from baton.starter.server.thread_server import serving
-from tests.harness.machine import Machine
+from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import BATON
-from tests.harness.stage import Handle, Stage, agent, line, manifest, team
+from tests.harness.user_machine import UserMachine
 
 OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
 MARK = "zqzq-"
@@ -55,11 +55,11 @@ def holding(*keys: Key) -> dict[str, str]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Environment]:
     """A stage whose worker and client have a key."""
     client = await connect(server.address, holding(OLD))
-    async with Stage.set(client, tmp_path, keys=str(OLD)) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, keys=str(OLD)) as env:
+        yield env
 
 
 async def test_what_is_encrypted_is_decrypted_and_differs_each_time() -> None:
@@ -165,86 +165,86 @@ async def traces(client: Client, handle: Handle) -> bytes:
     return found
 
 
-async def started(stage: Stage, *members: str) -> Handle:
+async def started(env: Environment, *members: str) -> Handle:
     """A query to a team in a team, full of what nobody may read."""
     tools = {"one": ["calculator"]}
     agents = [agent(name, *tools.get(name, []), prompt=f"{MARK}{name}") for name in members]
     teams = [team("inner", *members, strategy="sequential"), team("outer", "inner", strategy="sequential")]
     spec = {"input": f"{MARK}question", "targets": [{"type": "team", "name": "outer"}]}
     given = {"name": "q", "spec": spec, "resources": [*agents, *teams]}
-    return await stage.start("query", given, static_summary=f"{MARK}summary", memo={"query": f"{MARK}memo"})
+    return await env.start("query", given, static_summary=f"{MARK}summary", memo={"query": f"{MARK}memo"})
 
 
 async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
-    secret_stage: Stage, client: Client
+    secret_stage: Environment, client: Client
 ) -> None:
-    stage = secret_stage
-    stage.answer = answer
-    handle = await started(stage, "one", "broken")
-    status = await stage.status(handle)
+    env = secret_stage
+    env.answer = answer
+    handle = await started(env, "one", "broken")
+    status = await env.status(handle)
     assert f"{MARK}failure" in (status.error or "")
     told = io.StringIO()
-    await follow(stage.client, handle, Watch(stage.client, Console(file=told)).tell)
+    await follow(env.client, handle, Watch(env.client, Console(file=told)).tell)
     assert [word in told.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
     found = await traces(client, handle)
     assert b"outer" in found
     assert MARK.encode() not in found
-    kept = b"".join(file.read_bytes() for file in stage.folder.rglob("*") if file.is_file())
+    kept = b"".join(file.read_bytes() for file in env.folder.rglob("*") if file.is_file())
     assert b"/reply" in kept
     assert MARK.encode() not in kept
 
 
 async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
-    secret_stage: Stage, client: Client
+    secret_stage: Environment, client: Client
 ) -> None:
-    stage = secret_stage
-    stage.answer = answer
-    handle = await started(stage, "slow")
-    watch = Watch(stage.client, Console(file=io.StringIO()))
-    await stage.asked(1)
-    await follow(stage.client, handle, watch.tell, wait=False)
+    env = secret_stage
+    env.answer = answer
+    handle = await started(env, "slow")
+    watch = Watch(env.client, Console(file=io.StringIO()))
+    await env.wait_for_calls(1)
+    await follow(env.client, handle, watch.tell, wait=False)
     [call] = watch.board.open.values()
     while MARK not in call.live.text:
-        await look(stage.client, [call])
+        await look(env.client, [call])
         await asyncio.sleep(0.1)
     found = await traces(client, handle)
     await handle.signal("terminate_team", {"reason": f"{MARK}reason", "now": True})
-    assert (await stage.status(handle)).note == f"{MARK}reason"
+    assert (await env.status(handle)).note == f"{MARK}reason"
     found += await traces(client, handle)
     assert MARK.encode() not in found
 
 
 async def test_a_client_without_a_key_starts_runs_and_is_told_which_key_it_lacks(
-    secret_stage: Stage, client: Client, server: EmbeddedServer
+    secret_stage: Environment, client: Client, server: EmbeddedServer
 ) -> None:
-    stage = secret_stage
-    stage.script(line("one", "hello"))
+    env = secret_stage
+    env.script(line("one", "hello"))
     bare = await connect(server.address, {})
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
-    handle = await bare.start_workflow("agent", given, id=f"bare-{uuid.uuid4()}", task_queue=stage.task_queue)
+    handle = await bare.start_workflow("agent", given, id=f"bare-{uuid.uuid4()}", task_queue=env.task_queue)
     with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS is not set"):
         await handle.result()
-    theirs = stage.client.get_workflow_handle(handle.id)
-    assert (await stage.turn(theirs)).message == "hello"
+    theirs = env.client.get_workflow_handle(handle.id)
+    assert (await env.turn_result(theirs)).message == "hello"
 
 
 async def test_a_run_waits_as_long_as_its_worker_lacks_the_key(
-    stage: Stage, client: Client, server: EmbeddedServer
+    env: Environment, client: Client, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", "hello"))
+    env.script(line("one", "hello"))
     queue, keyed = uuid.uuid4().hex, await connect(server.address, holding(NEW))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handle = await keyed.start_workflow(
         "agent", given, id=f"waits-{queue}", task_queue=queue, task_timeout=timedelta(seconds=2)
     )
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-    on = {**stage.environment, "BATON_TASK_QUEUE": queue}
+    on = {**env.worker_env, "BATON_TASK_QUEUE": queue}
     async with worker.running(await connect(server.address, {}), Loaded(), on):
         while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
             await asyncio.sleep(0.1)
     assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
     async with worker.running(keyed, Loaded(), {**on, **holding(NEW)}):
-        assert (await stage.turn(handle)).message == "hello"
+        assert (await env.turn_result(handle)).message == "hello"
 
 
 async def opened(url: str, *keys: Key) -> Journal:
@@ -313,7 +313,7 @@ async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_else
     [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
     both = json_format.MessageToDict(Payloads(payloads=[sealed, PLAIN]))
     plain = json_format.MessageToDict(Payloads(payloads=[PLAIN, PLAIN]))
-    with serving(codec_app(Codec(Keys(NEW, OLD)), [ui])) as url:
+    with serve_in_thread(codec_app(Codec(Keys(NEW, OLD)), [ui])) as url:
         shown = await asked(url, "decode", both, origin=ui)
         assert (shown.status_code, shown.json()) == (200, plain)
         assert shown.headers["access-control-allow-origin"] == ui
@@ -326,24 +326,24 @@ async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_else
         async with httpx.AsyncClient() as client:
             allowed = [await client.options(f"{url}/decode", headers={"origin": o, **wish}) for o in (ui, elsewhere)]
         assert [each.status_code for each in allowed] == [200, 400]
-    with serving(codec_app(Codec(Keys(NEW)), [ui])) as url:
+    with serve_in_thread(codec_app(Codec(Keys(NEW)), [ui])) as url:
         refused = await asked(url, "decode", both, origin=ui)
     assert refused.status_code == 400
     assert "by the key 'old'" in refused.json()["message"]
 
 
-def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machine: Machine) -> None:
+def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machine: UserMachine) -> None:
     machine.script(line("one", f"{MARK}answer"))
     machine.env |= holding(OLD)
     spec = {"input": f"{MARK}question", "targets": [{"type": "agent", "name": "one"}]}
-    done = machine.type("run", "-f", machine.write(agent("one"), manifest("Query", "talk", spec)))
+    done = machine.run("run", "-f", machine.write(agent("one"), manifest("Query", "talk", spec)))
     assert done.stdout == f"{MARK}answer\n", done.stderr
-    shown = [machine.type(command, "talk") for command in ("transcript", "events")]
+    shown = [machine.run(command, "talk") for command in ("transcript", "events")]
     assert all(f"{MARK}answer" in each.stdout for each in shown)
-    refused = [machine.type(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
+    refused = [machine.run(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
     said = "error: this is encrypted by the key 'old', and BATON_ENCRYPTION_KEYS is not set\n"
     assert [(each.returncode, each.stdout, each.stderr) for each in refused] == [(1, "", said)] * 2
-    [[named], [bare]] = [json.loads(machine.type("list", "-o", "json", **{KEYS: key}).stdout) for key in (str(OLD), "")]
+    [[named], [bare]] = [json.loads(machine.run("list", "-o", "json", **{KEYS: key}).stdout) for key in (str(OLD), "")]
     assert (named["name"], "name" in bare) == ("talk", False)
     dev = machine.dev()
     endpoint = httpx.get(f"{dev.ui}/api/v1/settings").json()["Codec"]["Endpoint"]
@@ -358,13 +358,13 @@ def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machi
     ]
 
 
-def test_a_key_is_printed_and_the_codec_server_wants_one(machine: Machine) -> None:
-    key = machine.type("encryption-key").stdout
+def test_a_key_is_printed_and_the_codec_server_wants_one(machine: UserMachine) -> None:
+    key = machine.run("encryption-key").stdout
     assert Keys.of({KEYS: key}).ids[0].startswith("20")
-    refused = machine.type("codec-server", "--port", "0")
+    refused = machine.run("codec-server", "--port", "0")
     assert (refused.returncode, "BATON_ENCRYPTION_KEYS is not set" in refused.stderr) == (1, True)
     machine.env |= {KEYS: key}
-    with machine.begin("codec-server", "--port", "0") as server:
+    with machine.start("codec-server", "--port", "0") as server:
         assert server.stderr
         assert "the codec endpoint is http://127.0.0.1:" in server.stderr.readline()
         server.send_signal(signal.SIGINT)

@@ -18,11 +18,11 @@ from temporalio.client import (
 )
 
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.starter.console.escape import harmless
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.stage import Handle, Stage, agent, call, line, team
+from baton.starter.text.escape import escape_control_characters
+from tests.harness.environment import Environment, Handle, agent, call, line, team
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
 ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live part is taken back
@@ -90,23 +90,23 @@ async def _until(true: Callable[[], bool]) -> None:
 
 
 async def test_two_watchers_see_a_nested_teams_words_before_they_are_all_said(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", SLOW), line("two", "Agreed."))
+    env.script(line("one", SLOW), line("two", "Agreed."))
     teams = [team("inner", "one", strategy="sequential"), team("outer", "inner", "two", strategy="sequential")]
-    handle = await stage.start_query([agent("one"), agent("two"), *teams], "team/outer")
+    handle = await env.start_query([agent("one"), agent("two"), *teams], "team/outer")
     watchers = Watcher(), Watcher()
     watching = [asyncio.create_task(watcher.watch(server, handle)) for watcher in watchers]
     for watcher in watchers:
         await watcher.sees("These are the first words")
-    assert not any(asked.answered for asked in stage.model.asked)
+    assert not any(asked.answered for asked in env.model.asked)
     for watcher in watchers:
         assert "finis" not in watcher.text
         assert "inner · turn 1 of 1 · default · " in watcher.text
     for watch in await asyncio.gather(*watching):
         assert watch.board.tallies[handle.id].status.phase == "Completed"
         assert not watch.board.open
-    status = await stage.status(handle)
+    status = await env.status(handle)
     for watcher in watchers:
         final = watcher.text[watcher.text.rindex("outer/turn-1/inner (sequential)") :]
         assert final.index("finis") < final.index("Agreed.")
@@ -114,23 +114,23 @@ async def test_two_watchers_see_a_nested_teams_words_before_they_are_all_said(
     assert watch.board.tallies[handle.id].usage == status.token_usage
 
 
-async def test_watching_adds_nothing_to_a_history(stage: Stage, server: EmbeddedServer) -> None:
-    stage.script(line("one", {"text": WORDS, "pause": 0.5}, call("noop", message="x"), "End."))
+async def test_watching_adds_nothing_to_a_history(env: Environment, server: EmbeddedServer) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.5}, call("noop", message="x"), "End."))
     manifests = [agent("one", "noop"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
     kinds = []
     for count in (0, 3):
-        stage.model.asked.clear()
-        handle = await stage.start_team(manifests)
-        await asyncio.gather(stage.turn(handle), *(Watcher().watch(server, handle) for _ in range(count)))
+        env.model.asked.clear()
+        handle = await env.start_team(manifests)
+        await asyncio.gather(env.turn_result(handle), *(Watcher().watch(server, handle) for _ in range(count)))
         kinds.append([event.event_type for event in (await handle.fetch_history()).events])
     assert kinds[0] == kinds[1]
 
 
 async def test_heartbeats_are_looked_at_on_a_terminal_alone_and_only_while_a_call_is_open(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", {"text": WORDS, "pause": 1}))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    env.script(line("one", {"text": WORDS, "pause": 1}))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     plain, live = Watcher(terminal=False), Watcher()
     await asyncio.gather(plain.watch(server, handle), live.watch(server, handle))
     assert (plain.asking.described, live.asking.described > 2) == (1, True)
@@ -142,12 +142,12 @@ async def test_heartbeats_are_looked_at_on_a_terminal_alone_and_only_while_a_cal
 
 
 async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_time(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "x", "y"))
+    env.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "x", "y"))
     teams = [team("inner", "one", "two", strategy="sequential"), team("outer", "inner", "last", maxTurns=2)]
     agents = [agent("one"), agent("two"), agent("last")]
-    handle = await stage.start_team([*agents, *teams], name="outer")
+    handle = await env.start_team([*agents, *teams], name="outer")
     watcher, later = Watcher(terminal=False), Watcher(terminal=False)
     await watcher.watch(server, handle)
     watch = await later.watch(server, handle)
@@ -158,10 +158,12 @@ async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_tim
     assert watch.board.tallies[handle.id].status.stop_reason == "max_turns"
 
 
-async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(stage: Stage, server: EmbeddedServer) -> None:
-    stage.script(line("one", "Well, well.", SLOW))
-    handle = await stage.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
-    await stage.asked(2)
+async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    env.script(line("one", "Well, well.", SLOW))
+    handle = await env.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
+    await env.wait_for_calls(2)
     watcher, plain = Watcher(), Watcher(terminal=False)
     await asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
     assert plain.text.count("Well, well.") == 1
@@ -174,12 +176,12 @@ async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(stage: S
 
 
 async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_nothing(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
     evil = "Hear \x1b[2J\x1b]0;owned\x07 the [red]truth[/red] \x9b31m and \u202enothing else than that, my friend"
     calls = call("\x1b[31mtool", text=evil, x="\x1b[2J")
-    stage.script(line("one", {**calls, "pause": 1}, "End."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    env.script(line("one", {**calls, "pause": 1}, "End."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     live, plain = Watcher(width=200), Watcher(terminal=False, width=200)
     await asyncio.gather(live.watch(server, handle), plain.watch(server, handle))
     for text in (live.text, plain.text):
@@ -194,11 +196,11 @@ async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_not
 
 
 async def test_a_call_that_is_tried_again_is_shown_with_its_attempt_and_why(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
     reply = {"text": "At last.", "before": [{"status": 503, "text": "too busy"}, {"status": 503, "text": "too busy"}]}
-    stage.script(line("one", reply))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    env.script(line("one", reply))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher(width=200)
     await watcher.watch(server, handle)
     assert "attempt 2 is due" in watcher.text or "attempt 3 is due" in watcher.text
@@ -206,10 +208,10 @@ async def test_a_call_that_is_tried_again_is_shown_with_its_attempt_and_why(
 
 
 async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    env.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher()
     await watcher.watch(server, handle)
     live = watcher.text[: watcher.text.index("scripted:")]
@@ -217,10 +219,10 @@ async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
     assert 6 < watcher.height <= 12
 
 
-async def test_many_runs_share_a_live_part_that_fits_the_terminal(stage: Stage, server: EmbeddedServer) -> None:
-    stage.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 2}))
+async def test_many_runs_share_a_live_part_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 2}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
-    handles = [await stage.start("agent", given) for _ in range(15)]
+    handles = [await env.start("agent", given) for _ in range(15)]
     watcher = Watcher()
     watching = asyncio.create_task(watcher.watch(server, *handles))
     await watcher.sees("15 of 15 runs go on · 0 model calls")
@@ -233,4 +235,4 @@ async def test_many_runs_share_a_live_part_that_fits_the_terminal(stage: Stage, 
 
 @pytest.mark.parametrize("text", ["plain", "a\tb\nc", "日本語 – “quoted” 👍"])
 def test_a_harmless_text_is_left_as_it_is(text: str) -> None:
-    assert harmless(text) == text
+    assert escape_control_characters(text) == text

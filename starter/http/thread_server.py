@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 
 @contextlib.contextmanager
-def serving(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
+def serve_in_thread(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """Serves an app while the block runs, on a free port unless one is given; gives ``http://HOST:PORT``.
 
     Raises OSError where that can't be listened on.

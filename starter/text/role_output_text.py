@@ -2,11 +2,11 @@
 
 from pydantic import ValidationError
 
-from ...conversation.contracts.panel_requests import Brief
+from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
 
 
-def worded(brief: Brief | None, text: str) -> str:
+def worded(brief: SpeakerBrief | None, text: str) -> str:
     """What was said on a brief, for people; as it is where it is not what its part is asked for."""
     part = brief.part if brief else "member"
     try:
