@@ -11,7 +11,7 @@ from typing import Any
 from baton.starter.scripted_model.script import Reply
 from tests.chaos.ground import Ground, batched
 from tests.chaos.report import Report, arguments, percentiles
-from tests.harness.stage import Json, agent
+from tests.harness.environment import Json, agent
 
 AT_ONCE = 100
 """How many requests to start a query are under way at a time."""

@@ -16,7 +16,7 @@ from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from tests.chaos.ground import Ground
 from tests.chaos.report import Report, arguments
-from tests.harness.stage import Json, agent, team
+from tests.harness.environment import Json, agent, team
 
 TURNS, THINKS, BEGINS = 12, 0.5, 4.0
 RESOURCES = [agent("a"), agent("b"), team("team", "a", "b", maxTurns=TURNS // 2, onMaxTurns="complete")]

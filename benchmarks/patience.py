@@ -10,7 +10,7 @@ from baton.starter.scripted_model.script import Reply, Request
 from tests.chaos.ground import Ground, batched
 from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import LABEL
-from tests.harness.stage import Handle, Json, agent, team
+from tests.harness.environment import Handle, Json, agent, team
 
 AT_ONCE, WOKEN = 50, 100
 RESOURCES = [agent("one", modelRef={"name": "held"}), team("team", "one", maxTurns=1, onMaxTurns="complete")]

@@ -98,10 +98,10 @@ async def measure(teams: int, turns: int, seed: int) -> list[dict[str, Any]]:
     discussion = Discussion("", "none")
     model = ScriptedModel(lambda request: discussion.answer(request))
     with model.serving() as url:
-        for system, stage in SYSTEMS.items():
-            if not importlib.util.find_spec(system.replace("-", "_")) and stage is autogen:
+        for system, env in SYSTEMS.items():
+            if not importlib.util.find_spec(system.replace("-", "_")) and env is autogen:
                 continue
-            async with stage(url) as play:
+            async with env(url) as play:
                 for fault in FAULTS:
                     ended = list[tuple[Discussion, bool]]()
                     for number in range(teams):

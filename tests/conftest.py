@@ -14,13 +14,13 @@ from temporalio.client import Client
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
-from tests.harness.machine import Machine
+from tests.harness.environment import KEY, Environment
 from tests.harness.manifests import Writer
 from tests.harness.postgres import PostgresServer
-from tests.harness.processes import environment
-from tests.harness.stage import KEY, Stage
+from tests.harness.processes import process_env
 from tests.harness.tool_server import ToolServer
-from tests.replay.scenarios import IMPATIENT
+from tests.harness.user_machine import UserMachine
+from tests.replay.scenarios import SHORT_HISTORIES
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
@@ -51,17 +51,19 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embe
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+async def server_with_short_histories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
     """A server on which a run is long after fifty events, and is to go on in a new one."""
-    async with serving(tmp_path_factory.mktemp("impatient"), IMPATIENT) as embedded:
+    async with serving(tmp_path_factory.mktemp("impatient"), SHORT_HISTORIES) as embedded:
         yield embedded
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def relay(impatient: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env_with_short_histories(
+    server_with_short_histories: EmbeddedServer, tmp_path: Path
+) -> AsyncIterator[Environment]:
     """A stage on that server."""
-    async with Stage.set(await connect(impatient.address), tmp_path) as stage:
-        yield stage
+    async with Environment.running(await connect(server_with_short_histories.address), tmp_path) as env:
+        yield env
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -71,17 +73,17 @@ async def client(server: EmbeddedServer) -> Client:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
     """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
-    async with Stage.set(client, tmp_path) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path) as env:
+        yield env
 
 
 @pytest.fixture
-def site() -> Iterator[ToolServer]:
+def tool_server() -> Iterator[ToolServer]:
     """A server for the tools of a test."""
-    with ToolServer().serving() as site:
-        yield site
+    with ToolServer().serving() as tool_server:
+        yield tool_server
 
 
 @pytest.fixture(scope="session")
@@ -101,10 +103,10 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path) -> Iterator[UserMachine]:
     """A machine of one's own; what still runs on it at the end is ended."""
-    machine = Machine(tmp_path)
+    machine = UserMachine(tmp_path)
     with machine.model.serving() as url:
-        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine
         machine.shut_down()

@@ -18,8 +18,8 @@ from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.resources.tool import Tool
+from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
-from tests.harness.stage import Json, Stage, agent, call, line, manifest
 from tests.harness.tool_server import Answer, ToolServer
 
 TOKEN = "token-0123456789-hidden"
@@ -29,11 +29,11 @@ CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "req
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
     """A worker that was given a Secret."""
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SAFE))
-    async with Stage.set(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
+        yield env
 
 
 def tool(url: str, schema: Json = CITY, *, name: str = "weather", parameters: Any = (), **http: Any) -> Json:
@@ -41,72 +41,76 @@ def tool(url: str, schema: Json = CITY, *, name: str = "weather", parameters: An
     return manifest("Tool", name, {**spec, **({"parameters": parameters} if parameters else {})})
 
 
-async def used(stage: Stage, given: Json, *says: Any, options: Json | None = None, **query: Any) -> list[str]:
+async def used(env: Environment, given: Json, *says: Any, options: Json | None = None, **query: Any) -> list[str]:
     """What stands in the conversation after an agent has used a tool."""
-    stage.script(line("one", *says, "Done."))
+    env.script(line("one", *says, "Done."))
     one = agent("one", tools=[{"name": "weather", "type": "custom", **(options or {})}])
-    status = await stage.status(await stage.start_query([one, given], "agent/one", **query))
+    status = await env.status(await env.start_query([one, given], "agent/one", **query))
     head = status.responses[0].head
     assert head, status.error
-    return [row["content"] for row in stage.transcript(head.id)][1:]
+    return [row["content"] for row in env.transcript(head.id)][1:]
 
 
-async def test_an_agent_uses_a_tool_over_http_and_reads_its_answer(stage: Stage, site: ToolServer) -> None:
-    said = await used(stage, tool(site.url + "/v1/{city}"), call("weather", city="New York"))
+async def test_an_agent_uses_a_tool_over_http_and_reads_its_answer(env: Environment, tool_server: ToolServer) -> None:
+    said = await used(env, tool(tool_server.url + "/v1/{city}"), call("weather", city="New York"))
     assert said == ["", "sunny", "Done."]
-    (seen,) = site.seen
+    (seen,) = tool_server.seen
     assert (seen.method, seen.path) == ("GET", "/v1/New%20York")
     assert seen.headers["idempotency-key"].count("/") == 1
-    told = stage.model.asked[0].request["tools"][0]["function"]
+    told = env.model.asked[0].request["tools"][0]["function"]
     assert told == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
 
 
-async def test_an_agent_may_describe_a_tool_in_its_own_words(stage: Stage, site: ToolServer) -> None:
+async def test_an_agent_may_describe_a_tool_in_its_own_words(env: Environment, tool_server: ToolServer) -> None:
     options = {"description": "Only for Rome."}
-    await used(stage, tool(site.url), call("weather", city="Rome"), options=options)
-    assert stage.model.asked[0].request["tools"][0]["function"]["description"] == "Only for Rome."
+    await used(env, tool(tool_server.url), call("weather", city="Rome"), options=options)
+    assert env.model.asked[0].request["tools"][0]["function"]["description"] == "Only for Rome."
 
 
-async def test_wrong_arguments_never_reach_the_server_and_defaults_do(stage: Stage, site: ToolServer) -> None:
+async def test_wrong_arguments_never_reach_the_server_and_defaults_do(
+    env: Environment, tool_server: ToolServer
+) -> None:
     schema: Json = {**CITY, "properties": {"city": {"type": "string"}, "unit": {"type": "string", "default": "C"}}}
-    said = await used(stage, tool(site.url, schema), call("weather", town="Rome"), call("weather", city="Rome"))
+    said = await used(env, tool(tool_server.url, schema), call("weather", town="Rome"), call("weather", city="Rome"))
     assert said[1] == "Error: the arguments of weather don't fit its schema: $: 'city' is a required property"
-    assert [seen.path for seen in site.seen] == ["/?city=Rome&unit=C"]
+    assert [seen.path for seen in tool_server.seen] == ["/?city=Rome&unit=C"]
 
 
 async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_stays_one(
-    stage: Stage, site: ToolServer
+    env: Environment, tool_server: ToolServer
 ) -> None:
     given = tool(
-        site.url + "/{{where}}?key={{token}}",
+        tool_server.url + "/{{where}}?key={{token}}",
         method="POST",
         headers={"Authorization": "Bearer {{token}}", "X-Held": OF_SAFE},
         body='{"city": "{{input.city}}", "who": "{{who}}", "key": "{{token}}"}',
         parameters=[{"name": "token", **OF_SAFE}, {"name": "where", "value": "here"}],
     )
-    site.answers(Answer(f"your key is {TOKEN}"))
+    tool_server.answers(Answer(f"your key is {TOKEN}"))
     said = await used(
-        stage, given, call("weather", city='R"me'), input="Hi, {{who}}", parameters=[{"name": "who", "value": "Ada"}]
+        env, given, call("weather", city='R"me'), input="Hi, {{who}}", parameters=[{"name": "who", "value": "Ada"}]
     )
-    (seen,) = site.seen
+    (seen,) = tool_server.seen
     assert seen.path == f"/here?key={TOKEN}"
     assert (seen.headers["authorization"], seen.headers["x-held"]) == (f"Bearer {TOKEN}", TOKEN)
     assert json.loads(seen.body) == {"city": 'R"me', "who": "Ada", "key": TOKEN}
     assert said[1] == "your key is [secret]"
-    assert TOKEN.encode() not in b"".join(file.read_bytes() for file in stage.folder.glob("journal.db*"))
-    async for run in stage.handles():
+    assert TOKEN.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
+    async for run in env.closed_runs():
         assert TOKEN not in (await run.fetch_history()).to_json()
 
 
-async def test_a_secret_at_the_edge_of_a_cut_answer_is_not_kept_in_part(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("x" * (LARGEST - 12) + TOKEN + "y" * 99))
-    said = await used(stage, tool(site.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
+async def test_a_secret_at_the_edge_of_a_cut_answer_is_not_kept_in_part(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer("x" * (LARGEST - 12) + TOKEN + "y" * 99))
+    said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
     assert said[1].startswith("x" * (LARGEST - 12) + "… [cut here")
 
 
-async def test_an_error_that_repeats_a_secret_is_told_without_it(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer(f"bad key {TOKEN}", 403))
-    said = await used(stage, tool(site.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
+async def test_an_error_that_repeats_a_secret_is_told_without_it(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(f"bad key {TOKEN}", 403))
+    said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
     assert said[1] == "Error: 127.0.0.1 answered HTTP 403 Forbidden: bad key [secret]"
 
 
@@ -150,79 +154,89 @@ def test_a_tool_that_can_never_work_is_refused_with_its_place(tmp_path: Path, ch
     assert wrong in said[0]
 
 
-async def test_a_failing_get_is_tried_again_and_a_failing_post_is_told(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("later", 503, {"retry-after": "1"}), Answer("", 500), Answer("at last"))
-    said = await used(stage, tool(site.url), call("weather", city="Rome"))
+async def test_a_failing_get_is_tried_again_and_a_failing_post_is_told(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer("later", 503, {"retry-after": "1"}), Answer("", 500), Answer("at last"))
+    said = await used(env, tool(tool_server.url), call("weather", city="Rome"))
     assert said[1] == "at last"
-    assert len({seen.headers["idempotency-key"] for seen in site.seen}) == 1
-    assert site.seen[1].at - site.seen[0].at >= 1
-    site.seen.clear()
-    site.answers(Answer("later", 503))
-    said = await used(stage, tool(site.url, method="POST"), call("weather", city="Rome"))
+    assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
+    assert tool_server.seen[1].at - tool_server.seen[0].at >= 1
+    tool_server.seen.clear()
+    tool_server.answers(Answer("later", 503))
+    said = await used(env, tool(tool_server.url, method="POST"), call("weather", city="Rome"))
     assert said[1] == "Error: 127.0.0.1 answered HTTP 503 Service Unavailable: later"
-    assert len(site.seen) == 1
+    assert len(tool_server.seen) == 1
 
 
-async def test_a_post_is_tried_again_where_the_agent_asks_for_it(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("no", 503), Answer("done"))
-    said = await used(stage, tool(site.url, method="POST"), call("weather", city="Rome"), options={"onError": "retry"})
+async def test_a_post_is_tried_again_where_the_agent_asks_for_it(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer("no", 503), Answer("done"))
+    said = await used(
+        env, tool(tool_server.url, method="POST"), call("weather", city="Rome"), options={"onError": "retry"}
+    )
     assert said[1] == "done"
 
 
-async def test_on_error_fail_ends_the_turn(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("no such city", 404))
-    stage.script(line("one", call("weather", city="X"), "Done."))
+async def test_on_error_fail_ends_the_turn(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer("no such city", 404))
+    env.script(line("one", call("weather", city="X"), "Done."))
     one = agent("one", tools=[{"name": "weather", "onError": "fail"}])
-    status = await stage.status(await stage.start_query([one, tool(site.url)], "agent/one"))
+    status = await env.status(await env.start_query([one, tool(tool_server.url)], "agent/one"))
     assert status.failure
     assert (status.failure.family, status.failure.type) == ("ToolError", "ToolFailed")
     assert status.failure.message == "127.0.0.1 answered HTTP 404 Not Found: no such city"
 
 
-async def test_a_host_that_the_model_chooses_may_not_lie_in_the_workers_network(stage: Stage, site: ToolServer) -> None:
-    host = site.url.removeprefix("http://")
-    said = await used(stage, tool("http://{city}/"), call("weather", city=host))
+async def test_a_host_that_the_model_chooses_may_not_lie_in_the_workers_network(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    host = tool_server.url.removeprefix("http://")
+    said = await used(env, tool("http://{city}/"), call("weather", city=host))
     assert "127.0.0.1 lies in the worker's own network" in said[1]
-    assert not site.seen
+    assert not tool_server.seen
 
 
-async def test_a_post_that_was_never_sent_is_no_unknown_outcome(stage: Stage, site: ToolServer, tmp_path: Path) -> None:
+async def test_a_post_that_was_never_sent_is_no_unknown_outcome(
+    env: Environment, tool_server: ToolServer, tmp_path: Path
+) -> None:
     """The file of a Secret is being edited at the first attempt."""
-    given = tool(site.url, method="POST", headers={"X-Key": {"valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}}})
-    stage.script(line("one", call("weather", city="Rome"), "Done."))
+    given = tool(
+        tool_server.url, method="POST", headers={"X-Key": {"valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}}}
+    )
+    env.script(line("one", call("weather", city="Rome"), "Done."))
     one = agent("one", tools=[{"name": "weather"}])
     catalog = Catalog(manifests=(Agent.model_validate(one), Tool.model_validate(given)))
-    (stage.folder / "sources").mkdir(exist_ok=True)
-    (stage.folder / "broken.yaml").write_text("a: [")
-    (stage.folder / "sources" / f"{catalog.sha}.json").write_text(json.dumps([str(stage.folder / "broken.yaml")]))
-    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [one, given]})
+    (env.folder / "sources").mkdir(exist_ok=True)
+    (env.folder / "broken.yaml").write_text("a: [")
+    (env.folder / "sources" / f"{catalog.sha}.json").write_text(json.dumps([str(env.folder / "broken.yaml")]))
+    handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [one, given]})
     await asyncio.sleep(0.8)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"k": "key-0123456789"}}
-    (stage.folder / "broken.yaml").write_text(yaml.safe_dump(secret))
-    turn = await stage.turn(handle)
+    (env.folder / "broken.yaml").write_text(yaml.safe_dump(secret))
+    turn = await env.turn_result(handle)
     assert [message.content for message in turn.messages] == ["", "sunny", "Done."]
-    assert len(site.seen) == 1
+    assert len(tool_server.seen) == 1
 
 
-async def test_half_of_a_character_in_an_argument_breaks_no_request(stage: Stage, site: ToolServer) -> None:
+async def test_half_of_a_character_in_an_argument_breaks_no_request(env: Environment, tool_server: ToolServer) -> None:
     half = {"text": "", "calls": [{"name": "weather", "arguments": '{"city": "R\\ud83d"}'}]}
-    said = await used(stage, tool(site.url, method="POST"), half)
+    said = await used(env, tool(tool_server.url, method="POST"), half)
     assert said[1] == "sunny"
-    assert json.loads(site.seen[0].body) == {"city": "R\ufffd"}
+    assert json.loads(tool_server.seen[0].body) == {"city": "R\ufffd"}
 
 
-async def test_a_tool_that_is_slow_ends_at_its_own_timeout(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer(hang=True))
-    said = await used(stage, tool(site.url, method="PATCH", timeout="1s"), call("weather", city="Rome"))
+async def test_a_tool_that_is_slow_ends_at_its_own_timeout(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(hang=True))
+    said = await used(env, tool(tool_server.url, method="PATCH", timeout="1s"), call("weather", city="Rome"))
     assert said[1] == "Error: 127.0.0.1 gave no answer in 1 s; whether it was carried out is unknown"
 
 
-async def test_a_canceled_query_gives_its_tool_call_up(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer(hang=True))
-    stage.script(line("one", call("weather", city="Rome"), "Done."))
+async def test_a_canceled_query_gives_its_tool_call_up(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(hang=True))
+    env.script(line("one", call("weather", city="Rome"), "Done."))
     one = agent("one", tools=[{"name": "weather"}])
-    handle = await stage.start_query([one, tool(site.url)], "agent/one")
-    while not site.seen:
+    handle = await env.start_query([one, tool(tool_server.url)], "agent/one")
+    while not tool_server.seen:
         await asyncio.sleep(0.01)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failed:

@@ -9,16 +9,16 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.activities.context.value_resolver import Values
+from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.endpoint import endpoint_of
-from baton.activities.process.secrets import Vault
+from baton.activities.process.secrets import SecretStore
 from baton.conversation.errors import KeyMissing
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
+from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.manifests import Writer, model
-from tests.harness.stage import Json, Stage, agent, manifest
 
 HELD = "sk-azure-00112233445566"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": HELD}}
@@ -30,40 +30,38 @@ def asked_by(kind: str, **config: Any) -> Json:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
     """A worker that was given a Secret."""
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))
-    async with Stage.set(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
+        yield env
 
 
-async def put(stage: Stage, *manifests: Json, **spec: Any) -> list[Mapping[str, str]]:
+async def put(env: Environment, *manifests: Json, **spec: Any) -> list[Mapping[str, str]]:
     """The headers with which the model ``m`` is asked by an agent."""
     heard: list[Mapping[str, str]] = []
-    stage.model.hear = heard.append
+    env.model.hear = heard.append
     brought = [agent("one", modelRef={"name": "m"}), *manifests]
-    status = await stage.status(await stage.start_query(brought, "agent/one", **spec))
+    status = await env.status(await env.start_query(brought, "agent/one", **spec))
     assert status.phase == "Completed", status.error
     return heard
 
 
-async def test_azure_is_asked_at_its_deployment_with_its_own_header_and_version(stage: Stage) -> None:
-    server = stage.model_url.removesuffix("/v1")
-    (headers,) = await put(
-        stage, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01")
-    )
+async def test_azure_is_asked_at_its_deployment_with_its_own_header_and_version(env: Environment) -> None:
+    server = env.model_url.removesuffix("/v1")
+    (headers,) = await put(env, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01"))
     assert headers["api-key"] == HELD
-    assert stage.model.asked[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
+    assert env.model.asked[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
 
 
-async def test_gemini_is_asked_as_openai_is(stage: Stage) -> None:
-    (headers,) = await put(stage, asked_by("gemini", baseUrl={"value": stage.model_url}, apiKey=OF_SECRET))
+async def test_gemini_is_asked_as_openai_is(env: Environment) -> None:
+    (headers,) = await put(env, asked_by("gemini", baseUrl={"value": env.model_url}, apiKey=OF_SECRET))
     assert headers["authorization"] == f"Bearer {HELD}"
-    assert stage.model.asked[0].request["model"] == "gpt-x"
+    assert env.model.asked[0].request["model"] == "gpt-x"
 
 
-async def test_properties_are_sent_as_json_and_headers_as_they_are(stage: Stage) -> None:
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"url": stage.model_url}}
+async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environment) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"url": env.model_url}}
     given = {
         "baseUrl": {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "url"}}},
         "apiKey": OF_SECRET,
@@ -75,17 +73,17 @@ async def test_properties_are_sent_as_json_and_headers_as_they_are(stage: Stage)
         },
     }
     parameters = [{"name": "most", "value": "512"}]
-    (headers,) = await put(stage, asked_by("openai", **given), config, parameters=parameters)
+    (headers,) = await put(env, asked_by("openai", **given), config, parameters=parameters)
     assert (headers["x-team"], headers["x-plain"]) == (HELD, "yes")
-    request = stage.model.asked[0].request
+    request = env.model.asked[0].request
     assert [request[key] for key in ("temperature", "max_tokens", "reasoning_effort")] == [0.2, 512, "low"]
-    async for run in stage.handles():
+    async for run in env.closed_runs():
         assert HELD not in (await run.fetch_history()).to_json()
 
 
 def endpoint(manifest: Json) -> Any:
     given = Model.model_validate(manifest)
-    return endpoint_of(given, Values(Catalog(manifests=(given,)), Vault(Secrets(), {})))
+    return endpoint_of(given, ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {})))
 
 
 def test_each_type_has_its_home_where_the_manifest_names_none() -> None:

@@ -30,26 +30,28 @@ async def failure(http: Http, asked: HttpRequest, seconds: float = 5, *, again: 
     return failed.value
 
 
-async def test_the_answer_is_given_as_its_text(http: Http, site: ToolServer) -> None:
-    site.answers(Answer("grüß dich".encode("latin-1"), headers={"content-type": "text/plain; charset=iso-8859-1"}))
-    assert await http.send(request(site.url), 5, again=True) == "grüß dich"
-    site.answers(Answer("é", headers={"content-type": "text/plain; charset=nonsense"}))
-    assert await http.send(request(site.url), 5, again=True) == "é"
-    site.answers(Answer("", status=204))
-    assert await http.send(request(site.url), 5, again=True) == "(HTTP 204 No Content, without a text)"
-    site.answers(Answer("{broken json", headers={"content-type": "application/json"}))
-    assert await http.send(request(site.url), 5, again=True) == "{broken json"
+async def test_the_answer_is_given_as_its_text(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(
+        Answer("grüß dich".encode("latin-1"), headers={"content-type": "text/plain; charset=iso-8859-1"})
+    )
+    assert await http.send(request(tool_server.url), 5, again=True) == "grüß dich"
+    tool_server.answers(Answer("é", headers={"content-type": "text/plain; charset=nonsense"}))
+    assert await http.send(request(tool_server.url), 5, again=True) == "é"
+    tool_server.answers(Answer("", status=204))
+    assert await http.send(request(tool_server.url), 5, again=True) == "(HTTP 204 No Content, without a text)"
+    tool_server.answers(Answer("{broken json", headers={"content-type": "application/json"}))
+    assert await http.send(request(tool_server.url), 5, again=True) == "{broken json"
 
 
-async def test_a_huge_answer_is_cut_and_says_so(http: Http, site: ToolServer) -> None:
-    site.answers(Answer("x" * 5_000_000))
-    text = await http.send(request(site.url), 5, again=True)
+async def test_a_huge_answer_is_cut_and_says_so(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer("x" * 5_000_000))
+    text = await http.send(request(tool_server.url), 5, again=True)
     assert text == "x" * LARGEST + "… [cut here: the answer has 5,000,000 bytes]"
 
 
-async def test_an_answer_that_is_no_text_is_only_named(http: Http, site: ToolServer) -> None:
-    site.answers(Answer(b"\x89PNG\0\0", headers={"content-type": "image/png"}))
-    assert await http.send(request(site.url), 5, again=True) == "[not a text: image/png, 6 bytes]"
+async def test_an_answer_that_is_no_text_is_only_named(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(b"\x89PNG\0\0", headers={"content-type": "image/png"}))
+    assert await http.send(request(tool_server.url), 5, again=True) == "[not a text: image/png, 6 bytes]"
 
 
 @pytest.mark.parametrize(
@@ -67,27 +69,27 @@ async def test_an_answer_that_is_no_text_is_only_named(http: Http, site: ToolSer
     ],
 )
 async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_help(
-    http: Http, site: ToolServer, status: int, again: bool
+    http: Http, tool_server: ToolServer, status: int, again: bool
 ) -> None:
-    site.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
-    failed = await failure(http, request(site.url))
+    tool_server.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
+    failed = await failure(http, request(tool_server.url))
     assert failed.message.startswith(f"127.0.0.1 answered HTTP {status}")
     assert failed.message.endswith(": no such city")
     assert failed.non_retryable is not again
     assert failed.next_retry_delay
     assert failed.next_retry_delay.total_seconds() == 7
-    assert (await failure(http, request(site.url), again=False)).non_retryable
+    assert (await failure(http, request(tool_server.url), again=False)).non_retryable
 
 
-async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: Http, site: ToolServer) -> None:
-    site.answers(Answer(hang=True))
-    failed = await failure(http, request(site.url), 0.3)
+async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(hang=True))
+    failed = await failure(http, request(tool_server.url), 0.3)
     assert (failed.message, failed.non_retryable) == ("127.0.0.1 gave no answer in 0.3 s", False)
-    failed = await failure(http, request(site.url, "POST"), 0.3, again=False)
+    failed = await failure(http, request(tool_server.url, "POST"), 0.3, again=False)
     assert failed.message.endswith("in 0.3 s; whether it was carried out is unknown")
     assert failed.non_retryable
-    site.answers(Answer("x" * 1_000, cut=100))
-    failed = await failure(http, request(site.url))
+    tool_server.answers(Answer("x" * 1_000, cut=100))
+    failed = await failure(http, request(tool_server.url))
     assert failed.message.startswith("127.0.0.1 broke off its answer")
     failed = await failure(http, request("http://127.0.0.1:1/"))
     assert failed.message.startswith("127.0.0.1 can't be reached")
@@ -107,45 +109,47 @@ async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_
     [(301, "GET", "GET"), (302, "POST", "GET"), (303, "PUT", "GET"), (307, "POST", "POST"), (308, "PUT", "PUT")],
 )
 async def test_a_redirect_is_followed_with_the_method_it_asks_for(
-    http: Http, site: ToolServer, status: int, method: str, then: str
+    http: Http, tool_server: ToolServer, status: int, method: str, then: str
 ) -> None:
-    site.answers(Answer(status=status, headers={"location": "/there?x=1"}), Answer("found"))
-    assert await http.send(request(site.url + "/here", method, body=b"text"), 5, again=True) == "found"
-    second = site.seen[1]
+    tool_server.answers(Answer(status=status, headers={"location": "/there?x=1"}), Answer("found"))
+    assert await http.send(request(tool_server.url + "/here", method, body=b"text"), 5, again=True) == "found"
+    second = tool_server.seen[1]
     assert (second.method, second.path, second.headers["x-key"]) == (then, "/there?x=1", "hidden")
     assert second.body == ("text" if then == method and method != "GET" else second.body)
 
 
-async def test_redirects_without_an_end_are_given_up(http: Http, site: ToolServer) -> None:
-    site.answers(Answer(status=302, headers={"location": "/again"}))
-    assert "redirected the request more than 5 times" in (await failure(http, request(site.url))).message
-    assert len(site.seen) == 6
-    site.answers(Answer(status=302, headers={"location": "file:///etc/passwd"}))
-    assert "to what is no HTTP address" in (await failure(http, request(site.url))).message
+async def test_redirects_without_an_end_are_given_up(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(status=302, headers={"location": "/again"}))
+    assert "redirected the request more than 5 times" in (await failure(http, request(tool_server.url))).message
+    assert len(tool_server.seen) == 6
+    tool_server.answers(Answer(status=302, headers={"location": "file:///etc/passwd"}))
+    assert "to what is no HTTP address" in (await failure(http, request(tool_server.url))).message
 
 
-async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(http: Http, site: ToolServer) -> None:
+async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(
+    http: Http, tool_server: ToolServer
+) -> None:
     with ToolServer().serving() as other:
-        site.answers(Answer(status=302, headers={"location": f"{other.url}/secret"}))
-        failed = await failure(http, request(site.url))
+        tool_server.answers(Answer(status=302, headers={"location": f"{other.url}/secret"}))
+        failed = await failure(http, request(tool_server.url))
         assert "127.0.0.1 lies in the worker's own network" in failed.message
         assert failed.non_retryable
         assert not other.seen
 
 
-async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_headers(site: ToolServer) -> None:
+async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_headers(tool_server: ToolServer) -> None:
     http = Http(private=True)
     with ToolServer().serving() as other:
-        site.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
-        assert await http.send(request(site.url), 5, again=True) == "sunny"
+        tool_server.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
+        assert await http.send(request(tool_server.url), 5, again=True) == "sunny"
         assert "x-key" not in other.seen[0].headers
-        failed = await failure(http, request(site.url, "PUT", body=b"text"))
+        failed = await failure(http, request(tool_server.url, "PUT", body=b"text"))
         assert failed.message == "the server redirected the request, with all that it holds, to another server"
-        site.answers(Answer(status=303, headers={"location": "http://127.0.0.1:1/"}))
-        failed = await failure(http, request(site.url, "POST", body=b"text"), again=False)
+        tool_server.answers(Answer(status=303, headers={"location": "http://127.0.0.1:1/"}))
+        failed = await failure(http, request(tool_server.url, "POST", body=b"text"), again=False)
         assert failed.message.endswith("whether it was carried out is unknown")
-        site.answers(Answer())
-        assert await http.send(request(site.url.replace("127.0.0.1", "localhost"), trusted=False), 5, again=True)
+        tool_server.answers(Answer())
+        assert await http.send(request(tool_server.url.replace("127.0.0.1", "localhost"), trusted=False), 5, again=True)
     await http.close()
 
 
@@ -175,8 +179,8 @@ async def test_an_untrusted_request_goes_to_the_very_address_that_was_checked(ht
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
 
 
-async def test_no_cookie_of_one_call_reaches_another(http: Http, site: ToolServer) -> None:
-    site.answers(Answer(headers={"set-cookie": "session=1"}))
+async def test_no_cookie_of_one_call_reaches_another(http: Http, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(headers={"set-cookie": "session=1"}))
     for _ in range(2):
-        await http.send(request(site.url), 5, again=True)
-    assert "cookie" not in site.seen[1].headers
+        await http.send(request(tool_server.url), 5, again=True)
+    assert "cookie" not in tool_server.seen[1].headers

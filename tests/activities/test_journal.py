@@ -15,8 +15,8 @@ from baton.conversation.errors import JournalLost, JournalUnavailable
 from baton.conversation.messages.message import Head, Message, Span, ToolCall
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
+from tests.harness.environment import agent
 from tests.harness.postgres import execute
-from tests.harness.stage import agent
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -10,8 +10,8 @@ from temporalio.common import RetryPolicy
 
 from baton.activities.model.endpoint import Endpoint, environment_endpoint
 from baton.activities.model.openai import OpenAI
-from baton.activities.process.secrets import Vault
-from baton.activities.runtime.heartbeat import SHOWN, Pulse
+from baton.activities.process.secrets import SecretStore
+from baton.activities.runtime.heartbeat import SHOWN, Heartbeat
 from baton.activities.runtime.retry import delay, is_last, wait_for
 from baton.conversation import errors
 from baton.conversation.failure import BatonError
@@ -19,7 +19,7 @@ from baton.conversation.messages.message import Message, ToolCall
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Call, Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.stage import KEY, Stage, agent, line
+from tests.harness.environment import KEY, Environment, agent, line
 
 ASKED = [Message(role="user", content="Why?")]
 
@@ -123,7 +123,7 @@ async def test_a_failure_is_tried_again_where_that_can_help(
 
 
 def test_an_address_that_is_none_is_final() -> None:
-    vault = Vault(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
+    vault = SecretStore(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         environment_endpoint("gpt", vault)
 
@@ -167,49 +167,49 @@ def test_a_servers_wish_to_wait_until_a_time_is_read() -> None:
     assert wait_for({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
 
 
-async def test_a_server_is_asked_again_after_the_time_it_asks_for(stage: Stage) -> None:
+async def test_a_server_is_asked_again_after_the_time_it_asks_for(env: Environment) -> None:
     failures = [{"status": 429, "headers": {"retry-after": "1"}}, {"status": 500}, {"status": 503}]
-    stage.script(line("one", {"text": "At last.", "before": failures}))
+    env.script(line("one", {"text": "At last.", "before": failures}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
-    turn = await stage.turn(await stage.start("agent", given))
+    turn = await env.turn_result(await env.start("agent", given))
     assert turn.message == "At last."
-    at = [asked.at for asked in stage.model.asked]
+    at = [asked.at for asked in env.model.asked]
     assert len(at) == 4
     assert at[1] - at[0] >= 1
 
 
-async def test_a_broken_answer_is_asked_for_again_and_nothing_of_it_is_kept(stage: Stage) -> None:
-    stage.script(line("one", {"text": "All of it.", "before": [{"text": "half of it", "cut": 1}]}))
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+async def test_a_broken_answer_is_asked_for_again_and_nothing_of_it_is_kept(env: Environment) -> None:
+    env.script(line("one", {"text": "All of it.", "before": [{"text": "half of it", "cut": 1}]}))
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "All of it."
-    assert len(stage.rows()) == 2
+    assert len(env.rows()) == 2
 
 
-async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(stage: Stage) -> None:
-    stage.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "\ufffd" * 60
-    assert len(stage.model.asked) == 1
+    assert len(env.model.asked) == 1
 
 
-async def test_the_heartbeat_shows_the_text_as_it_grows(stage: Stage) -> None:
+async def test_the_heartbeat_shows_the_text_as_it_grows(env: Environment) -> None:
     def answer(_: Request) -> Reply:
         return Reply(text="word " * 200, pause=0.2)
 
-    stage.answer = answer
-    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    env.answer = answer
+    handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
     seen: list[str] = []
     while not seen or len(seen[-1]) < 500:
         await asyncio.sleep(0.1)
         for pending in (await handle.describe()).raw_description.pending_activities:
-            decoded = await stage.client.data_converter.decode(pending.heartbeat_details.payloads)
+            decoded = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
             seen.extend(each.get("text", "") for each in decoded)
-    assert (await stage.turn(handle)).message == "word " * 200
+    assert (await env.turn_result(handle)).message == "word " * 200
     assert all(("word " * 200).startswith(text) for text in seen)
 
 
 def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
-    pulse = Pulse(str)
+    pulse = Heartbeat(str)
     for _ in range(1_000):
         pulse.hear("0123456789")
     live = pulse.live

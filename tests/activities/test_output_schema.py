@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from baton.activities.model.response_format import strictly
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.starter.console.printer import Narrator
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.stage import Json, Stage, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.starter.test_events import events
 
 SCORE = {
@@ -26,16 +26,16 @@ NO_JSON = "Your answer is not JSON: Expecting value: line 1 column 1 (char 0)"
 AGAIN = "\nGive it again, as JSON that fits the schema."
 
 
-async def judged(stage: Stage, *say: str | Json, schema: Json = SCORE, **spec: Any) -> Turn:
-    stage.script(line("one", *say))
+async def judged(env: Environment, *say: str | Json, schema: Json = SCORE, **spec: Any) -> TurnResult:
+    env.script(line("one", *say))
     resources = [agent("one", outputSchema=schema, **spec)]
-    return await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": resources}))
+    return await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": resources}))
 
 
-async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form(stage: Stage) -> None:
-    turn = await judged(stage, '{"score": 5}')
+async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form(env: Environment) -> None:
+    turn = await judged(env, '{"score": 5}')
     assert (turn.stop_reason, turn.message, turn.usage.model_calls) == ("completed", '{"score": 5}', 1)
-    (asked,) = stage.model.asked
+    (asked,) = env.model.asked
     told = {"name": "answer", "schema": SCORE, "strict": True}
     assert asked.request["response_format"] == {"type": "json_schema", "json_schema": told}
     prompt = asked.request["messages"][0]["content"]
@@ -43,39 +43,41 @@ async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form
     assert prompt.endswith(json.dumps(SCORE))
 
 
-async def test_the_model_is_told_the_properties_in_their_order(stage: Stage) -> None:
-    await judged(stage, "{}", schema={"properties": {"why": {"type": "string"}, "score": {}, "again": {}}})
-    told = stage.model.asked[0].request["response_format"]["json_schema"]["schema"]
+async def test_the_model_is_told_the_properties_in_their_order(env: Environment) -> None:
+    await judged(env, "{}", schema={"properties": {"why": {"type": "string"}, "score": {}, "again": {}}})
+    told = env.model.asked[0].request["response_format"]["json_schema"]["schema"]
     assert [*told["properties"]] == ["why", "score", "again"]
 
 
-async def test_an_agent_without_a_schema_is_asked_for_no_form_and_says_what_it_likes(stage: Stage) -> None:
-    stage.script(line("one", '```json\n{"score": 5}\n```'))
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]}))
+async def test_an_agent_without_a_schema_is_asked_for_no_form_and_says_what_it_likes(env: Environment) -> None:
+    env.script(line("one", '```json\n{"score": 5}\n```'))
+    turn = await env.turn_result(
+        await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    )
     assert turn.message == '```json\n{"score": 5}\n```'
-    assert "response_format" not in stage.model.asked[0].request
-    assert stage.model.asked[0].request["messages"][0]["content"] == "You are one."
+    assert "response_format" not in env.model.asked[0].request
+    assert env.model.asked[0].request["messages"][0]["content"] == "You are one."
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(stage: Stage) -> None:
-    turn = await judged(stage, '{"score": "high"}', '{"score": 5}')
+async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(env: Environment) -> None:
+    turn = await judged(env, '{"score": "high"}', '{"score": 5}')
     said = ['{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5}']
     assert (turn.stop_reason, turn.message, texts(turn.messages)) == ("completed", '{"score": 5}', [*said])
-    assert [row["content"] for row in stage.transcript(turn.head.id)] == ["Why?", *said]
-    heard = stage.model.asked[1].request["messages"]
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
+    heard = env.model.asked[1].request["messages"]
     assert [message["role"] for message in heard] == ["system", "user", "assistant", "user"]
     assert heard[-1]["content"] == NO_NUMBER + AGAIN
 
 
-async def test_an_answer_that_never_fits_fails_the_turn_and_all_of_it_is_kept_and_counted(stage: Stage) -> None:
-    turn = await judged(stage, "Five.", '{"score": "high"}', '{"score": 5')
+async def test_an_answer_that_never_fits_fails_the_turn_and_all_of_it_is_kept_and_counted(env: Environment) -> None:
+    turn = await judged(env, "Five.", '{"score": "high"}', '{"score": 5')
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type, turn.failure.member) == ("ModelError", "OutputRejected", "one")
     missing = "Expecting ',' delimiter: line 1 column 12 (char 11)"
     assert turn.failure.message == f"agent one was asked 3 times; its answer is not JSON: {missing}"
     said = ["Five.", NO_JSON + AGAIN, '{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5']
     assert texts(turn.messages) == said
-    rows = stage.transcript(turn.head.id)
+    rows = env.transcript(turn.head.id)
     assert [row["content"] for row in rows] == ["Why?", *said]
     tokens = [row["usage"]["totalTokens"] for row in rows if row["role"] == "assistant"]
     assert (len(tokens), turn.usage.model_calls, turn.usage.total_tokens) == (3, 3, sum(tokens))
@@ -90,15 +92,15 @@ async def test_an_answer_that_never_fits_fails_the_turn_and_all_of_it_is_kept_an
         '```\n{"score": 5}```',
     ],
 )
-async def test_of_an_answer_with_words_or_a_block_around_it_the_json_is_kept(stage: Stage, said: str) -> None:
-    turn = await judged(stage, said)
+async def test_of_an_answer_with_words_or_a_block_around_it_the_json_is_kept(env: Environment, said: str) -> None:
+    turn = await judged(env, said)
     assert (turn.message, turn.usage.model_calls) == ('{"score": 5}', 1)
-    assert stage.transcript(turn.head.id)[-1]["content"] == '{"score": 5}'
+    assert env.transcript(turn.head.id)[-1]["content"] == '{"score": 5}'
 
 
-async def test_a_block_inside_of_the_json_stays_in_it(stage: Stage) -> None:
+async def test_a_block_inside_of_the_json_stays_in_it(env: Environment) -> None:
     said = json.dumps({"code": "```json\n{}\n```"})
-    assert (await judged(stage, said, schema={"required": ["code"]})).message == said
+    assert (await judged(env, said, schema={"required": ["code"]})).message == said
 
 
 @pytest.mark.parametrize(
@@ -112,72 +114,72 @@ async def test_a_block_inside_of_the_json_stays_in_it(stage: Stage) -> None:
         (f'{{"score": "{"x" * 9000}"}}', f"doesn't fit its schema: $.score: '{'x' * 149} … "),
     ],
 )
-async def test_what_is_wrong_is_said_in_a_sentence(stage: Stage, said: str, wrong: str) -> None:
-    turn = await judged(stage, said, '{"score": 5}')
+async def test_what_is_wrong_is_said_in_a_sentence(env: Environment, said: str, wrong: str) -> None:
+    turn = await judged(env, said, '{"score": 5}')
     assert turn.message == '{"score": 5}'
-    complaint = stage.model.asked[1].request["messages"][-1]["content"]
+    complaint = env.model.asked[1].request["messages"][-1]["content"]
     assert complaint.startswith(f"Your answer {wrong}")
     assert len(complaint) < 500
 
 
-async def test_the_form_is_asked_of_final_words_alone_and_not_of_those_beside_tool_calls(stage: Stage) -> None:
+async def test_the_form_is_asked_of_final_words_alone_and_not_of_those_beside_tool_calls(env: Environment) -> None:
     see, so = call("noop", "Let me see.", message="hm"), call("noop", message="so")
-    turn = await judged(stage, see, "Five.", so, '{"score": 5}', tools=[{"name": "noop"}])
+    turn = await judged(env, see, "Five.", so, '{"score": 5}', tools=[{"name": "noop"}])
     assert texts(turn.messages) == ["Let me see.", "hm", "Five.", NO_JSON + AGAIN, "", "so", '{"score": 5}']
 
 
-async def test_answers_that_do_not_fit_count_among_the_iterations(stage: Stage) -> None:
-    turn = await judged(stage, "Five.", maxIterations=2)
+async def test_answers_that_do_not_fit_count_among_the_iterations(env: Environment) -> None:
+    turn = await judged(env, "Five.", maxIterations=2)
     assert turn.failure is not None
     assert turn.failure.type == "MaxIterationsReached"
     assert turn.failure.message.endswith("2 times in one turn and has no final answer: maxIterations bounds it")
     assert texts(turn.messages) == ["Five.", NO_JSON + AGAIN] * 2
 
 
-async def test_a_server_that_refuses_the_form_is_asked_without_it(stage: Stage) -> None:
+async def test_a_server_that_refuses_the_form_is_asked_without_it(env: Environment) -> None:
     def deepseek(request: Request) -> Reply:
         refused = Reply(status=400, text="This response_format type is unavailable now")
         return refused if "response_format" in request else Reply(text='{"score": 5}')
 
-    stage.script(line("one", "…"))
-    stage.answer = deepseek
+    env.script(line("one", "…"))
+    env.answer = deepseek
     given = {"agent": "one", "input": "Why?", "resources": [agent("one", outputSchema=SCORE)]}
-    turn = await stage.turn(await stage.start("agent", given))
+    turn = await env.turn_result(await env.start("agent", given))
     assert (turn.message, turn.usage.model_calls) == ('{"score": 5}', 1)
-    forms = ["response_format" in asked.request for asked in stage.model.asked]
+    forms = ["response_format" in asked.request for asked in env.model.asked]
     assert forms == [True, False]
-    assert json.dumps(SCORE) in stage.model.asked[1].request["messages"][0]["content"]
+    assert json.dumps(SCORE) in env.model.asked[1].request["messages"][0]["content"]
 
 
-async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(stage: Stage) -> None:
-    turn = await judged(stage, {"status": 400, "text": "no such model"})
+async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(env: Environment) -> None:
+    turn = await judged(env, {"status": 400, "text": "no such model"})
     assert turn.failure is not None
     assert turn.failure.type == "ModelRejected"
     assert turn.failure.message.endswith("answered HTTP 400: no such model")
-    assert len(stage.model.asked) == 2
+    assert len(env.model.asked) == 2
 
 
-async def test_a_member_that_mends_its_answer_has_one_turn(stage: Stage) -> None:
-    stage.script(line("one", "Five.", '{"score": 5}'), line("two", "Fine."))
+async def test_a_member_that_mends_its_answer_has_one_turn(env: Environment) -> None:
+    env.script(line("one", "Five.", '{"score": 5}'), line("two", "Fine."))
     members = [agent("one", outputSchema=SCORE), agent("two"), team("team", "one", "two", strategy="sequential")]
-    handle = await stage.start_team(members)
-    turn = await stage.turn(handle)
+    handle = await env.start_team(members)
+    turn = await env.turn_result(handle)
     assert (turn.turns, turn.usage.model_calls) == (2, 3)
     assert texts(turn.messages) == ["Five.", NO_JSON + AGAIN, '{"score": 5}', "Fine."]
-    told = await events(stage.client, handle)
+    told = await events(env.client, handle)
     spent = [cast(Json, each.data["tokenUsage"]) for each in told if each.name == "AgentExecutionCompleted"]
     assert [each["modelCalls"] for each in spent] == [2, 1]
     wrong = [each.data.get("wrong") for each in told if each.name == "LLMCallCompleted"]
     assert wrong == [NO_JSON.removeprefix("Your answer "), None, None]
 
 
-async def test_who_watches_sees_why_an_answer_is_asked_for_again(stage: Stage) -> None:
-    stage.script(line("one", "Five.", '{"score": 5}'))
+async def test_who_watches_sees_why_an_answer_is_asked_for_again(env: Environment) -> None:
+    env.script(line("one", "Five.", '{"score": 5}'))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one", outputSchema=SCORE)]}
-    handle = await stage.start("agent", given)
-    await stage.turn(handle)
+    handle = await env.start("agent", given)
+    await env.turn_result(handle)
     seen = io.StringIO()
-    await follow(stage.client, handle, Narrator(Console(file=seen, width=120)).tell, wait=False)
+    await follow(env.client, handle, Narrator(Console(file=seen, width=120)).tell, wait=False)
     lines = seen.getvalue().splitlines()
     assert lines[lines.index("  Five.") + 1] == "  ✗ the answer is not JSON: Expecting value: line 1 column 1 (char 0)"
 

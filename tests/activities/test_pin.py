@@ -13,7 +13,7 @@ from temporalio.client import WorkflowFailureError
 from baton import worker
 from baton.starter.history.events import Recorder
 from baton.starter.history.follow import follow
-from tests.harness.stage import Handle, Stage, agent, line, team
+from tests.harness.environment import Environment, Handle, agent, line, team
 
 SOLO = [agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
 ASKED = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": SOLO}
@@ -40,38 +40,40 @@ async def pins(handle: Handle) -> list[str]:
     return found
 
 
-async def test_a_run_is_pinned_without_an_activity_of_its_own(stage: Stage) -> None:
-    stage.script(line("one", "a", "b"))
-    handle = await stage.start("query", ASKED)
-    assert (await stage.status(handle)).phase == "Completed"
+async def test_a_run_is_pinned_without_an_activity_of_its_own(env: Environment) -> None:
+    env.script(line("one", "a", "b"))
+    handle = await env.start("query", ASKED)
+    assert (await env.status(handle)).phase == "Completed"
     assert await pins(handle) == ["at once"]
 
 
-async def test_a_run_within_another_takes_an_activity_so_that_it_hears_first_what_that_was_told(stage: Stage) -> None:
-    stage.script(line("one", "a", "b"))
-    handle = await stage.start("query", ASKED)
-    assert (await stage.status(handle)).phase == "Completed"
-    assert await pins(stage.client.get_workflow_handle(f"{handle.id}/target-1/team")) == ["pin"]
+async def test_a_run_within_another_takes_an_activity_so_that_it_hears_first_what_that_was_told(
+    env: Environment,
+) -> None:
+    env.script(line("one", "a", "b"))
+    handle = await env.start("query", ASKED)
+    assert (await env.status(handle)).phase == "Completed"
+    assert await pins(env.client.get_workflow_handle(f"{handle.id}/target-1/team")) == ["pin"]
 
 
-async def test_a_run_that_is_canceled_before_a_worker_takes_it_up_is_told_as_one_that_began(stage: Stage) -> None:
-    later = dataclasses.replace(stage, task_queue=uuid.uuid4().hex)
+async def test_a_run_that_is_canceled_before_a_worker_takes_it_up_is_told_as_one_that_began(env: Environment) -> None:
+    later = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     handle = await later.start("query", ASKED)
     await handle.cancel()
-    async with worker.running(stage.client, stage.own, later.environment):
+    async with worker.running(env.client, env.own, later.worker_env):
         with pytest.raises(WorkflowFailureError):
             await handle.result()
     told = list[str]()
     recorder = Recorder()
-    await follow(stage.client, handle, lambda each: told.extend(event.name for event in recorder.record(each)))
+    await follow(env.client, handle, lambda each: told.extend(event.name for event in recorder.record(each)))
     assert told == ["QueryReceived", "QueryStarted", "QueryCanceled"]
 
 
-async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(stage: Stage) -> None:
-    stage.script(line("one", "a", "b"))
-    with locked(stage.journal):
-        handle = await stage.start("query", ASKED)
+async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(env: Environment) -> None:
+    env.script(line("one", "a", "b"))
+    with locked(env.journal):
+        handle = await env.start("query", ASKED)
         while await pins(handle) != ["not at once", "pin"]:
             assert (await handle.query("status"))["phase"] == "Running"
-    assert (await stage.status(handle)).phase == "Completed"
-    assert [row["content"] for row in stage.rows()].count("Why?") == 1
+    assert (await env.status(handle)).phase == "Completed"
+    assert [row["content"] for row in env.rows()].count("Why?") == 1

@@ -19,8 +19,8 @@ from baton.activities.journal import Journal
 from baton.conversation.errors import JournalUnavailable
 from baton.conversation.messages.message import Head, Message
 from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
-from tests.harness.stage import Stage, agent, team, texts
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -171,15 +171,15 @@ async def test_a_run_survives_the_death_of_its_journals_server(
         number = sum(message["role"] == "assistant" for message in request["messages"]) + 1
         return Reply(text=f"answer {number}", delay=0.1)
 
-    async with Stage.set(client, tmp_path, journal_url=url) as stage:
-        stage.answer = answer
+    async with Environment.running(client, tmp_path, journal_url=url) as env:
+        env.answer = answer
         manifests = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=6, onMaxTurns="complete")]
-        handle = await stage.start_team(manifests)
+        handle = await env.start_team(manifests)
         for count in (3, 7):
-            await stage.asked(count)
+            await env.wait_for_calls(count)
             with postgres.away(signal.SIGKILL):
                 await asyncio.sleep(0.3)
-        turn = await stage.turn(handle)
+        turn = await env.turn_result(handle)
     assert texts(turn.messages) == [f"answer {number}" for number in range(1, 13)]
-    assert len(stage.model.asked) == 12, "no answer was asked for twice"
+    assert len(env.model.asked) == 12, "no answer was asked for twice"
     assert await execute(url, "select count(*) from baton_messages") == [(13,)]

@@ -14,13 +14,13 @@ from temporalio.client import Client
 from baton import worker
 from baton.activities.process.health import health
 from baton.activities.process.settings import Settings
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
 from baton.conversation.temporal.temporal_client import TASK_TIMEOUT, connect
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import free_ports
-from tests.harness.stage import Stage, agent, call, line, manifest, team
+from tests.harness.environment import Environment, agent, call, line, manifest, team
 
 WRONG = {
     "BATON_SERVES=models": "BATON_SERVES: workflows wait on a task queue that it would poll, too",
@@ -55,23 +55,21 @@ def test_by_default_one_task_queue_serves_all_and_runs_are_told_nothing_of_it() 
 
 
 @asynccontextmanager
-async def workers(stage: Stage, queue: str, *serve: str, **settings: str) -> AsyncIterator[None]:
+async def workers(env: Environment, queue: str, *serve: str, **settings: str) -> AsyncIterator[None]:
     """A worker beside the stage's, on task queues of its own, for what it is to serve."""
     names = {"TASK_QUEUE": queue, "MODEL_TASK_QUEUE": f"{queue}-models", "TOOL_TASK_QUEUE": f"{queue}-tools"}
     given = {f"BATON_{name}": value for name, value in {**names, "SERVES": ",".join(serve), **settings}.items()}
-    client = await connect(
-        stage.client.service_client.config.target_host
-    )  # one client takes one worker for a task queue
-    async with worker.running(client, Loaded(), {**stage.environment, **given}):
+    client = await connect(env.client.service_client.config.target_host)  # one client takes one worker for a task queue
+    async with worker.running(client, Loaded(), {**env.worker_env, **given}):
         yield
 
 
-async def run(stage: Stage, queue: str, workflow: str, given: object) -> tuple[Turn, dict[str, set[str]]]:
+async def run(env: Environment, queue: str, workflow: str, given: object) -> tuple[TurnResult, dict[str, set[str]]]:
     """Runs a turn on a task queue; it, and on which queues its activities waited."""
-    handle = await stage.client.start_workflow(
+    handle = await env.client.start_workflow(
         workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=TASK_TIMEOUT
     )
-    turn = Turn.model_validate_json(json.dumps(await handle.result()))
+    turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
     queues: dict[str, set[str]] = {}
     for event in (await handle.fetch_history()).events:
         if event.HasField("activity_task_scheduled_event_attributes"):
@@ -80,20 +78,20 @@ async def run(stage: Stage, queue: str, workflow: str, given: object) -> tuple[T
     return turn, queues
 
 
-async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of_its_own(stage: Stage) -> None:
+async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of_its_own(env: Environment) -> None:
     queue = uuid.uuid4().hex
-    stage.script(line("one", call("calculator", expression="6*7"), "It is 42."))
+    env.script(line("one", call("calculator", expression="6*7"), "It is 42."))
     given = {"agent": "one", "input": "?", "resources": [agent("one", "calculator")]}
-    async with workers(stage, queue, "workflows"), workers(stage, queue, "models"), workers(stage, queue, "tools"):
-        turn, queues = await run(stage, queue, "agent", given)
+    async with workers(env, queue, "workflows"), workers(env, queue, "models"), workers(env, queue, "tools"):
+        turn, queues = await run(env, queue, "agent", given)
     assert turn.message == "It is 42."
     assert queues == {"ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
 
 
-async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_model(stage: Stage) -> None:
+async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_model(env: Environment) -> None:
     queue, rate = uuid.uuid4().hex, 4
-    stage.answer = lambda _: Reply(text="Yes.")
-    server = {"openai": {"baseUrl": {"value": stage.model_url}}}
+    env.answer = lambda _: Reply(text="Yes.")
+    server = {"openai": {"baseUrl": {"value": env.model_url}}}
     models = [
         manifest("Model", name, {"type": "openai", "model": {"value": name}, "config": server})
         for name in ("slow", "fast")
@@ -103,12 +101,10 @@ async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_mo
     given = {"team": "t", "input": "?", "resources": [*models, *agents, team("t", *members, strategy="parallel")]}
     everything = "workflows", "models", "tools"
     rates = {"MODEL_RATES": f"slow={rate}"}
-    async with workers(stage, queue, *everything, **rates), workers(stage, queue, *everything, **rates):
-        _, queues = await run(stage, queue, "parallel", given)
+    async with workers(env, queue, *everything, **rates), workers(env, queue, *everything, **rates):
+        _, queues = await run(env, queue, "parallel", given)
     assert queues["ask_model"] == {f"{queue}-models", f"{queue}-models-slow"}
-    times = {
-        name: [each.at for each in stage.model.asked if each.request["model"] == name] for name in ("slow", "fast")
-    }
+    times = {name: [each.at for each in env.model.asked if each.request["model"] == name] for name in ("slow", "fast")}
     last, all_fast = times["slow"][-1] - times["slow"][-1 - rate], times["fast"][-1] - times["fast"][0]
     print(f"the last {rate} calls at {rate} a second took {last:.2f} s; fourteen at no rate {all_fast:.2f} s")
     assert last > 0.8 > all_fast, "the first calls may all begin at once"

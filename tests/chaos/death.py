@@ -16,7 +16,7 @@ from tests.chaos.ground import Ground
 from tests.chaos.moments import HITS, MOMENTS, Runs
 from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import TEAMS, Cast, Played
-from tests.harness.stage import Json
+from tests.harness.environment import Json
 
 VICTIMS = {"worker": (True, False), "server": (False, True), "both": (True, True)}
 

@@ -30,7 +30,7 @@ from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
 from tests.chaos import guided, oddities
 from tests.chaos.report import Report, arguments
-from tests.harness.stage import Handle, Json, Stage, agent, manifest
+from tests.harness.environment import Environment, Handle, Json, agent, manifest
 from tests.harness.tool_server import Answer, ToolServer
 
 OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"CancelledError", "TimeoutError"}
@@ -55,12 +55,12 @@ def read(folder: Path, documents: Sequence[Json]) -> None:
     assert all(line.isprintable() for text in said for line in text.splitlines()), said
 
 
-async def brought(stage: Stage, documents: Sequence[Json]) -> None:
+async def brought(env: Environment, documents: Sequence[Json]) -> None:
     """Starts a run that brings manifests, which may be refused; raises where it gets stuck."""
-    stage.answer = lambda _: Reply(text="Well.")
+    env.answer = lambda _: Reply(text="Well.")
     name = next((each["metadata"]["name"] for each in documents if _is_team(each)), "team")
     given = json.dumps({"team": name, "input": "Why?", "resources": [*documents]}).encode()
-    await ended(await stage.start("round-robin", RawValue(Payload(metadata={"encoding": b"json/plain"}, data=given))))
+    await ended(await env.start("round-robin", RawValue(Payload(metadata={"encoding": b"json/plain"}, data=given))))
 
 
 def _is_team(document: Json) -> bool:
@@ -68,25 +68,27 @@ def _is_team(document: Json) -> bool:
     return named and document.get("kind") == "Team"
 
 
-async def answered(stage: Stage, site: ToolServer, replies: Sequence[Reply], answers: Sequence[Answer]) -> None:
+async def answered(
+    env: Environment, tool_server: ToolServer, replies: Sequence[Reply], answers: Sequence[Answer]
+) -> None:
     """Agents whose model gives odd answers once, and whose tool answers oddly; raises where one gets stuck."""
     names = [f"a{number}" for number in range(len(replies))]
     left = dict(zip(names, replies, strict=True))
-    site.answer = lambda number: answers[number % len(answers)]
+    tool_server.answer = lambda number: answers[number % len(answers)]
 
     def answer(request: Request) -> Reply:
         name = str(request["messages"][0]["content"]).removeprefix("You are ").removesuffix(".")
         return left.pop(name, Reply(text="Done."))
 
-    stage.answer = answer
+    env.answer = answer
     schema = {"type": "object", "properties": {"id": {}}}
-    http = {"url": f"{site.url}/{{id}}", "method": "POST"}
+    http = {"url": f"{tool_server.url}/{{id}}", "method": "POST"}
     order = manifest("Tool", "order", {"type": "http", "http": http, "inputSchema": schema})
     tools = ("calculator", "noop", "terminate", "order", "format-text")
     targets = [f"agent/{name}" for name in names]
-    await ended(await stage.start_query([order, *(agent(name, *tools) for name in names)], *targets))
+    await ended(await env.start_query([order, *(agent(name, *tools) for name in names)], *targets))
     assert not left, "everybody was asked"
-    async for handle in stage.handles():
+    async for handle in env.closed_runs():
         look_at(await handle.fetch_history())
 
 
@@ -121,15 +123,15 @@ def _causes(failure: Any) -> list[Any]:
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[Stage]:
+async def staged() -> AsyncIterator[Environment]:
     """A stage with a server of its own."""
     with tempfile.TemporaryDirectory() as name, Home(Path(name)).lock("dev") as lock:
         assert lock
         server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
         client = await server.start()
         try:
-            async with Stage.set(client, Path(name)) as stage:
-                yield stage
+            async with Environment.running(client, Path(name)) as env:
+                yield env
         finally:
             await server.stop()
 
@@ -175,12 +177,12 @@ async def main() -> None:
         wrong = await asyncio.to_thread(drawn, check, count, **values)
         report.row({"what": what, "examples": count, "s": round(time.monotonic() - begun), "wrong": wrong})
 
-    async with staged() as stage:
-        with ToolServer().serving() as site:
-            await checked("manifests, read", lambda docs: read(stage.folder, docs), examples * 20, docs=DOCUMENTS)
-            bring = within(loop, lambda docs: brought(stage, docs))
+    async with staged() as env:
+        with ToolServer().serving() as tool_server:
+            await checked("manifests, read", lambda docs: read(env.folder, docs), examples * 20, docs=DOCUMENTS)
+            bring = within(loop, lambda docs: brought(env, docs))
             await checked("manifests, brought by runs", bring, examples, docs=DOCUMENTS)
-            answer = within(loop, lambda replies, answers: answered(stage, site, replies, answers))
+            answer = within(loop, lambda replies, answers: answered(env, tool_server, replies, answers))
             odd = {"replies": REPLIES, "answers": ANSWERS}
             await checked(f"{AT_ONCE} answers of a model, and of a tool", answer, examples, **odd)
     report.row(guided.row(options["seconds"]))

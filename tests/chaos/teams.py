@@ -8,10 +8,10 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Call, Reply, Request
 from tests.chaos.ground import Ground
-from tests.harness.stage import Handle, Json, agent, manifest, team, texts
+from tests.harness.environment import Handle, Json, agent, manifest, team, texts
 
 MARK, LABEL = re.compile(r"<\d+>"), re.compile(r"run-[\w-]+")
 HELD_CALL = 3
@@ -118,7 +118,7 @@ class Played:
 
     async def end(self) -> Json:
         """What has come of it, without what differs between two runs of the same team."""
-        turn = Turn.model_validate_json(json.dumps(await asyncio.wait_for(self.handle.result(), 60)))
+        turn = TurnResult.model_validate_json(json.dumps(await asyncio.wait_for(self.handle.result(), 60)))
         rows = Counter(self._plain(f"{row['role']} {row['content']}") for row in self._ground.rows(self.run_id))
         said = [self._plain(text) for text in texts(turn.messages)]
         end: dict[str, Any] = {"stop": turn.stop_reason, "failure": str(turn.failure), "said": said}

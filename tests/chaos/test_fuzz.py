@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHistory
 
 from baton.starter.scripted_model.script import Call, Reply
 from tests.chaos import fuzz
-from tests.harness.stage import Stage, agent
+from tests.harness.environment import Environment, agent
 from tests.harness.tool_server import Answer, ToolServer
 
 EXAMPLES = 2
@@ -18,14 +18,14 @@ def test_odd_manifests_are_read_or_refused_in_words(tmp_path: Path) -> None:
     assert fuzz.drawn(lambda docs: fuzz.read(tmp_path, docs), 25 * EXAMPLES, docs=fuzz.DOCUMENTS) is None
 
 
-async def test_odd_manifests_that_a_run_brings_get_nothing_stuck(stage: Stage) -> None:
-    check = fuzz.within(asyncio.get_running_loop(), lambda docs: fuzz.brought(stage, docs))
+async def test_odd_manifests_that_a_run_brings_get_nothing_stuck(env: Environment) -> None:
+    check = fuzz.within(asyncio.get_running_loop(), lambda docs: fuzz.brought(env, docs))
     assert await asyncio.to_thread(fuzz.drawn, check, EXAMPLES, docs=fuzz.DOCUMENTS) is None
 
 
-async def test_odd_answers_of_models_and_tools_get_nothing_stuck(stage: Stage, site: ToolServer) -> None:
+async def test_odd_answers_of_models_and_tools_get_nothing_stuck(env: Environment, tool_server: ToolServer) -> None:
     check = fuzz.within(
-        asyncio.get_running_loop(), lambda replies, answers: fuzz.answered(stage, site, replies, answers)
+        asyncio.get_running_loop(), lambda replies, answers: fuzz.answered(env, tool_server, replies, answers)
     )
     given = {"replies": fuzz.REPLIES, "answers": fuzz.ANSWERS}
     assert await asyncio.to_thread(fuzz.drawn, check, EXAMPLES // 2, **given) is None
@@ -40,14 +40,16 @@ async def test_odd_answers_of_models_and_tools_get_nothing_stuck(stage: Stage, s
         Reply(raw='data: {"choices": null}\n\ndata: [DONE]\n\n'),
     ],
 )
-async def test_answers_that_were_odd_once_still_get_nothing_stuck(stage: Stage, site: ToolServer, reply: Reply) -> None:
-    await fuzz.answered(stage, site, [reply], [Answer(b"\xff\x00", headers={"content-type": "application/json"})])
+async def test_answers_that_were_odd_once_still_get_nothing_stuck(
+    env: Environment, tool_server: ToolServer, reply: Reply
+) -> None:
+    await fuzz.answered(env, tool_server, [reply], [Answer(b"\xff\x00", headers={"content-type": "application/json"})])
 
 
-async def test_an_error_that_is_none_of_ours_is_found(stage: Stage) -> None:
-    stage.answer = lambda _: Reply(status=400, text="no")
-    handle = await stage.start("agent", {"agent": "a", "input": "Why?", "resources": [agent("a")]})
-    await stage.turn(handle)
+async def test_an_error_that_is_none_of_ours_is_found(env: Environment) -> None:
+    env.answer = lambda _: Reply(status=400, text="no")
+    handle = await env.start("agent", {"agent": "a", "input": "Why?", "resources": [agent("a")]})
+    await env.turn_result(handle)
     history = await handle.fetch_history()
     fuzz.look_at(history)
     failed = next(event for event in history.events if event.HasField("activity_task_failed_event_attributes"))

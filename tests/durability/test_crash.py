@@ -17,13 +17,13 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT, connect
 from baton.starter.scripted_model.script import Call, Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.processes import WorkerProcess, environment
-from tests.harness.stage import KEY, agent, manifest, replay, team, texts
+from tests.harness.environment import KEY, agent, manifest, replay, team, texts
+from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import Answer, ToolServer
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
@@ -52,7 +52,7 @@ def answer(request: Request) -> Reply:
 async def play(client: Client, server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Play]:
     model = ScriptedModel(answer)
     with model.serving() as url:
-        env = environment(
+        env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
         )
         worker = WorkerProcess(env, tmp_path / "worker.log")
@@ -85,7 +85,7 @@ async def test_a_tool_call_survives_the_death_of_its_worker(play: Play) -> None:
         await until(partial(reached, play, before + rows))
         play.worker.kill()
         play.worker.start()
-        turn = Turn.model_validate_json(json.dumps(await handle.result()))
+        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
         assert (turn.stop_reason, turn.turns, turn.message) == ("terminated", 1, "Done.")
         assert play.written() == before + 3
         play.worker.kill()
@@ -95,7 +95,7 @@ async def test_a_tool_call_survives_the_death_of_its_worker(play: Play) -> None:
 UNKNOWN = "was begun by a worker that died; whether it was carried out is unknown"
 
 
-async def start_tool(play: Play, site: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
+async def start_tool(play: Play, tool_server: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
     """Starts an agent that uses a tool over HTTP once, and then repeats what it heard."""
 
     def say(request: Request) -> Reply:
@@ -103,7 +103,7 @@ async def start_tool(play: Play, site: ToolServer, method: str) -> WorkflowHandl
         return Reply(text=heard[0]) if heard else Reply(calls=[Call(name="order")])
 
     play.model._answer = say
-    order = manifest("Tool", "order", {"type": "http", "http": {"url": site.url, "method": method}})
+    order = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": method}})
     given = {"agent": "one", "input": "Order!", "resources": [agent("one", "order"), order]}
     play.worker.start()
     return await play.client.start_workflow(
@@ -119,29 +119,29 @@ async def start_tool(play: Play, site: ToolServer, method: str) -> WorkflowHandl
     ],
 )
 async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of_its_worker(
-    play: Play, site: ToolServer, method: str, calls: int, heard: str
+    play: Play, tool_server: ToolServer, method: str, calls: int, heard: str
 ) -> None:
-    site.answers(Answer(hang=True), Answer("ok"))
-    handle = await start_tool(play, site, method)
-    await until(lambda: len(site.seen) == 1)
+    tool_server.answers(Answer(hang=True), Answer("ok"))
+    handle = await start_tool(play, tool_server, method)
+    await until(lambda: len(tool_server.seen) == 1)
     play.worker.kill()
     play.worker.start()
-    turn = Turn.model_validate_json(json.dumps(await handle.result()))
+    turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
     assert turn.message == heard
-    assert len(site.seen) == calls
-    assert len({seen.headers["idempotency-key"] for seen in site.seen}) == 1
+    assert len(tool_server.seen) == calls
+    assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
 
 
-async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(play: Play, site: ToolServer) -> None:
+async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(play: Play, tool_server: ToolServer) -> None:
     """Killed right after the answer is written, before Temporal has heard of it or just after."""
     for _ in range(5):
-        before, site.seen[:] = play.written(), []
-        handle = await start_tool(play, site, "GET")
+        before, tool_server.seen[:] = play.written(), []
+        handle = await start_tool(play, tool_server, "GET")
         await until(partial(reached, play, before + 3))
         play.worker.kill()
         play.worker.start()
-        turn = Turn.model_validate_json(json.dumps(await handle.result()))
-        assert (turn.message, len(site.seen)) == ("sunny", 1)
+        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
+        assert (turn.message, len(tool_server.seen)) == ("sunny", 1)
         play.worker.kill()
     play.worker.start()
 
@@ -171,7 +171,7 @@ async def test_a_run_survives_the_death_of_its_worker(play: Play, moment: str) -
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
-    turn = Turn.model_validate_json(json.dumps(failure.value.cause.details[0]))
+    turn = TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
     assert turn.stop_reason == "max_turns"
     assert texts(turn.messages) == SAID
     assert play.written() == 1 + len(SAID), "each message stands once in the journal"
@@ -186,16 +186,19 @@ async def test_a_run_survives_the_death_of_its_worker(play: Play, moment: str) -
 
 
 async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one(
-    impatient: EmbeddedServer, tmp_path: Path
+    server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> None:
     """It is killed at two moments around that at which the run goes on."""
     model = ScriptedModel(lambda request: Reply(text=str(len(request["messages"]) - 1)))
     with model.serving() as url:
-        env = environment(
-            TEMPORAL_ADDRESS=impatient.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+        env = process_env(
+            TEMPORAL_ADDRESS=server_with_short_histories.address,
+            BATON_HOME=str(tmp_path),
+            OPENAI_BASE_URL=url,
+            OPENAI_API_KEY=KEY,
         )
         worker = WorkerProcess(env, tmp_path / "log")
-        play = Play(await connect(impatient.address), model, worker, tmp_path / "journal.db")
+        play = Play(await connect(server_with_short_histories.address), model, worker, tmp_path / "journal.db")
         play.worker.start()
         given = {"team": "t", "input": "?", "resources": [agent("one"), team("t", "one", maxTurns=24)]}
         handle = await play.client.start_workflow(
@@ -208,7 +211,7 @@ async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
         assert isinstance(failure.value.cause, ApplicationError)
-        turn = Turn.model_validate_json(json.dumps(failure.value.cause.details[0]))
+        turn = TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
         assert (turn.stop_reason, turn.turns) == ("max_turns", 24)
         assert texts(turn.messages) == [str(number) for number in range(1, 25)]
         assert play.written() == 25, "each message stands once in the journal"

@@ -23,7 +23,7 @@ from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
 from tests.harness.postgres import PASSWORD, PostgresServer
-from tests.harness.processes import ROOT, environment
+from tests.harness.processes import ROOT, process_env
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -50,7 +50,7 @@ async def test_the_service_that_makes_the_namespace_can_run_again_and_makes_what
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         for _ in range(2):
             command = ["/bin/sh", "-euc", script("namespace")]
-            await asyncio.to_thread(subprocess.run, command, env=environment(**given, PATH=path), check=True)
+            await asyncio.to_thread(subprocess.run, command, env=process_env(**given, PATH=path), check=True)
         client = await connect(server.address)
         fresh = await Client.connect(server.address, namespace="fresh", data_converter=client.data_converter)
         while not await search_attributes.registered(fresh):
@@ -93,7 +93,7 @@ async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_grace
     given = {key: value for key, value in service["environment"].items() if value and "$" not in value}
     journal = make_url(await postgres.database())._replace(password=None).render_as_string()
     ours = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal, "PGPASSWORD": PASSWORD}
-    env = environment(**{**given, **ours, "BATON_HEALTH_PORT": port, "PYTHONPATH": str(tmp_path / "site")})
+    env = process_env(**{**given, **ours, "BATON_HEALTH_PORT": port, "PYTHONPATH": str(tmp_path / "site")})
     assert service["command"] == json.loads(LINES[-1].removeprefix("CMD "))
     (manifests := tmp_path / "manifests").mkdir()
     command = [sys.executable, *service["command"][1:-1], manifests]

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from baton.starter.scripted_model.script import Script
-from tests.harness.machine import Machine
-from tests.harness.processes import ROOT, environment, kill_server
-from tests.harness.stage import KEY, line
+from tests.harness.environment import KEY, line
+from tests.harness.processes import ROOT, kill_server, process_env
+from tests.harness.user_machine import UserMachine
 from tests.starter.test_cli import DUO, QUERY
 
 RESULT = ["1", "a", "2", "b", "2", "b"]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
+def machine(tmp_path: Path) -> Iterator[UserMachine]:
+    machine = UserMachine(tmp_path)
     machine.script(line("one", "1", {"text": "2", "delay": 3}), line("two", "a", "b"))
     with machine.model.serving() as url:
-        machine.env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine
         machine.shut_down()
 
@@ -33,9 +33,9 @@ def told(text: str) -> list[str]:
     return [each.strip() for each in text.splitlines() if each.startswith("  ")]
 
 
-def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: Machine) -> None:
-    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
-    machine.asked(3)
+def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserMachine) -> None:
+    following = machine.start("run", "-f", machine.write(*DUO, QUERY))
+    machine.wait_for_calls(3)
     kill_server(machine.dev().pid)
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out, told(err)) == (0, "b\n", RESULT), err
@@ -43,9 +43,9 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: Machi
     assert "the Temporal server has died, and is started again" in (machine.home.folder / "dev.log").read_text()
 
 
-def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(machine: Machine) -> None:
-    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
-    machine.asked(3)
+def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(machine: UserMachine) -> None:
+    following = machine.start("run", "-f", machine.write(*DUO, QUERY))
+    machine.wait_for_calls(3)
     os.kill(machine.dev().pid, signal.SIGKILL)
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out) == (3, ""), err
@@ -54,28 +54,28 @@ def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(ma
     assert "; start a server and a worker with 'baton dev'" in err
     assert "Traceback" not in err
 
-    dev = machine.begin("dev")
+    dev = machine.start("dev")
     while not machine.home.read_dev():
         time.sleep(0.05)
-    assert told(machine.type("watch", "talk").stderr) == RESULT
+    assert told(machine.run("watch", "talk").stderr) == RESULT
     assert sum(each.answered for each in machine.model.asked) == 6, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)
 
 
-def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_drawn(machine: Machine) -> None:
+def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_drawn(machine: UserMachine) -> None:
     sample = ROOT / "samples" / "newsroom.yaml"
     script = Script.read(ROOT / "samples" / "scripts" / "newsroom.yaml")
     machine.model._answer = lambda request: script.answer(request).model_copy(update={"delay": 0.5})
-    following = machine.begin("run", "-f", sample)
-    machine.asked(5)
+    following = machine.start("run", "-f", sample)
+    machine.wait_for_calls(5)
     os.kill(machine.dev().pid, signal.SIGKILL)
     following.communicate(timeout=60)
-    dev = machine.begin("dev")
+    dev = machine.start("dev")
     while not machine.home.read_dev():
         time.sleep(0.05)
-    machine.type("watch", "headline")
-    status = json.loads(machine.type("status", "headline", "-o", "json").stdout)["status"]
+    machine.run("watch", "headline")
+    status = json.loads(machine.run("status", "headline", "-o", "json").stdout)["status"]
     assert (status["phase"], status["stopReason"]) == ("Completed", "terminated")
     assert status["message"] == "The article stands."
     (response,) = status["responses"]
@@ -85,6 +85,6 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     assert answered == status["tokenUsage"]["modelCalls"] == 10, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)
-    drawn = machine.type("graph", "-f", sample, "-o", "svg").stdout
+    drawn = machine.run("graph", "-f", sample, "-o", "svg").stdout
     assert drawn.startswith("<svg")
     assert all(f">{name}" in drawn for name in ("newsroom", "desk", "panel", "writer", "corrections = reporter"))

@@ -10,7 +10,7 @@ from temporalio.common import Priority as Given
 from baton import worker
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.stage import Handle, Json, Stage, agent, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, manifest, team
 from tests.replay.scenarios import TRIO, trio
 
 TEAMS = [
@@ -19,41 +19,41 @@ TEAMS = [
 ]
 
 
-async def ask(stage: Stage, labels: dict[str, str], **options: object) -> Handle:
+async def ask(env: Environment, labels: dict[str, str], **options: object) -> Handle:
     """Runs a query to a team in which another takes a turn; the query has labels."""
     query = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "team"}]})
     query["metadata"]["labels"] = labels
-    handle = await stage.start("query", {"name": "q", "resources": [query, *TRIO, *TEAMS]}, **options)
-    await stage.status(handle)
+    handle = await env.start("query", {"name": "q", "resources": [query, *TRIO, *TEAMS]}, **options)
+    await env.status(handle)
     return handle
 
 
-async def begun_with(stage: Stage, root: Handle, *below: str) -> list[Priority]:
+async def begun_with(env: Environment, root: Handle, *below: str) -> list[Priority]:
     """With which priority and fairness key the runs below a root have begun; their calls inherit them."""
     ids = [f"{root.id}/{each}" for each in below]
-    histories = [await stage.client.get_workflow_handle(each).fetch_history() for each in ids]
+    histories = [await env.client.get_workflow_handle(each).fetch_history() for each in ids]
     return [each.events[0].workflow_execution_started_event_attributes.priority for each in histories]
 
 
 BELOW = "target-1/team", "target-1/team/turn-1/inner"
 
 
-async def test_child_runs_carry_the_priority_and_the_tenant_that_their_querys_labels_say(stage: Stage) -> None:
-    trio(stage)
-    root = await ask(stage, {"baton/priority": "2", "baton/tenant": "acme"})
-    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(priority_key=2, fairness_key="acme")]
+async def test_child_runs_carry_the_priority_and_the_tenant_that_their_querys_labels_say(env: Environment) -> None:
+    trio(env)
+    root = await ask(env, {"baton/priority": "2", "baton/tenant": "acme"})
+    assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=2, fairness_key="acme")]
 
 
-async def test_without_labels_each_run_is_a_tenant_of_its_own_with_all_that_it_starts(stage: Stage) -> None:
-    trio(stage)
-    root = await ask(stage, {})
-    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(fairness_key=root.first_execution_run_id or "")]
+async def test_without_labels_each_run_is_a_tenant_of_its_own_with_all_that_it_starts(env: Environment) -> None:
+    trio(env)
+    root = await ask(env, {})
+    assert await begun_with(env, root, *BELOW) == 2 * [Priority(fairness_key=root.first_execution_run_id or "")]
 
 
-async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_otherwise(stage: Stage) -> None:
-    trio(stage)
-    root = await ask(stage, {"baton/priority": "1"}, priority=Given(priority_key=5, fairness_key="client"))
-    assert await begun_with(stage, root, *BELOW) == 2 * [Priority(priority_key=1, fairness_key="client")]
+async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_otherwise(env: Environment) -> None:
+    trio(env)
+    root = await ask(env, {"baton/priority": "1"}, priority=Given(priority_key=5, fairness_key="client"))
+    assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=1, fairness_key="client")]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_o
         ("baton/tenant", "x" * 64, "is not a tenant: write 1 to 63 bytes"),
     ],
 )
-async def test_a_label_that_makes_no_sense_is_refused(stage: Stage, label: str, value: str, wrong: str) -> None:
-    failed = await stage.status(await ask(stage, {label: value}))
+async def test_a_label_that_makes_no_sense_is_refused(env: Environment, label: str, value: str, wrong: str) -> None:
+    failed = await env.status(await ask(env, {label: value}))
     assert failed.failure and failed.failure.type == "InvalidManifest"
     assert f"metadata.labels.{label}: {wrong}" in failed.failure.message
 
 
-async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_heard(stage: Stage) -> None:
+async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_heard(env: Environment) -> None:
     heard: list[str] = []
 
     def answer(request: Request) -> Reply:
@@ -80,16 +80,16 @@ async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_he
         members = [f"{name}-{number}" for number in range(size)]
         return [*map(agent, members), team("team", *members, strategy="parallel")]
 
-    stage.answer = answer
+    env.answer = answer
     queue = uuid.uuid4().hex
-    other = dataclasses.replace(stage, task_queue=queue)
+    other = dataclasses.replace(env, task_queue=queue)
     calls = {"BATON_MODEL_TASK_QUEUE": f"{queue}-models", "BATON_MAX_ACTIVITIES": "2"}
-    async with worker.running(stage.client, Loaded(), {**other.environment, **calls}):
+    async with worker.running(env.client, Loaded(), {**other.worker_env, **calls}):
         wide = await other.start_team(crowd("wide", 50))
-        await stage.asked(4)
+        await env.wait_for_calls(4)
         small = await other.start_team(crowd("small", 3))
-        await other.turn(small)
+        await other.turn_result(small)
         before = len(heard)
-        await other.turn(wide)
+        await other.turn_result(wide)
     print(f"the small team was done after {before} of {len(heard)} calls")
     assert before < 35

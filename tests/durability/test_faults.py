@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.starter.scripted_model.script import Reply
-from tests.harness.stage import Json, Stage, agent, call, line, manifest, team
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.tool_server import Answer, ToolServer
 
 
@@ -28,22 +28,22 @@ MODEL_RECOVERS: list[tuple[str, Json, float | None]] = [
 
 @pytest.mark.parametrize(("fault", "reply", "wait"), MODEL_RECOVERS, ids=[each[0] for each in MODEL_RECOVERS])
 async def test_a_team_goes_on_when_its_model_has_recovered(
-    stage: Stage, fault: str, reply: Json, wait: float | None
+    env: Environment, fault: str, reply: Json, wait: float | None
 ) -> None:
     date = soon()
     if wait is None:
         reply = {**reply, "headers": {"retry-after": format_datetime(date, usegmt=True)}}
-    stage.script(line("one", "first"), line("two", {"text": "second", "before": [reply]}), line("three", "third"))
+    env.script(line("one", "first"), line("two", {"text": "second", "before": [reply]}), line("three", "third"))
     names = "one", "two", "three"
-    status = await stage.status(
-        await stage.start_query([*map(agent, names), team("team", *names, strategy="sequential")], "team/team")
+    status = await env.status(
+        await env.start_query([*map(agent, names), team("team", *names, strategy="sequential")], "team/team")
     )
     assert (status.phase, status.message) == ("Completed", "third"), status.error
     head = status.responses[0].head
     assert head
-    assert [row["content"] for row in stage.transcript(head.id)] == ["Why?", "first", "second", "third"]
-    assert len(stage.model.asked) == 4
-    assert stage.model.asked[2].at >= (date.timestamp() if wait is None else stage.model.asked[1].at + wait)
+    assert [row["content"] for row in env.transcript(head.id)] == ["Why?", "first", "second", "third"]
+    assert len(env.model.asked) == 4
+    assert env.model.asked[2].at >= (date.timestamp() if wait is None else env.model.asked[1].at + wait)
 
 
 MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
@@ -55,34 +55,34 @@ MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
 
 @pytest.mark.parametrize(("reply", "says", "calls"), MODEL_STAYS_BROKEN, ids=lambda value: str(value)[:30])
 async def test_a_failure_that_stays_ends_the_team_and_keeps_what_was_said(
-    stage: Stage, reply: Json, says: str, calls: int
+    env: Environment, reply: Json, says: str, calls: int
 ) -> None:
-    stage.script(line("one", "first"), line("two", reply))
+    env.script(line("one", "first"), line("two", reply))
     brought = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
-    status = await stage.status(await stage.start_query(brought, "team/team"))
+    status = await env.status(await env.start_query(brought, "team/team"))
     assert (status.phase, status.stop_reason) == ("Failed", "failed")
     assert status.failure
     assert (status.failure.target, status.failure.member, status.failure.turn) == ("team/team", "two", 2)
     assert says in status.failure.message
     assert status.responses[0].message == "first"
-    assert len(stage.model.asked) == 1 + calls
+    assert len(env.model.asked) == 1 + calls
 
 
-async def test_an_answer_of_five_megabytes_is_kept_whole_and_shown_in_part(stage: Stage) -> None:
-    stage.script(line("one", "x" * 5_000_000), line("two", "Too long."))
+async def test_an_answer_of_five_megabytes_is_kept_whole_and_shown_in_part(env: Environment) -> None:
+    env.script(line("one", "x" * 5_000_000), line("two", "Too long."))
     brought = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
-    status = await stage.status(await stage.start_query(brought, "team/team"))
+    status = await env.status(await env.start_query(brought, "team/team"))
     assert (status.phase, status.message) == ("Completed", "Too long.")
     head = status.responses[0].head
     assert head
-    assert len(stage.transcript(head.id)[1]["content"]) == 5_000_000
-    assert sum(len(message["content"]) for message in stage.model.asked[1].request["messages"]) > 5_000_000
+    assert len(env.transcript(head.id)[1]["content"]) == 5_000_000
+    assert sum(len(message["content"]) for message in env.model.asked[1].request["messages"]) > 5_000_000
 
 
-async def test_a_refusal_in_words_is_an_answer_like_any_other(stage: Stage) -> None:
+async def test_a_refusal_in_words_is_an_answer_like_any_other(env: Environment) -> None:
     delta = '{"choices": [{"index": 0, "delta": {"refusal": "I can\'t help with that."}, "finish_reason": "stop"}]}'
-    stage.answer = lambda _: Reply(raw=f"data: {delta}\n\ndata: [DONE]\n\n")
-    status = await stage.status(await stage.start_query([agent("one")], "agent/one"))
+    env.answer = lambda _: Reply(raw=f"data: {delta}\n\ndata: [DONE]\n\n")
+    status = await env.status(await env.start_query([agent("one")], "agent/one"))
     assert (status.phase, status.message) == ("Completed", "I can't help with that.")
 
 
@@ -100,30 +100,32 @@ TOOL_FAULTS: list[tuple[str, list[Answer], str, int]] = [
 
 @pytest.mark.parametrize(("fault", "answers", "heard", "calls"), TOOL_FAULTS, ids=[each[0] for each in TOOL_FAULTS])
 async def test_a_model_hears_what_became_of_its_tool(
-    stage: Stage, site: ToolServer, fault: str, answers: list[Answer], heard: str, calls: int
+    env: Environment, tool_server: ToolServer, fault: str, answers: list[Answer], heard: str, calls: int
 ) -> None:
     for answer in answers:
         if answer.headers.get("retry-after") == "DATE":
             answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
-    site.answers(*answers)
-    said = await use(stage, site)
+    tool_server.answers(*answers)
+    said = await use(env, tool_server)
     assert said == ["Why?", "", heard, "Done."]
-    assert len(site.seen) == calls
+    assert len(tool_server.seen) == calls
 
 
-async def test_a_tools_answer_of_five_megabytes_is_cut_with_a_visible_mark(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("x" * 5_000_000))
-    said = await use(stage, site)
+async def test_a_tools_answer_of_five_megabytes_is_cut_with_a_visible_mark(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer("x" * 5_000_000))
+    said = await use(env, tool_server)
     assert said[2].endswith("x… [cut here: the answer has 5,000,000 bytes]")
     assert len(said[2]) < 257_000
 
 
-async def use(stage: Stage, site: ToolServer) -> list[Any]:
+async def use(env: Environment, tool_server: ToolServer) -> list[Any]:
     """What has been said when an agent has used a tool of the server."""
-    stage.script(line("one", call("ask"), "Done."))
-    tool = manifest("Tool", "ask", {"type": "http", "http": {"url": site.url, "timeout": "1s"}})
-    status = await stage.status(await stage.start_query([agent("one", "ask"), tool], "agent/one"))
+    env.script(line("one", call("ask"), "Done."))
+    tool = manifest("Tool", "ask", {"type": "http", "http": {"url": tool_server.url, "timeout": "1s"}})
+    status = await env.status(await env.start_query([agent("one", "ask"), tool], "agent/one"))
     assert status.phase == "Completed", status.error
     head = status.responses[0].head
     assert head
-    return [row["content"] for row in stage.transcript(head.id)]
+    return [row["content"] for row in env.transcript(head.id)]

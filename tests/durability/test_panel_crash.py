@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
 from baton.starter.history.turn_tasks import audited
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.durability.test_crash import Play, until
+from tests.harness.environment import KEY, replay, texts
 from tests.harness.panels import SYNTHESIS, panel, reads, says, seat
-from tests.harness.processes import ROOT, WorkerProcess, environment
-from tests.harness.stage import KEY, replay, texts
+from tests.harness.processes import ROOT, WorkerProcess, process_env
 
 SLOW = {"text": "b2", "delay": 1.0}
 SCRIPT = Script(
@@ -45,7 +45,7 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     model = ScriptedModel(SCRIPT.answer)
     with model.serving() as url:
         given = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-        env = environment(**given, BATON_FUNCTIONS="tests.harness.functions", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        env = process_env(**given, BATON_FUNCTIONS="tests.harness.functions", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         play = Play(client, model, WorkerProcess(env, tmp_path / "worker.log"), tmp_path / "journal.db")
         play.worker.start()
         members = seat("a"), seat("b"), {"name": "ballot", "type": "activity"}
@@ -56,7 +56,7 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
         await until(lambda: MOMENTS[moment](play))
         play.worker.kill()
         play.worker.start()
-        turn = Turn.model_validate_json(json.dumps(await handle.result()))
+        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
         await play.worker.stop()
     assert texts(turn.messages) == [*SAID, "The deliverable."]
     answered = Counter(_question(each.request["messages"]) for each in model.asked if each.answered)

@@ -16,9 +16,9 @@ from baton.conversation.contracts.status import Status
 from baton.starter.history.events import Event, Recorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import Happening
-from tests.harness.holding import Played, check
+from tests.harness.environment import Environment, Json
 from tests.harness.random_teams import HABITS, Cast, Node, teams
-from tests.harness.stage import Json, Stage
+from tests.harness.run_invariants import Played, check
 
 Wish = tuple[int, str, Json | None]
 """A signal (or a cancel) that is sent once the model has been asked so often."""
@@ -36,21 +36,21 @@ Until = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def until(stage: Stage) -> AsyncIterator[Until]:
+async def until(env: Environment) -> AsyncIterator[Until]:
     """Runs a coroutine to its end, on the loop of the stage's worker."""
     yield asyncio.get_running_loop().run_until_complete
 
 
-async def play(stage: Stage, team: Node, habits: list[str], wish: Wish | None = None) -> Played:
+async def play(env: Environment, team: Node, habits: list[str], wish: Wish | None = None) -> Played:
     """Runs a team to its end, whatever that is."""
     cast = Cast(team, habits, slow=wish and wish[0])
-    stage.answer = cast.answer
-    stage.model.asked.clear()
+    env.answer = cast.answer
+    env.model.asked.clear()
     async with asyncio.timeout(60):
-        handle = await stage.start_team(team.manifests())
+        handle = await env.start_team(team.manifests())
         ending = asyncio.create_task(handle.result())
         if wish:
-            asked = asyncio.create_task(stage.asked(wish[0]))
+            asked = asyncio.create_task(env.wait_for_calls(wish[0]))
             await asyncio.wait([ending, asked], return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await (handle.signal(wish[1], wish[2]) if wish[2] else handle.cancel())
@@ -63,25 +63,25 @@ async def play(stage: Stage, team: Node, habits: list[str], wish: Wish | None = 
         def tell(happening: Happening) -> None:
             told.extend(recorder.record(happening))
 
-        await follow(stage.client, handle, tell)
+        await follow(env.client, handle, tell)
     assert status.head
-    rows, values = stage.transcript(status.head.id), [each.value for each in told]
-    return Played(team, cast, status, rows, values, [each.answered for each in stage.model.asked], wish is not None)
+    rows, values = env.transcript(status.head.id), [each.value for each in told]
+    return Played(team, cast, status, rows, values, [each.answered for each in env.model.asked], wish is not None)
 
 
 @EXAMPLES
 @given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5))
 def test_every_team_ends_within_its_bounds_with_everything_said_once_and_counted(
-    stage: Stage, until: Until, team: Node, habits: list[str]
+    env: Environment, until: Until, team: Node, habits: list[str]
 ) -> None:
-    played = until(play(stage, team, habits))
+    played = until(play(env, team, habits))
     check(played)
 
 
 @EXAMPLES
 @given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5), wish=WISHES)
 def test_every_team_that_is_ended_from_outside_keeps_what_was_said_until_then(
-    stage: Stage, until: Until, team: Node, habits: list[str], wish: Wish
+    env: Environment, until: Until, team: Node, habits: list[str], wish: Wish
 ) -> None:
-    played = until(play(stage, team, habits, wish))
+    played = until(play(env, team, habits, wish))
     check(played)

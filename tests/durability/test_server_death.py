@@ -14,28 +14,28 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Call, Reply, Request
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
-from tests.harness.mortal import SAID, House, spoken
-from tests.harness.processes import WorkerProcess, environment
-from tests.harness.stage import KEY, Handle, agent, manifest, replay, texts
+from tests.harness.environment import KEY, Handle, agent, manifest, replay, texts
+from tests.harness.killable import SAID, KillableEnvironment, spoken
+from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import Answer, ToolServer
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def killable(tmp_path: Path) -> AsyncIterator[KillableEnvironment]:
     with Home(tmp_path / "server").lock("dev") as lock:
         assert lock
         server = EmbeddedServer(tmp_path / "server", lock, *free_ports((0, 0)))
-        house = House(server, await server.start(), tmp_path)
-        with house.model.serving() as url:
-            env = environment(TEMPORAL_ADDRESS=server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-            house.worker = WorkerProcess({**env, "BATON_HOME": str(tmp_path)}, tmp_path / "worker.log")
-            house.worker.start()
-            yield house
-            await house.worker.stop()
+        killable = KillableEnvironment(server, await server.start(), tmp_path)
+        with killable.model.serving() as url:
+            env = process_env(TEMPORAL_ADDRESS=server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+            killable.worker = WorkerProcess({**env, "BATON_HOME": str(tmp_path)}, tmp_path / "worker.log")
+            killable.worker.start()
+            yield killable
+            await killable.worker.stop()
         await server.stop()
 
 
@@ -44,44 +44,46 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def asked(house: House, *, answered: bool = False) -> Counter[int]:
+def asked(killable: KillableEnvironment, *, answered: bool = False) -> Counter[int]:
     """How often each answer was asked for."""
-    return Counter(spoken(each.request) for each in house.model.asked if each.answered or not answered)
+    return Counter(spoken(each.request) for each in killable.model.asked if each.answered or not answered)
 
 
-async def ended(handle: Handle) -> Turn:
+async def ended(handle: Handle) -> TurnResult:
     """The end of a team whose rounds are used up."""
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
-    return Turn.model_validate_json(json.dumps(failure.value.cause.details[0]))
+    return TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
 
 
-MOMENTS: dict[str, Callable[[House], bool]] = {
-    "before-the-first-call": lambda house: house.written() == 1,
-    "in-a-call": lambda house: len(house.model.asked) == 5 + house.failing,
-    "just-after-an-answer-was-written": lambda house: house.written() == 5,
+MOMENTS: dict[str, Callable[[KillableEnvironment], bool]] = {
+    "before-the-first-call": lambda killable: killable.written() == 1,
+    "in-a-call": lambda killable: len(killable.model.asked) == 5 + killable.failing,
+    "just-after-an-answer-was-written": lambda killable: killable.written() == 5,
 }
 
 
 @pytest.mark.parametrize("worker_too", [False, True], ids=["server", "server-and-worker"])
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_run_survives_the_death_of_its_server(house: House, moment: str, worker_too: bool) -> None:
-    handle = await house.start_team()
-    await until(lambda: MOMENTS[moment](house))
+async def test_a_run_survives_the_death_of_its_server(
+    killable: KillableEnvironment, moment: str, worker_too: bool
+) -> None:
+    handle = await killable.start_team()
+    await until(lambda: MOMENTS[moment](killable))
     if worker_too:
-        house.worker.kill()
-    await house.die()
-    restarted, before = time.time(), len(house.model.asked)
+        killable.worker.kill()
+    await killable.die()
+    restarted, before = time.time(), len(killable.model.asked)
     if worker_too:
-        house.worker.start()
-    await house.server.start()
+        killable.worker.start()
+    await killable.server.start()
 
     turn = await ended(handle)
     assert (turn.stop_reason, texts(turn.messages)) == ("max_turns", SAID)
-    assert house.written() == 1 + len(SAID), "each message stands once in the journal"
-    assert asked(house, answered=worker_too) == Counter(range(9)), "no answered call was repeated"
-    waited = house.model.asked[before].at - restarted
+    assert killable.written() == 1 + len(SAID), "each message stands once in the journal"
+    assert asked(killable, answered=worker_too) == Counter(range(9)), "no answered call was repeated"
+    waited = killable.model.asked[before].at - restarted
     print(f"{moment}: {waited:.1f} s from the restart to the next call")
     assert waited < 30
     await replay([await handle.fetch_history()])
@@ -89,53 +91,55 @@ async def test_a_run_survives_the_death_of_its_server(house: House, moment: str,
 
 @pytest.mark.parametrize(("slow", "away", "failing"), [(5, 3, 0), (8, 3, 3), (12, 9, 0)], ids=["short", "wait", "long"])
 async def test_a_model_that_is_asked_while_the_server_is_away_is_not_asked_again(
-    house: House, slow: float, away: float, failing: int
+    killable: KillableEnvironment, slow: float, away: float, failing: int
 ) -> None:
     """Without heartbeats for so long the attempt is ended; the next one takes over its call, be it after a wait."""
-    house.slow, house.failing = slow, failing
-    handle = await house.start_team()
-    await until(lambda: MOMENTS["in-a-call"](house))
-    await house.be_away(away)
+    killable.slow, killable.failing = slow, failing
+    handle = await killable.start_team()
+    await until(lambda: MOMENTS["in-a-call"](killable))
+    await killable.be_away(away)
     assert texts((await ended(handle)).messages) == SAID
-    assert asked(house) == Counter(range(9)) + Counter({4: failing}), "no call was made twice"
-    assert house.written() == 1 + len(SAID)
+    assert asked(killable) == Counter(range(9)) + Counter({4: failing}), "no call was made twice"
+    assert killable.written() == 1 + len(SAID)
 
 
-async def test_an_answer_that_comes_while_the_server_is_away_is_kept(house: House) -> None:
-    handle = await house.start_team()
-    await until(lambda: MOMENTS["in-a-call"](house))
-    await house.be_away(4)
+async def test_an_answer_that_comes_while_the_server_is_away_is_kept(killable: KillableEnvironment) -> None:
+    handle = await killable.start_team()
+    await until(lambda: MOMENTS["in-a-call"](killable))
+    await killable.be_away(4)
     back = time.time()
     assert texts((await ended(handle)).messages) == SAID
-    assert asked(house) == Counter(range(9))
-    print(f"{house.model.asked[5].at - back:.1f} s from the server's return to the next call")
+    assert asked(killable) == Counter(range(9))
+    print(f"{killable.model.asked[5].at - back:.1f} s from the server's return to the next call")
 
 
 async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away(
-    house: House, site: ToolServer
+    killable: KillableEnvironment, tool_server: ToolServer
 ) -> None:
     def say(request: Request) -> Reply:
         heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]
         return Reply(text=heard[0]) if heard else Reply(calls=[Call(name="order")])
 
-    house.model._answer = say
-    site.answers(Answer("ordered", delay=5))
-    order = manifest("Tool", "order", {"type": "http", "http": {"url": site.url, "method": "POST"}})
+    killable.model._answer = say
+    tool_server.answers(Answer("ordered", delay=5))
+    order = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
     given = {"agent": "one", "input": "Order!", "resources": [agent("one", "order"), order]}
-    handle = await house.start("agent", given)
-    await until(lambda: len(site.seen) == 1)
-    await house.be_away(3)
-    assert Turn.model_validate_json(json.dumps(await handle.result())).message == "ordered"
-    assert len(site.seen) == 1
+    handle = await killable.start("agent", given)
+    await until(lambda: len(tool_server.seen) == 1)
+    await killable.be_away(3)
+    assert TurnResult.model_validate_json(json.dumps(await handle.result())).message == "ordered"
+    assert len(tool_server.seen) == 1
 
 
 @pytest.mark.parametrize("failing", [0, 3], ids=["taken-over", "not-yet"])
-async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(house: House, failing: int) -> None:
+async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
+    killable: KillableEnvironment, failing: int
+) -> None:
     """Three failures make Temporal wait for four seconds before another attempt takes the call over."""
-    house.slow, house.failing = 30, failing
-    handle = await house.start_team()
-    await until(lambda: MOMENTS["in-a-call"](house))
-    await house.be_away(3)
+    killable.slow, killable.failing = 30, failing
+    handle = await killable.start_team()
+    await until(lambda: MOMENTS["in-a-call"](killable))
+    await killable.be_away(3)
     while (await pending(handle)).attempt < failing + 2:
         await asyncio.sleep(0.01)
     await asyncio.sleep(2.5)
@@ -146,10 +150,10 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(house: Hou
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    while house.model.asked[4 + failing].given_up is None:
+    while killable.model.asked[4 + failing].given_up is None:
         await asyncio.sleep(0.05)
-    assert (house.model.asked[4 + failing].given_up or 0) - canceled < 3
-    assert len(house.model.asked) == 5 + failing
+    assert (killable.model.asked[4 + failing].given_up or 0) - canceled < 3
+    assert len(killable.model.asked) == 5 + failing
 
 
 async def pending(handle: Handle) -> PendingActivityInfo:

@@ -13,14 +13,14 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import KEY, agent, replay, team, texts
 from tests.harness.postgres import execute
-from tests.harness.processes import WorkerProcess, environment
-from tests.harness.stage import KEY, agent, replay, team, texts
+from tests.harness.processes import WorkerProcess, process_env
 
 TEAMS, ROUNDS = 50, 3
 MANIFESTS = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=ROUNDS, onMaxTurns="complete")]
@@ -52,10 +52,10 @@ async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
     model = ScriptedModel(answer)
     with model.serving() as url:
         address = {"TEMPORAL_ADDRESS": server.address, "OPENAI_BASE_URL": url, "BATON_JOURNAL_URL": journal_url}
-        async with two_workers(environment(**address, BATON_HOME=str(tmp_path), OPENAI_API_KEY=KEY), tmp_path):
+        async with two_workers(process_env(**address, BATON_HOME=str(tmp_path), OPENAI_API_KEY=KEY), tmp_path):
             begun = time.monotonic()
             handles = await asyncio.gather(*(start(client, number) for number in range(TEAMS)))
-            turns = [Turn.model_validate_json(json.dumps(await handle.result())) for handle in handles]
+            turns = [TurnResult.model_validate_json(json.dumps(await handle.result())) for handle in handles]
             print(f"{TEAMS} teams of {TURNS} turns: {time.monotonic() - begun:.1f} s")
 
     said = [[f"team {number}, answer {turn + 1}" for turn in range(TURNS)] for number in range(TEAMS)]

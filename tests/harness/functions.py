@@ -1,7 +1,7 @@
 """Which functions does a worker of the tests have? Such as a program's module would give it."""
 
-from baton.activities.process.functions import function
 from baton.conversation.messages.panel import Briefing
+from baton.resources.functions import function
 
 
 @function

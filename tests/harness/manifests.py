@@ -7,7 +7,7 @@ import yaml
 
 from baton.resources.loader import Loaded, load_files
 from baton.resources.problems import ManifestError
-from tests.harness.stage import Json, manifest
+from tests.harness.environment import Json, manifest
 
 
 class Writer:

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Line
-from tests.harness.stage import Json, Stage, manifest
+from tests.harness.environment import Environment, Json, manifest
 
 
 def panel(*roster: Json | str, **spec: Any) -> Json:
@@ -47,9 +47,9 @@ class Heard:
     request: Json
 
 
-def heard(stage: Stage) -> list[Heard]:
+def heard(env: Environment) -> list[Heard]:
     """What every speaker was told, in order."""
-    return [_heard(each.request) for each in stage.model.asked]
+    return [_heard(each.request) for each in env.model.asked]
 
 
 def _heard(request: Json) -> Heard:
@@ -59,7 +59,7 @@ def _heard(request: Json) -> Heard:
     return Heard("".join(system), "".join(user), request)
 
 
-def shape(turn: Turn) -> Json:
+def shape(turn: TurnResult) -> Json:
     """What a panel has come to, where nobody has put it into words."""
     value: Json = json.loads(turn.message)
     return value

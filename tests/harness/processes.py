@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"
 
 
-def environment(**given: str) -> dict[str, str]:
+def process_env(**given: str) -> dict[str, str]:
     """An environment in which nothing of the caller's is left that Baton reads."""
     ours = ("TEMPORAL_", "OPENAI_", "BATON_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from baton.starter.scripted_model.script import Call, Reply, Request
-from tests.harness.stage import Json, agent, manifest
+from tests.harness.environment import Json, agent, manifest
 
 TEMPERS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")
 HABITS = ("good", "loud", "garbage", "last", "both", "ends", "fails")

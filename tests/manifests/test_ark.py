@@ -13,11 +13,11 @@ import yaml
 
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Call, Reply, Request
-from tests.harness.machine import Machine
+from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer, model
-from tests.harness.processes import baton, environment
-from tests.harness.stage import Json, agent, manifest
+from tests.harness.processes import baton, process_env
 from tests.harness.tool_server import ToolServer
+from tests.harness.user_machine import UserMachine
 
 GIVEN = os.environ.get("BATON_ARK_MANIFESTS", "")
 NOBODY = pytest.param(Path("nowhere"), marks=pytest.mark.skip(reason="BATON_ARK_MANIFESTS names no folder"))
@@ -50,7 +50,7 @@ def answer(request: Request) -> Reply:
 
 @pytest.mark.parametrize("file", INVALID or [NOBODY], ids=lambda file: file.stem)
 def test_what_ark_refuses_is_refused(file: Path) -> None:
-    done = baton("validate", "-f", file, env=environment())
+    done = baton("validate", "-f", file, env=process_env())
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{file}:" in done.stderr
     assert "Traceback" not in done.stderr
@@ -62,14 +62,14 @@ def test_what_ark_shows_its_users_is_valid_as_one_folder(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
-def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: Machine) -> None:
+def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: UserMachine) -> None:
     machine.model._answer = answer
     own = model(baseUrl=machine.env["OPENAI_BASE_URL"])
     models = [own | {"metadata": {"name": name}} for name in ("azure", "default", "gemini")]
     outside = machine.write(*OUTSIDE[:1], *OUTSIDE[2:], *models)
     samples = [each for file in Path(GIVEN, "samples").glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
     for query in (each for each in samples if each and each["kind"] == "Query"):
-        done = machine.type("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
+        done = machine.run("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
         if "memory" in query["spec"]:
             assert "spec.memory: memory is valid but not carried out yet" in done.stderr
         else:
@@ -77,7 +77,7 @@ def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: Mach
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS or [NOBODY], ids=lambda folder: folder.name)
-def test_a_scenario_of_arks_meets_its_test(machine: Machine, site: ToolServer, scenario: Path) -> None:
+def test_a_scenario_of_arks_meets_its_test(machine: UserMachine, tool_server: ToolServer, scenario: Path) -> None:
     machine.model._answer = answer
     coded = base64.b64encode(TOKEN.encode()).decode()
     filled = {
@@ -85,14 +85,14 @@ def test_a_scenario_of_arks_meets_its_test(machine: Machine, site: ToolServer, s
         "($azure.token)": TOKEN,
         "($azure.url)": machine.env["OPENAI_BASE_URL"].removesuffix("/v1"),
         "($namespace)": "default",
-        "https://api.open-meteo.com": site.url,
+        "https://api.open-meteo.com": tool_server.url,
     }
     for file in scenario.glob("a*.yaml"):
         text = file.read_text()
         for place, value in filled.items():
             text = text.replace(place, value)
         (machine.folder / file.name).write_text(text)
-    done = machine.type("run", "-f", ".", "-o", "json")
+    done = machine.run("run", "-f", ".", "-o", "json")
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)["status"]
     (response,) = status["responses"]

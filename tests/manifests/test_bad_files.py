@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.process.secrets import Vault
+from baton.activities.process.secrets import SecretStore
 from baton.resources.documents import manifest_files, read_documents
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.resources.secret_extraction import Secrets
 from baton.resources.values import KeyRef
+from tests.harness.environment import KEY, agent, team
 from tests.harness.manifests import Writer
-from tests.harness.processes import baton, environment
-from tests.harness.stage import KEY, agent, team
+from tests.harness.processes import baton, process_env
 
 TEAM = "apiVersion: ark.mckinsey.com/v1alpha1\nkind: Team\nmetadata: {name: t}\nspec:\n"
 LEVELS = zip("abcdefgh", "bcdefghi", strict=True)
@@ -157,7 +157,7 @@ def test_what_is_no_file_of_text_ends_a_command_with_one_sentence(
 ) -> None:
     file = make(tmp_path / "m.yaml")
     begin = time.monotonic()
-    done = baton("validate", "-f", file, env=environment())
+    done = baton("validate", "-f", file, env=process_env())
     assert time.monotonic() - begin < 20
     assert (done.returncode, done.stdout) == (1, "")
     told, count = done.stderr.splitlines()
@@ -232,7 +232,7 @@ def test_a_dangling_link_beside_a_secret_costs_no_run(write: Writer) -> None:
     sources = write.folder / ".sources"
     sources.mkdir()
     (sources / "abc.json").write_text(json.dumps([str(write.folder)]))
-    assert Vault(Secrets(), {}, sources).read("abc", "default", KeyRef(name="s", key="token")) == KEY
+    assert SecretStore(Secrets(), {}, sources).read("abc", "default", KeyRef(name="s", key="token")) == KEY
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
-from tests.harness.stage import Json, agent, manifest, team
 
 THERE = {"value": "http://host"}
 

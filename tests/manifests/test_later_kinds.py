@@ -6,9 +6,9 @@ import pytest
 
 from baton.resources.loader import Loaded
 from baton.resources.problems import ManifestError
+from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
-from tests.harness.processes import baton, environment
-from tests.harness.stage import Json, Stage, agent, line, manifest, team
+from tests.harness.processes import baton, process_env
 
 HOST = {"value": "http://host"}
 ASKED = query(targets=[{"type": "agent", "name": "a"}])
@@ -149,7 +149,7 @@ def test_an_agent_may_say_the_type_of_its_tool_and_must_be_right(write: Writer, 
 def test_what_no_run_heeds_and_what_is_an_older_spelling_is_a_line_on_stderr(write: Writer) -> None:
     heedless = query(targets=[{"type": "agent", "name": "a"}], serviceAccount="clerk", evaluators=[{"name": "e"}])
     file = write.file(heedless, agent("a"), model(), manifest("Evaluator", "e", {}), manifest("Evaluation", "v", {}))
-    done = baton("validate", "-f", file, env=environment())
+    done = baton("validate", "-f", file, env=process_env())
     assert (done.returncode, done.stdout) == (0, "3 manifests are valid\n")
     assert [re.sub(rf"{file}:\d+", "m", said) for said in done.stderr.splitlines()] == [
         "note: passed over, as no run needs it: m: Evaluator, m: Evaluation",
@@ -166,17 +166,17 @@ def test_todays_spelling_of_a_model_says_nothing(write: Writer) -> None:
     assert write.load(manifest("Model", "m", today)).notices() == []
 
 
-async def test_a_query_with_a_service_account_and_one_target_runs(stage: Stage) -> None:
-    stage.script(line("a", "Here."))
+async def test_a_query_with_a_service_account_and_one_target_runs(env: Environment) -> None:
+    env.script(line("a", "Here."))
     given = {"input": "Why?", "target": {"type": "agent", "name": "a"}, "serviceAccount": "clerk"}
-    handle = await stage.start("query", {"name": "q", "spec": given, "resources": [agent("a")]})
-    status = await stage.status(handle)
+    handle = await env.start("query", {"name": "q", "spec": given, "resources": [agent("a")]})
+    status = await env.status(handle)
     assert (status.phase, status.message) == ("Completed", "Here.")
 
 
-async def test_todays_spelling_of_a_model_is_asked_where_it_says(stage: Stage) -> None:
-    stage.answer = lambda request: line("", f"I am {request['model']}.").say[0]
-    config = {"openai": {"baseUrl": stage.model_url}}
+async def test_todays_spelling_of_a_model_is_asked_where_it_says(env: Environment) -> None:
+    env.answer = lambda request: line("", f"I am {request['model']}.").say[0]
+    config = {"openai": {"baseUrl": env.model_url}}
     today = manifest("Model", "m", {"type": "completions", "provider": "openai", "model": "gpt", "config": config})
-    status = await stage.status(await stage.start_query([today], "model/m"))
+    status = await env.status(await env.start_query([today], "model/m"))
     assert status.message == "I am gpt."

@@ -15,9 +15,9 @@ from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.resources.query import Query
 from baton.resources.team import Team
+from tests.harness.environment import KEY, Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import ROOT
-from tests.harness.stage import KEY, Json, agent, manifest, team
 
 OTHER_CONFIG = model()
 OTHER_CONFIG["spec"]["config"]["bedrock"] = {"secretAccessKey": {"value": KEY}}

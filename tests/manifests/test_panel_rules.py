@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.panels import debate, panel, seat
-from tests.harness.stage import Json, agent, manifest, team
 
 FOR = {"name": "ada", "stance": "Tabs"}
 AGAINST = {"name": "bob", "stance": "Spaces"}

@@ -11,8 +11,8 @@ from temporalio.client import Client
 
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
+from tests.harness.environment import KEY, Environment, Json, agent, line
 from tests.harness.manifests import Writer, query
-from tests.harness.stage import KEY, Json, Stage, agent, line
 
 SECRET = "pass-0123456789-word"
 
@@ -33,94 +33,94 @@ OF_CONFIG = source("city", "configMapKeyRef", name="office", key="city")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
     """A worker that was given a Secret."""
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(HELD))
-    async with Stage.set(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
+        yield env
 
 
-def heard(stage: Stage, role: str) -> list[str]:
+def heard(env: Environment, role: str) -> list[str]:
     """What the model was told in a role, in its last call."""
-    return [each["content"] for each in stage.model.asked[-1].request["messages"] if each["role"] == role]
+    return [each["content"] for each in env.model.asked[-1].request["messages"] if each["role"] == role]
 
 
-async def test_an_input_is_filled_in_from_values_and_config_maps(stage: Stage) -> None:
+async def test_an_input_is_filled_in_from_values_and_config_maps(env: Environment) -> None:
     given = [literal("who", "Ada"), OF_CONFIG]
-    handle = await stage.start_query(
+    handle = await env.start_query(
         [agent("one"), CONFIG], "agent/one", input="Where is {{who}} in {{.city}}?", parameters=given
     )
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert status.phase == "Completed", status.error
-    assert heard(stage, "user") == ["Where is Ada in Turin?"]
-    assert stage.transcript(status.responses[0].head.id)[0]["content"] == "Where is Ada in Turin?"  # type: ignore[union-attr]
+    assert heard(env, "user") == ["Where is Ada in Turin?"]
+    assert env.transcript(status.responses[0].head.id)[0]["content"] == "Where is Ada in Turin?"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("text", ["{{not}} a template", "Go: {{range .x}}", "{{"])
-async def test_a_text_without_parameters_passes_untouched(stage: Stage, text: str) -> None:
-    await stage.status(await stage.start_query([agent("one", prompt=f"{text}.")], "agent/one", input=text))
-    assert heard(stage, "user") == [text]
-    assert heard(stage, "system") == [f"{text}."]
+async def test_a_text_without_parameters_passes_untouched(env: Environment, text: str) -> None:
+    await env.status(await env.start_query([agent("one", prompt=f"{text}.")], "agent/one", input=text))
+    assert heard(env, "user") == [text]
+    assert heard(env, "system") == [f"{text}."]
 
 
-async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(stage: Stage) -> None:
-    stage.script(
+async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(env: Environment) -> None:
+    env.script(
         line(
             "one",
             {"text": f"The code is {SECRET}!", "calls": [{"name": "noop", "arguments": {"message": SECRET}}]},
             "Done.",
         )
     )
-    handle = await stage.start_query(
+    handle = await env.start_query(
         [agent("one", "noop")],
         "agent/one",
         input="The code: {{code}}. Say {{it}}, {{code}}.",
         parameters=[OF_SECRET, literal("it", "it")],
     )
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert status.message == "Done.", status.error
-    assert heard(stage, "user") == [f"The code: {SECRET}. Say it, {SECRET}."]
-    said = stage.transcript(status.responses[0].head.id)  # type: ignore[union-attr]
+    assert heard(env, "user") == [f"The code: {SECRET}. Say it, {SECRET}."]
+    said = env.transcript(status.responses[0].head.id)  # type: ignore[union-attr]
     assert [row["content"] for row in said] == [
         "The code: [code]. Say it, [code].",
         "The code is [secret]!",
         "[secret]",
         "Done.",
     ]
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in stage.folder.glob("journal.db*"))
-    async for run in stage.handles():
+    assert SECRET.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
+    async for run in env.closed_runs():
         assert SECRET not in (await run.fetch_history()).to_json()
 
 
-async def test_a_prompt_is_filled_in_with_what_the_query_gives(stage: Stage) -> None:
+async def test_a_prompt_is_filled_in_with_what_the_query_gives(env: Environment) -> None:
     prompt = "You serve {{customer}} in {{city}} with the code {{code}}."
     given = [source("customer", "queryParameterRef", name="name"), OF_CONFIG, OF_SECRET]
-    handle = await stage.start_query(
+    handle = await env.start_query(
         [agent("one", prompt=prompt, parameters=given), CONFIG], "agent/one", parameters=[literal("name", "Ada")]
     )
-    assert (await stage.status(handle)).phase == "Completed"
-    assert heard(stage, "system") == [f"You serve Ada in Turin with the code {SECRET}."]
+    assert (await env.status(handle)).phase == "Completed"
+    assert heard(env, "system") == [f"You serve Ada in Turin with the code {SECRET}."]
 
 
-async def test_a_query_parameter_that_is_secret_stays_so_in_a_prompt(stage: Stage) -> None:
+async def test_a_query_parameter_that_is_secret_stays_so_in_a_prompt(env: Environment) -> None:
     given = [source("pin", "queryParameterRef", name="code")]
-    handle = await stage.start_query(
+    handle = await env.start_query(
         [agent("one", prompt="It is {{pin}}.", parameters=given)], "agent/one", parameters=[OF_SECRET]
     )
-    assert (await stage.status(handle)).phase == "Completed"
-    assert heard(stage, "system") == [f"It is {SECRET}."]
-    async for run in stage.handles():
+    assert (await env.status(handle)).phase == "Completed"
+    assert heard(env, "system") == [f"It is {SECRET}."]
+    async for run in env.closed_runs():
         assert SECRET not in (await run.fetch_history()).to_json()
 
 
-async def test_an_optional_value_that_is_missing_is_empty(stage: Stage) -> None:
+async def test_an_optional_value_that_is_missing_is_empty(env: Environment) -> None:
     given = [
         source("a", "configMapKeyRef", name="office", key="none", optional=True),
         source("b", "secretKeyRef", name="nowhere", key="x", optional=True),
     ]
-    handle = await stage.start_query([agent("one"), CONFIG], "agent/one", input="<{{a}}{{b}}>", parameters=given)
-    assert (await stage.status(handle)).phase == "Completed"
-    assert heard(stage, "user") == ["<>"]
+    handle = await env.start_query([agent("one"), CONFIG], "agent/one", input="<{{a}}{{b}}>", parameters=given)
+    assert (await env.status(handle)).phase == "Completed"
+    assert heard(env, "user") == ["<>"]
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ async def test_an_optional_value_that_is_missing_is_empty(stage: Stage) -> None:
     ],
 )
 async def test_a_wrong_parameter_fails_the_query_and_says_why(
-    stage: Stage, parameters: list[Json], text: str, wrong: str
+    env: Environment, parameters: list[Json], text: str, wrong: str
 ) -> None:
-    status = await stage.status(await stage.start_query([agent("one")], "agent/one", input=text, parameters=parameters))
+    status = await env.status(await env.start_query([agent("one")], "agent/one", input=text, parameters=parameters))
     assert wrong in (status.error or "")
-    assert not stage.model.asked
+    assert not env.model.asked
 
 
-async def test_an_agent_that_wants_a_parameter_which_the_query_lacks_is_refused(stage: Stage) -> None:
+async def test_an_agent_that_wants_a_parameter_which_the_query_lacks_is_refused(env: Environment) -> None:
     one = agent("one", prompt="{{a}}", parameters=[source("a", "queryParameterRef", name="town")])
     wrong = "Agent/default/one: the query has no parameter 'town'; it has: city"
-    status = await stage.status(await stage.start_query([one], "agent/one", parameters=[literal("city", "x")]))
+    status = await env.status(await env.start_query([one], "agent/one", parameters=[literal("city", "x")]))
     assert wrong in (status.error or "")
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "?", "resources": [one]}))
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [one]}))
     assert turn.failure
     assert "the query has no parameter 'town'; it has: none" in turn.failure.message
 
@@ -167,10 +167,10 @@ def test_the_files_are_checked_for_names_before_anything_starts(tmp_path: Path) 
     assert said[0].endswith("configMapKeyRef.key: ConfigMap 'office' has no key 'city'; its keys: none")
 
 
-async def test_a_secret_that_the_worker_lacks_is_named_without_asking_the_model(stage: Stage) -> None:
+async def test_a_secret_that_the_worker_lacks_is_named_without_asking_the_model(env: Environment) -> None:
     lost = source("a", "secretKeyRef", name="lost", key="x")
-    handle = await stage.start_query([agent("one", prompt="{{a}}", parameters=[lost])], "agent/one")
-    status = await stage.status(handle)
+    handle = await env.start_query([agent("one", prompt="{{a}}", parameters=[lost])], "agent/one")
+    status = await env.status(handle)
     assert "the worker has no Secret 'default/lost' with the key 'x'" in (status.error or "")
-    assert not stage.model.asked
+    assert not env.model.asked
     assert KEY not in str(status)

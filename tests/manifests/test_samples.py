@@ -12,9 +12,9 @@ import yaml
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.machine import Machine
-from tests.harness.processes import ROOT, baton, environment
+from tests.harness.processes import ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
+from tests.harness.user_machine import UserMachine
 
 SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
 SEED = """
@@ -129,30 +129,32 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
     ids=[f"{name} {' '.join(target[:1])}" for name, target, _, _ in RUNS],
 )
 def test_a_sample_runs_and_says_what_its_script_says(
-    machine: Machine, name: str, target: list[str], answer: str, speakers: list[str]
+    machine: UserMachine, name: str, target: list[str], answer: str, speakers: list[str]
 ) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / f"{name}.yaml").answer
     bank = ["-n", "demo-bank"] if name == "banking" else []
-    done = machine.type("run", *target, "-f", ROOT / "samples" / f"{name}.yaml", "-o", "json", *bank)
+    done = machine.run("run", *target, "-f", ROOT / "samples" / f"{name}.yaml", "-o", "json", *bank)
     (response,) = json.loads(done.stdout)["status"]["responses"]
     assert response["message"] == answer
     assert [each["name"] for each in response["messages"]] == speakers
 
 
-def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(tmp_path: Path, site: ToolServer) -> None:
+def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
+    tmp_path: Path, tool_server: ToolServer
+) -> None:
     place = {"results": [{"name": "Madrid", "latitude": 40.4165, "longitude": -3.70256}]}
-    site.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
+    tool_server.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
     with ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "weather.yaml").answer).serving() as url:
         text = (ROOT / "samples" / "weather.yaml").read_text().replace("https://api.openai.com/v1", url)
         for host in ("https://geocoding-api.open-meteo.com", "https://api.open-meteo.com"):
-            text = text.replace(host, site.url)
+            text = text.replace(host, tool_server.url)
         (tmp_path / "weather.yaml").write_text(text)
-        done = baton("run", "-f", "weather.yaml", "-o", "json", env=environment(), cwd=tmp_path)
+        done = baton("run", "-f", "weather.yaml", "-o", "json", env=process_env(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answers = [each["message"] for each in json.loads(done.stdout)["status"]["responses"]]
     assert answers[0].startswith("It is mild in Madrid")
     assert answers[1].startswith("I can't see the weather")
-    assert [seen.path for seen in site.seen] == [
+    assert [seen.path for seen in tool_server.seen] == [
         "/v1/search?name=Madrid&count=1",
         "/v1/forecast?current=temperature_2m,wind_speed_10m&latitude=40.4165&longitude=-3.70256",
     ]
@@ -161,7 +163,7 @@ def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(tmp_
 def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "samples" / "demo.py"],
-        env=environment(BATON_HOME=str(tmp_path / ".baton"), PYTHONPATH=str(ROOT)),
+        env=process_env(BATON_HOME=str(tmp_path / ".baton"), PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
         timeout=80,
@@ -181,7 +183,7 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
-def test_the_program_of_the_readme_runs_by_itself(machine: Machine) -> None:
+def test_the_program_of_the_readme_runs_by_itself(machine: UserMachine) -> None:
     program = machine.folder / "panel.py"
     program.write_text(PROGRAMS[0])
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "editorial-review.yaml").answer

@@ -19,9 +19,9 @@ from baton.resources.documents import Document, read_documents
 from baton.resources.loader import load_documents
 from baton.resources.problems import ManifestError
 from baton.resources.schema import manifest_schema
+from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
-from tests.harness.processes import ROOT, baton, environment
-from tests.harness.stage import Json, agent, manifest, team
+from tests.harness.processes import ROOT, baton, process_env
 
 SCHEMA: Json = manifest_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -80,7 +80,7 @@ def refusal(data: object) -> str:
 
 
 def test_the_schema_that_is_committed_is_what_the_command_prints() -> None:
-    printed = baton("schema", env=environment())
+    printed = baton("schema", env=process_env())
     assert printed.returncode == 0
     assert (ROOT / "schema.json").read_text() == printed.stdout, "write it anew with: make schema"
 
@@ -256,5 +256,5 @@ def test_every_document_of_a_sample_leads_an_editor_to_the_schema() -> None:
 def test_a_schema_beside_the_manifests_is_not_read_as_one(write: Writer) -> None:
     write.file(agent("a"))
     (write.folder / ".schema.json").write_text((ROOT / "schema.json").read_text())
-    done = baton("validate", "-f", write.folder, env=environment())
+    done = baton("validate", "-f", write.folder, env=process_env())
     assert (done.stdout, done.stderr) == ("1 manifests are valid\n", "")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from baton.activities.process.secrets import Vault
-from baton.activities.runtime.heartbeat import SHOWN, Pulse
+from baton.activities.process.secrets import SecretStore
+from baton.activities.runtime.heartbeat import SHOWN, Heartbeat
 from baton.activities.runtime.redaction import RedactingFormatter
 from baton.conversation.errors import KeyMissing
 from baton.resources.loader import load_files
@@ -18,8 +18,8 @@ from baton.resources.secret_extraction import Secrets
 from baton.resources.values import KeyRef
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.processes import baton, environment
-from tests.harness.stage import KEY, Json, Stage, agent, line
+from tests.harness.environment import KEY, Environment, Json, agent, line
+from tests.harness.processes import baton, process_env
 
 INLINE = "sk-inline-fedcba9876543210"
 HELD = "sk-held-00112233445566"
@@ -64,7 +64,7 @@ def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_pa
             query,
         ]
         (tmp_path / "secret.yaml").write_text(yaml.safe_dump_all(manifests))
-        env = environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         done = baton("run", "-f", "secret.yaml", "-o", "json", env=env, cwd=tmp_path)
         shown = baton("status", "q", "-o", "json", env=env, cwd=tmp_path)
         watched = baton("watch", "q", env=env, cwd=tmp_path)
@@ -80,31 +80,31 @@ def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_pa
         assert each.encode() not in kept
 
 
-async def test_no_history_holds_the_key_that_a_run_used(stage: Stage, client: Client) -> None:
-    stage.script(line("one", {"text": "hello", "before": [{"status": 500, "text": f"broken, with {KEY}"}]}))
-    handle = await stage.start_query([agent("one")], "agent/one")
-    status = await stage.status(handle)
+async def test_no_history_holds_the_key_that_a_run_used(env: Environment, client: Client) -> None:
+    env.script(line("one", {"text": "hello", "before": [{"status": 500, "text": f"broken, with {KEY}"}]}))
+    handle = await env.start_query([agent("one")], "agent/one")
+    status = await env.status(handle)
     assert status.message == "hello"
     for history in (handle, client.get_workflow_handle(f"{handle.id}/target-1/one")):
         assert KEY not in (await history.fetch_history()).to_json()
-    assert KEY.encode() not in stage.journal.read_bytes()
+    assert KEY.encode() not in env.journal.read_bytes()
 
 
 def test_a_secret_at_the_edge_of_what_a_heartbeat_shows_is_not_shown_in_part() -> None:
-    vault = Vault(Secrets(), {"OPENAI_API_KEY": KEY})
+    vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert vault.environment_secret("OPENAI_API_KEY")
     for room in range(len(KEY)):
-        pulse = Pulse(vault.redact_growing)
+        pulse = Heartbeat(vault.redact_partial)
         pulse.hear("x" * 3_000 + KEY + "y" * (SHOWN - room))
         live = pulse.live
         assert len(live.text) == SHOWN
         assert not any(KEY[start:] in live.text for start in range(len(KEY) - 6))
 
 
-async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(stage: Stage, client: Client) -> None:
+async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(env: Environment, client: Client) -> None:
     for room in (2_000, 1_990, 480):
-        stage.script(line("one", {"status": 400, "text": "x" * (room - 60) + KEY + "y" * 50}))
-        status = await stage.status(await stage.start_query([agent("one")], "agent/one"))
+        env.script(line("one", {"status": 400, "text": "x" * (room - 60) + KEY + "y" * 50}))
+        status = await env.status(await env.start_query([agent("one")], "agent/one"))
         assert status.error
         assert KEY[:8] not in status.error
 
@@ -114,7 +114,7 @@ def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "abc.json").write_text(json.dumps([str(file)]))
-    vault = Vault(Secrets(), {}, sources)
+    vault = SecretStore(Secrets(), {}, sources)
     ref = KeyRef(name="s", key="token")
     for value in ("first-value", "other-value"):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": value}}
@@ -130,7 +130,7 @@ def test_a_file_that_is_being_edited_costs_no_run(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "abc.json").write_text(json.dumps([str(tmp_path)]))
-    vault = Vault(Secrets(), {}, tmp_path / "sources")
+    vault = SecretStore(Secrets(), {}, tmp_path / "sources")
     assert vault.read("abc", "default", KeyRef(name="s", key="token")) == HELD
     with pytest.raises(KeyMissing, match=r"broken\.yaml") as missing:
         vault.read("abc", "default", KeyRef(name="other", key="token"))
@@ -140,12 +140,12 @@ def test_a_file_that_is_being_edited_costs_no_run(tmp_path: Path) -> None:
 def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path: Path) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "c2VjcmV0IQ=="}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
-    vault = Vault(load_files([tmp_path]).secrets, {})
+    vault = SecretStore(load_files([tmp_path]).secrets, {})
     assert vault.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
 
 
 def test_what_was_read_is_blacked_out_of_errors_and_logs() -> None:
-    vault = Vault(Secrets(), {"OPENAI_API_KEY": KEY})
+    vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert vault.environment_secret("OPENAI_API_KEY") == KEY
     assert vault.redact(f"key {KEY} refused") == "key [secret] refused"
     formatter = RedactingFormatter("%(message)s", vault.redact)

@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.manifests import Writer
-from tests.harness.stage import Json, Stage, agent, manifest, team
 from tests.harness.tool_server import Answer, ToolServer
 
 TEMPLATES = """
@@ -84,10 +84,10 @@ def says_who(request: Request) -> Reply:
     return Reply(text=f"{system} {request['messages'][-1]['content']}")
 
 
-async def run(stage: Stage, printed: Json, *manifests: Json) -> Json:
+async def run(env: Environment, printed: Json, *manifests: Json) -> Json:
     """The status of the printed query, as JSON."""
-    handle = await stage.start("query", {"name": "sample-query", "spec": printed, "resources": [*manifests]})
-    return (await stage.status(handle)).model_dump(mode="json", exclude_unset=True)
+    handle = await env.start("query", {"name": "sample-query", "spec": printed, "resources": [*manifests]})
+    return (await env.status(handle)).model_dump(mode="json", exclude_unset=True)
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ async def run(stage: Stage, printed: Json, *manifests: Json) -> Json:
         (RESOLUTION, "What's the weather in Madrid?"),
     ],
 )
-async def test_templates_in_an_input_are_resolved(stage: Stage, printed: str, asked: str) -> None:
-    stage.answer = says_who
+async def test_templates_in_an_input_are_resolved(env: Environment, printed: str, asked: str) -> None:
+    env.answer = says_who
     spec = {**yaml.safe_load(printed), "targets": [{"type": "agent", "name": "weather-agent"}]}
-    status = await run(stage, spec, agent("weather-agent"))
+    status = await run(env, spec, agent("weather-agent"))
     assert status["phase"] == "Completed"
     assert status["message"] == f"You are weather-agent. {asked}"
 
 
-async def test_an_agent_is_asked(stage: Stage) -> None:
-    stage.answer = says_who
-    status = await run(stage, yaml.safe_load(SIMPLE)["spec"], agent("biology-tutor"))
+async def test_an_agent_is_asked(env: Environment) -> None:
+    env.answer = says_who
+    status = await run(env, yaml.safe_load(SIMPLE)["spec"], agent("biology-tutor"))
     assert status["message"] == "You are biology-tutor. Explain what photosynthesis is"
 
 
-async def test_a_sequential_team_analyses(stage: Stage) -> None:
-    stage.answer = says_who
+async def test_a_sequential_team_analyses(env: Environment) -> None:
+    env.answer = says_who
     members = "researcher", "analyst", "presenter"
     sales = team("sales-analysis-team", *members, strategy="sequential")
-    status = await run(stage, yaml.safe_load(SEQUENTIAL)["spec"], sales, *map(agent, members))
+    status = await run(env, yaml.safe_load(SEQUENTIAL)["spec"], sales, *map(agent, members))
     assert status["phase"] == "Completed"
     assert status["tokenUsage"]["modelCalls"] == 3
     (response,) = status["responses"]
@@ -123,35 +123,37 @@ async def test_a_sequential_team_analyses(stage: Stage) -> None:
     assert [each["name"] for each in response["messages"]] == ["researcher", "analyst", "presenter"]
 
 
-async def test_models_are_compared(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text=f"{request['model']} says Paris")
+async def test_models_are_compared(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"{request['model']} says Paris")
     names = "gpt-4", "claude-3", "gemini-pro"
-    config = {"openai": {"baseUrl": stage.model_url}}
+    config = {"openai": {"baseUrl": env.model_url}}
     models = [manifest("Model", name, {"type": "openai", "model": name, "config": config}) for name in names]
-    status = await run(stage, yaml.safe_load(COMPARISON)["spec"], *models)
+    status = await run(env, yaml.safe_load(COMPARISON)["spec"], *models)
     assert [each["message"] for each in status["responses"]] == [f"{name} says Paris" for name in names]
     assert {each["status"] for each in status["responses"]} == {"Success"}
 
 
-async def test_a_tool_is_executed_directly_with_its_header(client: Client, site: ToolServer, tmp_path: Path) -> None:
+async def test_a_tool_is_executed_directly_with_its_header(
+    client: Client, tool_server: ToolServer, tmp_path: Path
+) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": "k-0123456789"}}
     own = load_files([Writer(tmp_path).file(secret)])
     tool = {
-        **yaml.safe_load(HTTP_TOOL.replace("https://api.weather.com", site.url)),
+        **yaml.safe_load(HTTP_TOOL.replace("https://api.weather.com", tool_server.url)),
         "metadata": {"name": "weather-api"},
     }
     tool["spec"]["parameters"] = [{"name": "api_key", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}]
-    async with Stage.set(client, tmp_path, own) as stage:
-        status = await run(stage, yaml.safe_load(DIRECT_TOOL)["spec"], tool)
+    async with Environment.running(client, tmp_path, own) as env:
+        status = await run(env, yaml.safe_load(DIRECT_TOOL)["spec"], tool)
     assert (status["phase"], status["message"], status["tokenUsage"]["toolCalls"]) == ("Completed", "sunny", 1)
-    assert site.seen[0].headers["authorization"] == "Bearer k-0123456789"
-    assert site.seen[0].path == "/v1/current?city=Madrid&country=Spain"
+    assert tool_server.seen[0].headers["authorization"] == "Bearer k-0123456789"
+    assert tool_server.seen[0].path == "/v1/current?city=Madrid&country=Spain"
 
 
-async def test_a_failed_tool_fails_its_target_with_its_error(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer("down", 500))
-    site_tool = manifest("Tool", "weather-api", {"type": "http", "http": {"url": site.url, "method": "POST"}})
-    status = await run(stage, yaml.safe_load(DIRECT_TOOL)["spec"], site_tool)
+async def test_a_failed_tool_fails_its_target_with_its_error(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer("down", 500))
+    site_tool = manifest("Tool", "weather-api", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
+    status = await run(env, yaml.safe_load(DIRECT_TOOL)["spec"], site_tool)
     assert (status["phase"], status["responses"][0]["status"]) == ("Failed", "Failed")
     assert status["message"] == "Error: 127.0.0.1 answered HTTP 500 Internal Server Error: down"
     assert status["error"] == status["responses"][0]["error"] == status["message"].removeprefix("Error: ")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.environment import Json, agent, team
 from tests.harness.manifests import Writer
-from tests.harness.stage import Json, agent, team
 
 AB = [agent("a"), agent("b"), agent("ender", "terminate")]
 

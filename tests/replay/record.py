@@ -9,9 +9,9 @@ from pathlib import Path
 
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
+from tests.harness.environment import Environment
 from tests.harness.functions import ballot
-from tests.harness.stage import Stage
-from tests.replay.scenarios import IMPATIENT, ON_AN_IMPATIENT_SERVER, SCENARIOS, play
+from tests.replay.scenarios import SCENARIOS, SHORT_HISTORIES, WITH_SHORT_HISTORIES, play
 from tests.replay.stored import STORED, stored
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -23,9 +23,9 @@ async def record() -> None:
     HISTORIES.mkdir(exist_ok=True)
     for file in HISTORIES.iterdir():
         file.unlink()
-    impatient = [each.__name__ for each in ON_AN_IMPATIENT_SERVER]
-    await _record([name for name in SCENARIOS if name not in impatient], TUNING)
-    await _record(impatient, (*TUNING, IMPATIENT))
+    server_with_short_histories = [each.__name__ for each in WITH_SHORT_HISTORIES]
+    await _record([name for name in SCENARIOS if name not in server_with_short_histories], TUNING)
+    await _record(server_with_short_histories, (*TUNING, SHORT_HISTORIES))
 
 
 async def _record(names: Iterable[str], tuning: Sequence[tuple[str, str]]) -> None:
@@ -35,11 +35,11 @@ async def _record(names: Iterable[str], tuning: Sequence[tuple[str, str]]) -> No
         client = await server.start()
         for name in names:
             (place := Path(folder) / name).mkdir()
-            async with Stage.set(client, place, functions=(ballot,)) as stage:
-                played = await play(stage, name)
-                while played.id not in [handle.id async for handle in stage.handles()]:
+            async with Environment.running(client, place, functions=(ballot,)) as env:
+                played = await play(env, name)
+                while played.id not in [handle.id async for handle in env.closed_runs()]:
                     await asyncio.sleep(0.05)  # the server lists a run a moment after its end
-                async for handle in stage.handles():
+                async for handle in env.closed_runs():
                     history = await handle.fetch_history()
                     kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
                     number = len([*HISTORIES.glob(f"{name}.*")]) + 1

@@ -9,98 +9,98 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
 from baton.starter.scripted_model.script import Reply, Request, Script
+from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, reads, says, seat
-from tests.harness.stage import Handle, Stage, agent, call, line, manifest, team
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
 TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
 
 
-def trio(stage: Stage, *coordinator: str | dict[str, object], slow: float = 0) -> None:
+def trio(env: Environment, *coordinator: str | dict[str, object], slow: float = 0) -> None:
     """The words of seed 000's team; the critic may be slow at its second turn."""
-    stage.script(
+    env.script(
         line("brainstormer", "idea 1", "idea 2", "idea 3"),
         line("critic", "no 1", {"text": "no 2", "delay": slow}, "no 3"),
         line("coordinator", *(coordinator or ("go on 1", "go on 2", "go on 3"))),
     )
 
 
-async def max_turns(stage: Stage) -> Handle:
-    trio(stage)
-    return await stage.start_team([*TRIO, TEAM])
+async def max_turns(env: Environment) -> Handle:
+    trio(env)
+    return await env.start_team([*TRIO, TEAM])
 
 
-async def max_turns_wanted(stage: Stage) -> Handle:
-    trio(stage)
+async def max_turns_wanted(env: Environment) -> Handle:
+    trio(env)
     members = "brainstormer", "critic"
-    return await stage.start_team([*TRIO, team("team", *members, maxTurns=2, onMaxTurns="complete")])
+    return await env.start_team([*TRIO, team("team", *members, maxTurns=2, onMaxTurns="complete")])
 
 
-async def terminated_by_a_member(stage: Stage) -> Handle:
-    trio(stage, call("terminate_team", "So be it.", response="Done."))
-    return await stage.start_team([*TRIO, TEAM])
+async def terminated_by_a_member(env: Environment) -> Handle:
+    trio(env, call("terminate_team", "So be it.", response="Done."))
+    return await env.start_team([*TRIO, TEAM])
 
 
-async def failed_member(stage: Stage) -> Handle:
-    trio(stage, {"status": 400, "text": "no such thing"})
-    return await stage.start_team([*TRIO, TEAM])
+async def failed_member(env: Environment) -> Handle:
+    trio(env, {"status": 400, "text": "no such thing"})
+    return await env.start_team([*TRIO, TEAM])
 
 
-async def terminated_by_signal(stage: Stage) -> Handle:
-    trio(stage, slow=0.5)
-    handle = await stage.start_team([*TRIO, TEAM])
-    await stage.asked(5)
+async def terminated_by_signal(env: Environment) -> Handle:
+    trio(env, slow=0.5)
+    handle = await env.start_team([*TRIO, TEAM])
+    await env.wait_for_calls(5)
     await handle.signal("terminate_team", {"reason": "enough"})
     return handle
 
 
-async def terminated_now(stage: Stage) -> Handle:
-    trio(stage, slow=5)
-    handle = await stage.start_team([*TRIO, TEAM])
-    await stage.asked(5)
+async def terminated_now(env: Environment) -> Handle:
+    trio(env, slow=5)
+    handle = await env.start_team([*TRIO, TEAM])
+    await env.wait_for_calls(5)
     await handle.signal("terminate_team", {"reason": "enough", "now": True})
     return handle
 
 
-async def canceled(stage: Stage) -> Handle:
-    trio(stage, slow=5)
-    handle = await stage.start_team([*TRIO, TEAM])
-    await stage.asked(5)
+async def canceled(env: Environment) -> Handle:
+    trio(env, slow=5)
+    handle = await env.start_team([*TRIO, TEAM])
+    await env.wait_for_calls(5)
     await handle.cancel()
     return handle
 
 
-async def sequential(stage: Stage) -> Handle:
-    trio(stage)
-    return await stage.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="sequential")])
+async def sequential(env: Environment) -> Handle:
+    trio(env)
+    return await env.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="sequential")])
 
 
-async def nested(stage: Stage) -> Handle:
-    trio(stage, call("terminate_team", response="Inner end."))
+async def nested(env: Environment) -> Handle:
+    trio(env, call("terminate_team", response="Inner end."))
     inner = team("inner", "brainstormer", "coordinator", maxTurns=2)
-    return await stage.start_team([*TRIO, inner, team("team", "inner", "critic", strategy="sequential")])
+    return await env.start_team([*TRIO, inner, team("team", "inner", "critic", strategy="sequential")])
 
 
-async def parallel(stage: Stage) -> Handle:
-    trio(stage)
+async def parallel(env: Environment) -> Handle:
+    trio(env)
     members = "brainstormer", "critic"
-    return await stage.start_team([*TRIO, team("team", *members, strategy="parallel", aggregator="coordinator")])
+    return await env.start_team([*TRIO, team("team", *members, strategy="parallel", aggregator="coordinator")])
 
 
-async def parallel_with_a_failure(stage: Stage) -> Handle:
-    trio(stage, {"status": 400, "text": "no such thing"})
-    return await stage.start_team([*TRIO, team("team", "brainstormer", "coordinator", strategy="parallel")])
+async def parallel_with_a_failure(env: Environment) -> Handle:
+    trio(env, {"status": 400, "text": "no such thing"})
+    return await env.start_team([*TRIO, team("team", "brainstormer", "coordinator", strategy="parallel")])
 
 
-async def graph(stage: Stage) -> Handle:
-    trio(stage)
+async def graph(env: Environment) -> Handle:
+    trio(env)
     edges = [{"from": "brainstormer", "to": "critic", "when": "turn < 3"}, {"from": "critic", "to": "brainstormer"}]
     given = team("team", "brainstormer", "critic", strategy="graph", graph={"edges": edges}, maxTurns=9)
-    return await stage.start_team([*TRIO, given])
+    return await env.start_team([*TRIO, given])
 
 
-async def selector(stage: Stage) -> Handle:
+async def selector(env: Environment) -> Handle:
     said = Script(lines=[line("brainstormer", "idea"), line("critic", "no"), line("coordinator", "go on")])
 
     def answer(request: Request) -> Reply:
@@ -108,99 +108,97 @@ async def selector(stage: Stage) -> Handle:
             return Reply(text="the critic, I think")
         return said.answer(request)
 
-    stage.answer = answer
-    return await stage.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="selector", maxTurns=3)])
+    env.answer = answer
+    return await env.start_team([*TRIO, team("team", "brainstormer", "critic", strategy="selector", maxTurns=3)])
 
 
-async def condition(stage: Stage) -> Handle:
-    trio(stage)
-    return await stage.start_team(
-        [*TRIO, team("team", "brainstormer", "critic", maxTurns=3, terminateWhen="turn == 3")]
-    )
+async def condition(env: Environment) -> Handle:
+    trio(env)
+    return await env.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=3, terminateWhen="turn == 3")])
 
 
-async def no_progress(stage: Stage) -> Handle:
-    stage.answer = lambda _: Reply(text="After you!")
-    return await stage.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+async def no_progress(env: Environment) -> Handle:
+    env.answer = lambda _: Reply(text="After you!")
+    return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
 
 
-async def looping(stage: Stage) -> Handle:
-    trio(stage)
+async def looping(env: Environment) -> Handle:
+    trio(env)
     given = team("team", "brainstormer", "critic", strategy="sequential", loops=True, maxTurns=3)
-    return await stage.start_team([*TRIO, given])
+    return await env.start_team([*TRIO, given])
 
 
-async def agent_with_tools(stage: Stage) -> Handle:
+async def agent_with_tools(env: Environment) -> Handle:
     calls = [*call("calculator", expression="6*7")["calls"], *call("noop", message="x")["calls"]]
-    stage.script(line("one", {"calls": calls}, call("unknown"), "Done."))
+    env.script(line("one", {"calls": calls}, call("unknown"), "Done."))
     manifest = agent("one", "calculator", "noop", parallelToolCalls=True)
-    return await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
+    return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
 
 
-async def retried_model(stage: Stage) -> Handle:
-    stage.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
-    return await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+async def retried_model(env: Environment) -> Handle:
+    env.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
+    return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
 
 
-async def query(stage: Stage) -> Handle:
-    trio(stage)
-    return await stage.start_query([*TRIO, TEAM], "agent/critic", "team/team")
+async def query(env: Environment) -> Handle:
+    trio(env)
+    return await env.start_query([*TRIO, TEAM], "agent/critic", "team/team")
 
 
-async def query_of_model_and_tool(stage: Stage) -> Handle:
-    server = {"openai": {"baseUrl": {"value": stage.model_url}}}
+async def query_of_model_and_tool(env: Environment) -> Handle:
+    server = {"openai": {"baseUrl": {"value": env.model_url}}}
     model = manifest("Model", "gpt", {"type": "openai", "model": {"value": "gpt"}, "config": server})
-    tool = manifest("Tool", "models", {"type": "http", "http": {"url": f"{stage.model_url}/models"}})
-    lost = manifest("Tool", "lost", {"type": "http", "http": {"url": f"{stage.model_url}/lost"}})
-    stage.answer = lambda _: Reply(text="I am.")
-    return await stage.start_query([model, tool, lost], "model/gpt", "tool/models", "tool/lost")
+    tool = manifest("Tool", "models", {"type": "http", "http": {"url": f"{env.model_url}/models"}})
+    lost = manifest("Tool", "lost", {"type": "http", "http": {"url": f"{env.model_url}/lost"}})
+    env.answer = lambda _: Reply(text="I am.")
+    return await env.start_query([model, tool, lost], "model/gpt", "tool/models", "tool/lost")
 
 
-async def query_timeout(stage: Stage) -> Handle:
-    trio(stage, slow=5)
-    return await stage.start_query([*TRIO, TEAM], "team/team", timeout="1s")
+async def query_timeout(env: Environment) -> Handle:
+    trio(env, slow=5)
+    return await env.start_query([*TRIO, TEAM], "team/team", timeout="1s")
 
 
-async def query_canceled(stage: Stage) -> Handle:
-    trio(stage, slow=5)
-    handle = await stage.start_query([*TRIO, TEAM], "team/team")
-    await stage.asked(5)
+async def query_canceled(env: Environment) -> Handle:
+    trio(env, slow=5)
+    handle = await env.start_query([*TRIO, TEAM], "team/team")
+    await env.wait_for_calls(5)
     await handle.cancel()
     return handle
 
 
-async def query_terminated(stage: Stage) -> Handle:
-    trio(stage, slow=0.5)
-    handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/brainstormer")
-    await stage.asked(6)
+async def query_terminated(env: Environment) -> Handle:
+    trio(env, slow=0.5)
+    handle = await env.start_query([*TRIO, TEAM], "team/team", "agent/brainstormer")
+    await env.wait_for_calls(6)
     await handle.signal("terminate_team", "enough")
     return handle
 
 
-async def going_on(stage: Stage) -> Handle:
+async def going_on(env: Environment) -> Handle:
     """On a server that wants runs of fifty events at most."""
-    trio(stage)
+    trio(env)
     given = team("team", "brainstormer", "coordinator", maxTurns=6, onMaxTurns="complete")
-    return await stage.start_query([*TRIO, given], "team/team")
+    return await env.start_query([*TRIO, given], "team/team")
 
 
-async def going_on_with_a_session(stage: Stage) -> Handle:
-    trio(stage)
+async def going_on_with_a_session(env: Environment) -> Handle:
+    trio(env)
     given = team("team", "brainstormer", "coordinator", maxTurns=12, onMaxTurns="complete")
     asked = {"team": "team", "input": "Why?", "resources": [*TRIO, given], "session": {"rounds": 3}}
-    return await stage.start("round-robin", asked)
+    return await env.start("round-robin", asked)
 
 
-async def a_session_changed_meanwhile(stage: Stage) -> Handle:
+async def a_session_changed_meanwhile(env: Environment) -> Handle:
     """While the child can't be started: its id is taken, as after a reset."""
-    stage.script(says("a", "a1", "a2"))
+    env.script(says("a", "a1", "a2"))
     ends = "round >= session.rounds && !has(session.old)"
     manifests = [panel(seat("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
     asked["session"] = {"rounds": 5, "old": 1}
-    handle = await stage.start("query", asked, start_delay=timedelta(seconds=1))
+    handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
     taken = f"{handle.id}/target-1/panel"
-    former = await stage.client.start_workflow("round-robin", id=taken, task_queue="nobody-polls")
+    former = await env.client.start_workflow("round-robin", id=taken, task_queue="nobody-polls")
     while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
         await asyncio.sleep(0.05)
     await handle.execute_update("session", {"rounds": 2, "old": None})
@@ -208,59 +206,59 @@ async def a_session_changed_meanwhile(stage: Stage) -> Handle:
     return handle
 
 
-async def going_on_in_a_turn(stage: Stage) -> Handle:
-    stage.script(line("one", *[call("noop", message="x")] * 9, "Done."))
-    return await stage.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
+async def going_on_in_a_turn(env: Environment) -> Handle:
+    env.script(line("one", *[call("noop", message="x")] * 9, "Done."))
+    return await env.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
 
 
-async def held_panel(stage: Stage) -> Handle:
+async def held_panel(env: Environment) -> Handle:
     """With speakers of every kind, a referee, and a session that is changed meanwhile."""
     critique = reads("You are the referee", '{"critique": "Vague."}')
-    stage.script(says("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS)
+    env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS)
     roster = [seat("a"), {"name": "own"}, {"name": "desk"}, {"name": "ballot", "type": "activity"}]
     spec = {"maxRounds": 4, "referee": True, "terminateWhen": "has(session.enough)", "contributions": {"key": "k"}}
     desk = team("desk", "one", strategy="sequential")
-    handle = await stage.start_team([agent("own"), agent("one"), desk, panel(*roster, **spec)], "panel")
-    await stage.asked(1)
+    handle = await env.start_team([agent("own"), agent("one"), desk, panel(*roster, **spec)], "panel")
+    await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
     await handle.execute_update("session", {"enough": True})
     return handle
 
 
-async def raw_panel(stage: Stage) -> Handle:
+async def raw_panel(env: Environment) -> Handle:
     """One that is told to wait, to go on and to end."""
-    stage.script(says("a", {"text": "a1", "delay": 0.3}, "a2"))
-    handle = await stage.start_team([panel(seat("a"), maxRounds=3, synthesizer=False)], "panel")
-    await stage.asked(1)
+    env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"))
+    handle = await env.start_team([panel(seat("a"), maxRounds=3, synthesizer=False)], "panel")
+    await env.wait_for_calls(1)
     for signal in ("pause", "resume", "terminate_team"):
         await handle.signal(signal)
     return handle
 
 
-async def held_debate(stage: Stage) -> Handle:
+async def held_debate(env: Environment) -> Handle:
     opened = '{"nextSpeakers": ["b", "a"], "done": true}'
     verdict = '{"verdict": "Tabs.", "winner": "Tabs", "reasoning": "Shorter."}'
     parts = [reads("You moderate", opened), reads("You judge", verdict), SYNTHESIS]
-    stage.script(reads("You are a,", "a1"), reads("You are b,", "b1"), *parts)
+    env.script(reads("You are a,", "a1"), reads("You are b,", "b1"), *parts)
     debaters = [{"name": "a", "stance": "Tabs"}, {"name": "b", "stance": "Spaces"}]
-    return await stage.start_query([debate(*debaters, moderator=True)], "team/debate")
+    return await env.start_query([debate(*debaters, moderator=True)], "team/debate")
 
 
-async def ended_at_once(stage: Stage) -> Handle:
-    trio(stage)
+async def ended_at_once(env: Environment) -> Handle:
+    trio(env)
     given = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": [*TRIO, TEAM]}
-    return await stage.start("query", given, start_signal="terminate_team")
+    return await env.start("query", given, start_signal="terminate_team")
 
 
-async def refused_at_once(stage: Stage) -> Handle:
-    return await refused(stage)
+async def refused_at_once(env: Environment) -> Handle:
+    return await refused(env)
 
 
-async def refused(stage: Stage) -> Handle:
-    return await stage.start("query", {"spec": {"inptu": "x"}})
+async def refused(env: Environment) -> Handle:
+    return await env.start("query", {"spec": {"inptu": "x"}})
 
 
-SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
+SCENARIOS: dict[str, Callable[[Environment], Awaitable[Handle]]] = {
     each.__name__: each
     for each in (
         max_turns,
@@ -299,17 +297,17 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[Handle]]] = {
     )
 }
 
-IMPATIENT = ("limit.historyCount.suggestContinueAsNew", "50")
+SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew", "50")
 """With this a server wants runs to go on in new ones after fifty events."""
 
-ON_AN_IMPATIENT_SERVER = (going_on, going_on_in_a_turn, going_on_with_a_session)
+WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
 """The scenarios that need one."""
 
 
-async def play(stage: Stage, name: str) -> Handle:
+async def play(env: Environment, name: str) -> Handle:
     """Plays a scenario to its end, whatever that is."""
-    stage.model.asked.clear()
-    handle = await SCENARIOS[name](stage)
+    env.model.asked.clear()
+    handle = await SCENARIOS[name](env)
     with contextlib.suppress(WorkflowFailureError):
         await handle.result()
     return handle

@@ -1,4 +1,4 @@
-"""Which names stand in the histories of runs that go on? They are all here, to be compared with what they were."""
+"""Collects all names and shapes that histories hold, to compare them with the recorded ones in `stored.json`."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -38,10 +38,28 @@ ACTIVITIES = (
 
 
 STORED_AS = {
-    "baton__conversation__messages__panel__PanelState": "conversation__panel__PanelState",
-    "baton__conversation__contracts__continuation__PanelState": "conversation__carried__PanelState",
+    "PanelState": "conversation__panel__PanelState",
+    "PanelProgress": "conversation__carried__PanelState",
+    "AskModelRequest": "AskRequest",
+    "AskModelResult": "Asked",
+    "UseToolRequest": "UseRequest",
+    "UseToolResult": "Used",
+    "EvaluateResult": "Evaluated",
+    "SelectResult": "Selected",
+    "PerformResult": "Performed",
+    "SteerResult": "Steered",
+    "TerminateRequest": "EndRequest",
+    "TurnResult": "Turn",
+    "SpeakerBrief": "Brief",
+    "StopRequest": "Wish",
+    "InboxState": "Said",
+    "Continuation": "Carried",
+    "ParallelState": "TogetherState",
+    "TaskQueues": "Route",
+    "SelectorPlan": "ChooserPlan",
+    "SecretPlaceholder": "Blank",
 }
-"""Shapes whose classes were called otherwise when they were first recorded; nothing of a class's name is stored."""
+"""Classes that had another name when their shape was recorded; a history holds no names of these classes."""
 
 
 def stored() -> dict[str, Any]:

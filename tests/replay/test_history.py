@@ -11,7 +11,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHistory
 
 from baton.conversation.messages.turn import StopReason
-from tests.harness.stage import Handle, Stage, replay, texts
+from tests.harness.environment import Environment, Handle, replay, texts
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, play, trio
 from tests.replay.stored import STORED, stored
@@ -52,48 +52,48 @@ def test_a_history_is_recorded_of_every_reason_to_stop() -> None:
 
 
 @pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])
-async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(stage: Stage, name: str) -> None:
-    handle = await play(stage, name)
+async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(env: Environment, name: str) -> None:
+    handle = await play(env, name)
     remembered = await handle.query("status")
-    async with stage.forgetful() as other:
+    async with env.without_cache() as other:
         handle = await play(other, name)
         forgotten = await handle.query("status")
     keep = "phase", "stopReason", "error", "message", "tokenUsage"
     assert {key: forgotten.get(key) for key in keep} == {key: remembered.get(key) for key in keep}
 
 
-async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_anew(stage: Stage) -> None:
-    trio(stage)
-    handle = await stage.start_team([*TRIO, TEAM])
-    first = await stage.turn(handle)
+async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_anew(env: Environment) -> None:
+    trio(env)
+    handle = await env.start_team([*TRIO, TEAM])
+    first = await env.turn_result(handle)
     third = (await steps(handle))[3]
-    other = await reset(stage, handle, third)
-    again = await stage.turn(other)
+    other = await reset(env, handle, third)
+    again = await env.turn_result(other)
     assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
-    assert [row["content"] for row in stage.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
-    assert 9 < len(stage.model.asked) < 18, "what was said before the reset is not asked again"
+    assert [row["content"] for row in env.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
+    assert 9 < len(env.model.asked) < 18, "what was said before the reset is not asked again"
 
 
-async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(stage: Stage) -> None:
-    trio(stage)
-    handle = await stage.start_query([*TRIO, TEAM], "team/team", "agent/critic")
-    first = await stage.status(handle)
+async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(env: Environment) -> None:
+    trio(env)
+    handle = await env.start_query([*TRIO, TEAM], "team/team", "agent/critic")
+    first = await env.status(handle)
     second = (await steps(handle))[1]
-    other = await reset(stage, handle, second)
-    again = await stage.status(other)
+    other = await reset(env, handle, second)
+    again = await env.status(other)
     assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
 
 
-async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_anew(stage: Stage) -> None:
-    trio(stage, slow=1.5)
-    handle = await stage.start_query([*TRIO, TEAM], "team/team")
-    await stage.asked(5)
-    other = await reset(stage, handle, (await steps(handle))[0])
-    again = await stage.status(other)
+async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_anew(env: Environment) -> None:
+    trio(env, slow=1.5)
+    handle = await env.start_query([*TRIO, TEAM], "team/team")
+    await env.wait_for_calls(5)
+    other = await reset(env, handle, (await steps(handle))[0])
+    again = await env.status(other)
     assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)
 
 
-async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
+async def reset(env: Environment, handle: Handle, event: int) -> Handle:
     """Resets a run to just after an event; the run that goes on from there."""
     request = ResetWorkflowExecutionRequest(
         namespace="default",
@@ -102,8 +102,8 @@ async def reset(stage: Stage, handle: Handle, event: int) -> Handle:
         reason="test",
         request_id=uuid.uuid4().hex,
     )
-    reply = await stage.client.workflow_service.reset_workflow_execution(request, retry=True)
-    return stage.client.get_workflow_handle(handle.id, run_id=reply.run_id)
+    reply = await env.client.workflow_service.reset_workflow_execution(request, retry=True)
+    return env.client.get_workflow_handle(handle.id, run_id=reply.run_id)
 
 
 async def steps(handle: Handle) -> list[int]:
@@ -112,10 +112,10 @@ async def steps(handle: Handle) -> list[int]:
     return [event.event_id for event in events if event.HasField("workflow_task_completed_event_attributes")]
 
 
-async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_team(stage: Stage) -> None:
-    trio(stage, slow=1.5)
-    handle = await stage.start_query([*TRIO, TEAM], "team/team")
-    await stage.asked(5)
-    other = await reset(stage, handle, (await steps(handle))[-1])
-    again = await stage.status(other)
+async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_team(env: Environment) -> None:
+    trio(env, slow=1.5)
+    handle = await env.start_query([*TRIO, TEAM], "team/team")
+    await env.wait_for_calls(5)
+    other = await reset(env, handle, (await steps(handle))[-1])
+    again = await env.status(other)
     assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)

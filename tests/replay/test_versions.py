@@ -12,41 +12,41 @@ from baton import worker
 from baton.conversation.temporal.temporal_client import connect
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.stage import Handle, Stage, agent, team
+from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
 
 
 @contextlib.asynccontextmanager
-async def version(stage: Stage, deployment: str, build: str) -> AsyncIterator[None]:
+async def version(env: Environment, deployment: str, build: str) -> AsyncIterator[None]:
     """A worker of a version, with a connection of its own, on the deployment's task queue."""
     given = {"BATON_TASK_QUEUE": deployment, "BATON_DEPLOYMENT": deployment, "BATON_BUILD_ID": build}
-    client = await connect(stage.client.service_client.config.target_host)
-    async with worker.running(client, Loaded(), {**stage.environment, **given}):
+    client = await connect(env.client.service_client.config.target_host)
+    async with worker.running(client, Loaded(), {**env.worker_env, **given}):
         yield
 
 
-async def make_current(stage: Stage, deployment: str, build: str) -> None:
+async def make_current(env: Environment, deployment: str, build: str) -> None:
     """Sends new runs to a version, as soon as the server knows of it."""
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace="default", deployment_name=deployment, build_id=build, identity="test"
     )
     while True:
         with contextlib.suppress(RPCError):
-            await stage.client.workflow_service.set_worker_deployment_current_version(request, retry=True)
+            await env.client.workflow_service.set_worker_deployment_current_version(request, retry=True)
             return
         await asyncio.sleep(0.1)
 
 
-async def start(stage: Stage, deployment: str) -> Handle:
+async def start(env: Environment, deployment: str) -> Handle:
     spec = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"name": "q", "spec": spec, "resources": TEAM}
-    return await stage.client.start_workflow("query", given, id=uuid.uuid4().hex, task_queue=deployment)
+    return await env.client.start_workflow("query", given, id=uuid.uuid4().hex, task_queue=deployment)
 
 
-async def versions_of(stage: Stage, root: Handle) -> set[str]:
+async def versions_of(env: Environment, root: Handle) -> set[str]:
     """The versions on which a run and its child run have taken their steps."""
-    child = stage.client.get_workflow_handle(f"{root.id}/target-1/team")
+    child = env.client.get_workflow_handle(f"{root.id}/target-1/team")
     return await steps_of(root) | await steps_of(child)
 
 
@@ -57,41 +57,45 @@ async def steps_of(run: Handle) -> set[str]:
     return {each.workflow_task_completed_event_attributes.deployment_version.build_id for each in steps}
 
 
-async def test_a_run_stays_on_its_version_while_new_ones_go_to_the_next_and_back_again(stage: Stage) -> None:
+async def test_a_run_stays_on_its_version_while_new_ones_go_to_the_next_and_back_again(env: Environment) -> None:
     deployment, slow = f"baton-{uuid.uuid4().hex[:8]}", True
 
     def answer(request: Request) -> Reply:
         return Reply(text="Yes.", delay=3 if slow else 0)
 
-    stage.answer = answer
-    async with version(stage, deployment, "v1"), version(stage, deployment, "v2"):
-        await make_current(stage, deployment, "v1")
-        old = await start(stage, deployment)
-        await stage.asked(1)
+    env.answer = answer
+    async with version(env, deployment, "v1"), version(env, deployment, "v2"):
+        await make_current(env, deployment, "v1")
+        old = await start(env, deployment)
+        await env.wait_for_calls(1)
         slow = False
-        await make_current(stage, deployment, "v2")
-        new = await start(stage, deployment)
-        await stage.status(new)
-        await make_current(stage, deployment, "v1")
-        rolled_back = await start(stage, deployment)
-        await stage.status(rolled_back)
-        await stage.status(old)
-    assert [await versions_of(stage, each) for each in (old, new, rolled_back)] == [{"v1"}, {"v2"}, {"v1"}]
+        await make_current(env, deployment, "v2")
+        new = await start(env, deployment)
+        await env.status(new)
+        await make_current(env, deployment, "v1")
+        rolled_back = await start(env, deployment)
+        await env.status(rolled_back)
+        await env.status(old)
+    assert [await versions_of(env, each) for each in (old, new, rolled_back)] == [{"v1"}, {"v2"}, {"v1"}]
 
 
-async def test_a_long_run_goes_over_to_the_current_version_where_it_goes_on_in_a_new_run(relay: Stage) -> None:
+async def test_a_long_run_goes_over_to_the_current_version_where_it_goes_on_in_a_new_run(
+    env_with_short_histories: Environment,
+) -> None:
     deployment = f"baton-{uuid.uuid4().hex[:8]}"
-    relay.answer = lambda _: Reply(text="…", delay=0.05)
+    env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.05)
     long = team("team", "one", "two", maxTurns=12, onMaxTurns="complete")
     given = {"team": "team", "input": "Why?", "resources": [*TEAM[:2], long]}
-    async with version(relay, deployment, "v1"), version(relay, deployment, "v2"):
-        await make_current(relay, deployment, "v1")
-        handle = await relay.client.start_workflow("round-robin", given, id=uuid.uuid4().hex, task_queue=deployment)
-        await relay.asked(2)
-        await make_current(relay, deployment, "v2")
-        assert (await relay.turn(handle)).turns == 24
-    runs = [each async for each in relay.client.list_workflows(f"WorkflowId = '{handle.id}'")]
-    handles = [relay.client.get_workflow_handle(each.id, run_id=each.run_id) for each in runs]
+    async with version(env_with_short_histories, deployment, "v1"), version(env_with_short_histories, deployment, "v2"):
+        await make_current(env_with_short_histories, deployment, "v1")
+        handle = await env_with_short_histories.client.start_workflow(
+            "round-robin", given, id=uuid.uuid4().hex, task_queue=deployment
+        )
+        await env_with_short_histories.wait_for_calls(2)
+        await make_current(env_with_short_histories, deployment, "v2")
+        assert (await env_with_short_histories.turn_result(handle)).turns == 24
+    runs = [each async for each in env_with_short_histories.client.list_workflows(f"WorkflowId = '{handle.id}'")]
+    handles = [env_with_short_histories.client.get_workflow_handle(each.id, run_id=each.run_id) for each in runs]
     steps = {each.run_id or "": await steps_of(each) for each in handles}
     assert steps.pop(handle.first_execution_run_id or "") == {"v1"}
     assert {each for versions in steps.values() for each in versions} == {"v2"}

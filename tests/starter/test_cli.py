@@ -12,10 +12,10 @@ import yaml
 
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.machine import Machine
+from tests.harness.environment import agent, call, line, manifest, team
 from tests.harness.processes import BATON, ROOT, WorkerProcess, baton
-from tests.harness.stage import agent, call, line, manifest, team
 from tests.harness.tool_server import ToolServer
+from tests.harness.user_machine import UserMachine
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 
@@ -29,8 +29,8 @@ QUERY = {
 }
 
 
-def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdout(machine: Machine) -> None:
-    done = machine.type("run", "-f", SAMPLE)
+def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdout(machine: UserMachine) -> None:
+    done = machine.run("run", "-f", SAMPLE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Greet new users with one of three finished examples")
     assert done.stdout.count("\n") == 3
@@ -41,27 +41,27 @@ def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdou
     assert "\x1b" not in done.stdout + done.stderr, "no colours where there is no terminal"
 
 
-def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: Machine) -> None:
-    as_json = machine.type("run", "-f", SAMPLE, "-o", "json")
+def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: UserMachine) -> None:
+    as_json = machine.run("run", "-f", SAMPLE, "-o", "json")
     query = json.loads(as_json.stdout)
     assert (query["kind"], query["metadata"]["name"]) == ("Query", "brainstorming-session")
     assert (query["status"]["phase"], query["status"]["stopReason"]) == ("Completed", "terminated")
     assert query["status"]["tokenUsage"]["modelCalls"] == 6
-    shown = yaml.safe_load(machine.type("status", "brainstorming-session", "-o", "yaml").stdout)
+    shown = yaml.safe_load(machine.run("status", "brainstorming-session", "-o", "yaml").stdout)
     assert shown == query
 
 
-def test_a_target_can_be_asked_without_a_query(machine: Machine) -> None:
+def test_a_target_can_be_asked_without_a_query(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     file = machine.write(agent("one"), team("team", "one", strategy="sequential"))
-    done = machine.type("run", "-f", file, "team/team", "How are you?", "-o", "json")
+    done = machine.run("run", "-f", file, "team/team", "How are you?", "-o", "json")
     assert done.returncode == 0, done.stderr
     query = json.loads(done.stdout)
     assert (query["spec"]["input"], query["status"]["message"]) == ("How are you?", "hello")
     assert machine.model.asked[0].request["messages"][-1]["content"] == "How are you?"
 
 
-def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: Machine) -> None:
+def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: UserMachine) -> None:
     heard: list[str] = []
 
     def answer(request: Request) -> Reply:
@@ -72,19 +72,19 @@ def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine:
     spec = {"input": "{{city}}, {{day}}?", "targets": [{"type": "agent", "name": "one"}]}
     asked = {**QUERY, "spec": {**spec, "parameters": [{"name": "city", "value": "Rome"}]}}
     file = machine.write(asked, agent("one"))
-    refused = machine.type("run", "-f", file)
+    refused = machine.run("run", "-f", file)
     assert refused.returncode == 1
     assert "spec.input: nothing is known by the name 'day'; known: city" in refused.stderr
-    done = machine.type("run", "-f", file, "-p", "day=today = now", "-p", "city=Turin")
+    done = machine.run("run", "-f", file, "-p", "day=today = now", "-p", "city=Turin")
     assert (done.returncode, done.stdout) == (0, "Sunny.\n"), done.stderr
-    done = machine.type("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
+    done = machine.run("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
     assert done.returncode == 0, done.stderr
     assert heard == ["Turin, today = now?", "Bari?"]
-    assert "'city' is no parameter: write -p name=value" in machine.type("run", "-f", file, "-p", "city").stderr
+    assert "'city' is no parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
 
 
-def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: Machine, site: ToolServer) -> None:
-    tool = manifest("Tool", "weather", {"type": "http", "http": {"url": site.url}})
+def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: UserMachine, tool_server: ToolServer) -> None:
+    tool = manifest("Tool", "weather", {"type": "http", "http": {"url": tool_server.url}})
     model = {
         "type": "openai",
         "model": {"value": "x"},
@@ -92,26 +92,26 @@ def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: Machine, site:
     }
     machine.model._answer = lambda _: Reply(text="I am.")
     file = machine.write(tool, manifest("Model", "gpt", model))
-    assert machine.type("run", "model/gpt", "Who?", "-f", file).stdout == "I am.\n"
-    assert machine.type("run", "tool/weather", '{"city": "Rome"}', "-f", file).stdout == "sunny\n"
-    assert site.seen[0].path == "/?city=Rome"
+    assert machine.run("run", "model/gpt", "Who?", "-f", file).stdout == "I am.\n"
+    assert machine.run("run", "tool/weather", '{"city": "Rome"}', "-f", file).stdout == "sunny\n"
+    assert tool_server.seen[0].path == "/?city=Rome"
 
 
-def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: Machine) -> None:
+def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     queries = [
         {**QUERY, "metadata": {"name": name}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
         for name in ("first", "second")
     ]
-    done = machine.type("run", "-f", machine.write(agent("one"), *queries), "-o", "json")
+    done = machine.run("run", "-f", machine.write(agent("one"), *queries), "-o", "json")
     listed = json.loads(done.stdout)
     assert listed["kind"] == "List"
     assert [item["metadata"]["name"] for item in listed["items"]] == ["first", "second"]
 
 
-def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: Machine) -> None:
+def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400, "text": "no such model"}))
-    done = machine.type("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
+    done = machine.run("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
     assert done.returncode == 2
     status = json.loads(done.stdout)["status"]
     assert (status["phase"], status["message"]) == ("Failed", "hello")
@@ -119,9 +119,9 @@ def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: Machine) -
     assert "Traceback" not in done.stderr
 
 
-def test_a_refused_manifest_exits_with_1_and_tells_all_that_is_wrong(machine: Machine) -> None:
+def test_a_refused_manifest_exits_with_1_and_tells_all_that_is_wrong(machine: UserMachine) -> None:
     bad = {**QUERY, "spec": {"inptu": "x", "targets": [{"type": "team", "name": "team"}]}}
-    done = machine.type("run", "-f", machine.write(bad, {**DUO[2], "spec": {"strategy": "chaos", "members": []}}))
+    done = machine.run("run", "-f", machine.write(bad, {**DUO[2], "spec": {"strategy": "chaos", "members": []}}))
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
     file = machine.folder / "team.yaml"
@@ -147,80 +147,80 @@ def test_a_refused_manifest_exits_with_1_and_tells_all_that_is_wrong(machine: Ma
     ids=str,
 )
 def test_bad_usage_exits_with_1_and_says_what_is_wrong(
-    machine: Machine, arguments: tuple[str | Path, ...], says: str
+    machine: UserMachine, arguments: tuple[str | Path, ...], says: str
 ) -> None:
-    done = machine.type(*arguments)
+    done = machine.run(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:1"], ids=["none", "wrong"])
-def test_without_a_server_a_command_exits_with_3_and_says_how_to_start_one(machine: Machine, address: str) -> None:
-    done = machine.type("status", "talk", **({"TEMPORAL_ADDRESS": address} if address else {}))
+def test_without_a_server_a_command_exits_with_3_and_says_how_to_start_one(machine: UserMachine, address: str) -> None:
+    done = machine.run("status", "talk", **({"TEMPORAL_ADDRESS": address} if address else {}))
     assert (done.returncode, done.stdout) == (3, "")
     assert "baton dev" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(machine: Machine) -> None:
+def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(machine: UserMachine) -> None:
     file = machine.write(QUERY, agent("one"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}})
-    done = machine.type("validate", "-f", file)
+    done = machine.run("validate", "-f", file)
     assert (done.returncode, done.stdout) == (0, "2 manifests are valid\n")
     missing = f"{file}:8: Query/default/talk: spec.targets[0].name: Team default/team is not in the files"
     assert f"warning: {missing}" in done.stderr
     assert done.stderr.count("passed over") == 1
-    strict = machine.type("validate", "-f", file, "--strict")
+    strict = machine.run("validate", "-f", file, "--strict")
     assert strict.returncode == 1
     assert missing in strict.stderr
-    run = machine.type("run", "-f", file)
+    run = machine.run("run", "-f", file)
     assert run.returncode == 1
     assert missing in run.stderr
 
 
-def test_a_detached_run_can_be_watched_ended_and_canceled(machine: Machine) -> None:
+def test_a_detached_run_can_be_watched_ended_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
-    assert machine.type("run", "-f", file, "--detach").returncode == 0
-    machine.asked(3)
-    assert machine.type("terminate", "talk", "--reason", "enough").returncode == 0
+    assert machine.run("run", "-f", file, "--detach").returncode == 0
+    machine.wait_for_calls(3)
+    assert machine.run("terminate", "talk", "--reason", "enough").returncode == 0
     machine.released.set()
-    watched = machine.type("watch", "talk")
+    watched = machine.run("watch", "talk")
     assert watched.returncode == 0
     assert "Completed (terminated)" in watched.stderr
-    status = json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]
+    status = json.loads(machine.run("status", "talk", "-o", "json").stdout)["status"]
     assert (status["phase"], status["note"], status["message"]) == ("Completed", "enough", "2")
-    told = machine.type("transcript", "talk").stdout
+    told = machine.run("transcript", "talk").stdout
     assert [word for word in told.split() if word in ("1", "a", "2")].count("2") >= 1
 
     machine.model.asked.clear()
     machine.released.clear()
-    machine.type("run", "-f", file, "--detach")
-    machine.asked(3)
-    assert machine.type("cancel", "talk").returncode == 0
+    machine.run("run", "-f", file, "--detach")
+    machine.wait_for_calls(3)
+    assert machine.run("cancel", "talk").returncode == 0
     machine.released.set()
-    machine.type("watch", "talk")
-    assert json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]["phase"] == "Canceled"
-    assert machine.type("status", "nobody").returncode == 1
+    machine.run("watch", "talk")
+    assert json.loads(machine.run("status", "talk", "-o", "json").stdout)["status"]["phase"] == "Canceled"
+    assert machine.run("status", "nobody").returncode == 1
 
 
-def test_ctrl_c_detaches_and_leaves_the_run_alone(machine: Machine) -> None:
+def test_ctrl_c_detaches_and_leaves_the_run_alone(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
-    following = machine.begin("run", "-f", machine.write(*DUO, QUERY))
-    machine.asked(3)
+    following = machine.start("run", "-f", machine.write(*DUO, QUERY))
+    machine.wait_for_calls(3)
     following.send_signal(signal.SIGINT)
     _, told = following.communicate(timeout=10)
     assert following.returncode == 130
     assert "detached: the run goes on. Come back with: baton watch talk-" in told
     assert "Traceback" not in told
-    assert "Completed (max_turns)" in machine.type("watch", "talk").stderr
+    assert "Completed (max_turns)" in machine.run("watch", "talk").stderr
 
 
-def test_the_server_and_worker_are_shared_and_end_together(machine: Machine) -> None:
+def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "delay": 0.5}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
-    both = [machine.begin("run", "-f", file) for _ in range(2)]
+    both = [machine.start("run", "-f", file) for _ in range(2)]
     for each in both:
         out, told = each.communicate(timeout=60)
         assert (each.returncode, out) == (0, "hello\n"), told
@@ -230,35 +230,35 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: Machine) -> 
     while machine.home.is_held("dev"):
         assert time.monotonic() < end, "the server outlives its worker"
         time.sleep(0.05)
-    assert machine.type("status", "talk").returncode == 3
+    assert machine.run("status", "talk").returncode == 3
 
 
-def test_unfinished_runs_go_on_when_the_server_and_worker_are_started_again(machine: Machine) -> None:
+def test_unfinished_runs_go_on_when_the_server_and_worker_are_started_again(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
-    machine.type("run", "-f", file, "--detach")
-    machine.asked(3)
+    machine.run("run", "-f", file, "--detach")
+    machine.wait_for_calls(3)
     os.kill(machine.dev().pid, signal.SIGKILL)
     spec = {"input": "?", "targets": [{"type": "agent", "name": "one"}]}
     other = {**QUERY, "metadata": {"name": "other"}, "spec": spec}
-    assert machine.type("run", "-f", machine.write(agent("one"), other, name="other.yaml")).returncode == 0
-    assert "Completed (max_turns)" in machine.type("watch", "talk").stderr
-    status = json.loads(machine.type("status", "talk", "-o", "json").stdout)["status"]
+    assert machine.run("run", "-f", machine.write(agent("one"), other, name="other.yaml")).returncode == 0
+    assert "Completed (max_turns)" in machine.run("watch", "talk").stderr
+    status = json.loads(machine.run("status", "talk", "-o", "json").stdout)["status"]
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["1", "a", "2", "b", "2", "b"]
 
 
-def test_a_server_and_worker_that_nobody_needs_end_by_themselves(machine: Machine) -> None:
-    dev = machine.begin("dev", "--linger", "2")
+def test_a_server_and_worker_that_nobody_needs_end_by_themselves(machine: UserMachine) -> None:
+    dev = machine.start("dev", "--linger", "2")
     _, told = dev.communicate(timeout=30)
     assert dev.returncode == 0
     assert "its UI at" in told
 
 
-def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: Machine) -> None:
-    dev = machine.begin("dev")
+def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) -> None:
+    dev = machine.start("dev")
     while not machine.home.read_dev():
         time.sleep(0.05)
-    again = machine.type("dev")
+    again = machine.run("dev")
     assert again.returncode == 1
     assert "it runs already" in again.stderr
     time.sleep(2)
@@ -270,7 +270,7 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: Machine) -> N
     assert not machine.home.is_held("dev"), "the server has ended before"
 
 
-def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> None:
+def test_a_worker_is_started_anew_when_the_key_has_changed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
@@ -278,28 +278,28 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: Machine) -> 
     failed = baton("run", "-f", file, env=without, cwd=machine.folder)
     assert failed.returncode == 2
     assert "has no OPENAI_API_KEY" in failed.stderr
-    done = machine.type("run", "-f", file)
+    done = machine.run("run", "-f", file)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert "the worker starts anew" in done.stderr
 
 
-def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: Machine) -> None:
+def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
-    assert machine.type("run", "-f", file, "--id", "mine", "--detach").returncode == 0
-    joined = machine.begin("run", "-f", file, "--id", "mine")
+    assert machine.run("run", "-f", file, "--id", "mine", "--detach").returncode == 0
+    joined = machine.start("run", "-f", file, "--id", "mine")
     assert joined.stderr
     assert "mine" in joined.stderr.readline()
     machine.released.set()
     assert (joined.communicate(timeout=60)[0], joined.returncode) == ("hello\n", 0)
-    assert "Completed" in machine.type("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
+    assert "Completed" in machine.run("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
     assert len(machine.model.asked) == 1
-    assert machine.type("status", "mine", "-o", "text").stdout == "hello\n"
+    assert machine.run("status", "mine", "-o", "text").stdout == "hello\n"
 
 
 def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them(
-    machine: Machine, server: EmbeddedServer
+    machine: UserMachine, server: EmbeddedServer
 ) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -307,42 +307,42 @@ def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them
     env = machine.env | {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(machine.folder / "elsewhere")}
     worker = WorkerProcess(env, machine.folder / "worker.log")
     worker.start()
-    done = machine.type("run", "-f", file, TEMPORAL_ADDRESS=server.address)
+    done = machine.run("run", "-f", file, TEMPORAL_ADDRESS=server.address)
     worker.kill()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert not machine.home.folder.exists(), "nothing was started here"
 
 
-def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: Machine) -> None:
+def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
-    first = machine.begin("run", "-f", file)
-    machine.asked(1)
-    second = machine.type("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
+    first = machine.start("run", "-f", file)
+    machine.wait_for_calls(1)
+    second = machine.run("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
     assert "note: the worker here was started with other values of OPENAI_API_KEY" in second.stderr
     machine.released.set()
     out, _ = first.communicate(timeout=60)
     assert (first.returncode, out) == (0, "hello\n")
 
 
-def test_many_runs_at_once_start_one_server_and_worker(machine: Machine) -> None:
+def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
-    runs = [machine.begin("run", "-f", file) for _ in range(5)]
+    runs = [machine.start("run", "-f", file) for _ in range(5)]
     assert [run.communicate(timeout=60)[0] for run in runs] == ["hello\n"] * 5
     assert "runs already" not in (machine.home.folder / "dev.log").read_text()
 
 
-def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: Machine) -> None:
+def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
     queries = [
         {**QUERY, "metadata": {"name": f"q-{n}"}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": n}]}}
         for n in ("one", "two")
     ]
-    run = machine.begin("run", "-f", machine.write(agent("one"), agent("two"), *queries), "-o", "json")
-    machine.asked(2)
+    run = machine.start("run", "-f", machine.write(agent("one"), agent("two"), *queries), "-o", "json")
+    machine.wait_for_calls(2)
     temporal = BATON.parent / "temporal"
     ask = ("workflow", "terminate", "--yes", "--query", "WorkflowId STARTS_WITH 'q-two-' AND WorkflowType = 'query'")
     subprocess.run(
@@ -355,15 +355,15 @@ def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_pri
     assert (ended["q-two"]["phase"], ended["q-two"]["failure"]["type"]) == ("Failed", "RunClosed")
 
 
-def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: Machine) -> None:
+def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: UserMachine) -> None:
     machine.script(line("one", "here"), line("two", "there"))
     spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
     here = {**QUERY, "spec": spec}
     there = {**QUERY, "metadata": {"name": "talk", "namespace": "there"}, "spec": spec}
     other = {**agent("two"), "metadata": {"name": "one", "namespace": "there"}}
-    assert machine.type("run", "-f", machine.write(agent("one"), other, here, there)).returncode == 0
-    assert machine.type("status", "talk", "-o", "text").stdout == "here\n"
-    assert machine.type("status", "talk", "-n", "there", "-o", "text").stdout == "there\n"
+    assert machine.run("run", "-f", machine.write(agent("one"), other, here, there)).returncode == 0
+    assert machine.run("status", "talk", "-o", "text").stdout == "here\n"
+    assert machine.run("status", "talk", "-n", "there", "-o", "text").stdout == "there\n"
 
 
 @pytest.mark.parametrize(
@@ -371,38 +371,38 @@ def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: Mach
     [{"TEMPORAL_PROFILE": "nope"}, {"BATON_JOURNAL_URL": "garbage"}, {"BATON_HOME": "/proc/none"}],
     ids=lambda env: next(iter(env)),
 )
-def test_a_setting_that_makes_no_sense_is_told_and_not_traced(machine: Machine, env: dict[str, str]) -> None:
-    done = machine.type("run", "-f", SAMPLE, **env)
+def test_a_setting_that_makes_no_sense_is_told_and_not_traced(machine: UserMachine, env: dict[str, str]) -> None:
+    done = machine.run("run", "-f", SAMPLE, **env)
     assert done.returncode in (1, 3)
     assert "Traceback" not in done.stderr
 
 
-def test_no_command_aborts_at_its_end(machine: Machine) -> None:
+def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
-    machine.type("run", "-f", machine.write(agent("one", "noop"), query))
+    machine.run("run", "-f", machine.write(agent("one", "noop"), query))
     for _ in range(2):
-        asking = [machine.begin("status", "talk") for _ in range(5)]
+        asking = [machine.start("status", "talk") for _ in range(5)]
         assert [(each.communicate(timeout=60)[1], each.returncode) for each in asking] == [("", 0)] * 5
 
 
-def test_the_version_is_printed(machine: Machine) -> None:
-    assert machine.type("version").stdout.strip().count(".") == 2
+def test_the_version_is_printed(machine: UserMachine) -> None:
+    assert machine.run("version").stdout.strip().count(".") == 2
 
 
-def test_a_run_can_be_paused_steered_and_resumed(machine: Machine) -> None:
+def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "a", "delay": 0.5}))
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))
-    machine.type("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
-    machine.asked(1)
-    assert "talk was told to wait" in machine.type("pause", "talk").stderr
-    assert "it is heard" in machine.type("steer", "talk", "Be kind.", "--as", "ann").stderr
-    assert '{"enough": true, "note": "x"}' in machine.type("session", "talk", "enough=true", "note=x").stderr
-    assert machine.type("session", "talk", "nonsense").returncode == 1
-    assert "a text of 1 to" in machine.type("steer", "talk", " ").stderr
+    machine.run("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
+    machine.wait_for_calls(1)
+    assert "talk was told to wait" in machine.run("pause", "talk").stderr
+    assert "it is heard" in machine.run("steer", "talk", "Be kind.", "--as", "ann").stderr
+    assert '{"enough": true, "note": "x"}' in machine.run("session", "talk", "enough=true", "note=x").stderr
+    assert machine.run("session", "talk", "nonsense").returncode == 1
+    assert "a text of 1 to" in machine.run("steer", "talk", " ").stderr
     asked = len(machine.model.asked)
-    assert "talk was told to go on" in machine.type("resume", "talk").stderr
-    machine.asked(asked + 2)
-    machine.type("terminate", "talk")
+    assert "talk was told to go on" in machine.run("resume", "talk").stderr
+    machine.wait_for_calls(asked + 2)
+    machine.run("terminate", "talk")
     heard = [message["content"] for message in machine.model.asked[-1].request["messages"]]
     assert heard.count("Be kind.") == 1

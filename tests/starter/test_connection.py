@@ -15,8 +15,8 @@ from temporalio.client import Client
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.processes import ROOT, WorkerProcess, baton, environment
-from tests.harness.stage import KEY, agent
+from tests.harness.environment import KEY, agent
+from tests.harness.processes import ROOT, WorkerProcess, baton, process_env
 from tests.harness.tls import Certificates, tls_proxy
 
 TEMPORAL_KEY = "temporal-key-0123456789"
@@ -61,7 +61,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     with ScriptedModel(lambda _: Reply(text="hello")).serving() as url:
-        yield Desk(tmp_path, environment(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
+        yield Desk(tmp_path, process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from baton.starter.server.embedded import EmbeddedServer, ServerError, free_ports
 from baton.starter.server.state_dir import Home
-from tests.harness.machine import Machine
-from tests.harness.processes import environment
+from tests.harness.processes import process_env
+from tests.harness.user_machine import UserMachine
 
 
 async def test_of_two_servers_on_the_same_port_one_says_that_it_did_not_start(tmp_path: Path) -> None:
@@ -25,12 +25,12 @@ async def test_of_two_servers_on_the_same_port_one_says_that_it_did_not_start(tm
 
 
 def test_servers_that_want_the_same_ports_at_once_are_both_there_and_are_not_mixed_up(tmp_path: Path) -> None:
-    machines, (port, ui) = [Machine(tmp_path / name) for name in ("one", "other")], free_ports()
+    machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], free_ports()
     for machine in machines:
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
         machine.home.file("dev.json").write_text(json.dumps(last))
-        machine.env = environment()
-    began = [machine.begin("dev", "--linger", "5") for machine in machines]
+        machine.env = process_env()
+    began = [machine.start("dev", "--linger", "5") for machine in machines]
     told = [each.communicate(timeout=60)[1] for each in began]
     assert [each.returncode for each in began] == [0, 0], told
     assert "Temporal is at" in told[0]
@@ -38,9 +38,9 @@ def test_servers_that_want_the_same_ports_at_once_are_both_there_and_are_not_mix
 
 
 def test_commands_that_come_and_go_in_a_moment_keep_the_server_up(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.env = environment()
-    dev = machine.begin("dev", "--linger", "2")
+    machine = UserMachine(tmp_path)
+    machine.env = process_env()
+    dev = machine.start("dev", "--linger", "2")
     while not machine.home.read_dev():
         time.sleep(0.05)
     for _ in range(12):

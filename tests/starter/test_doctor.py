@@ -14,16 +14,16 @@ from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import has_worker
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import KEY, Environment, agent, manifest
 from tests.harness.postgres import PASSWORD, PostgresServer
-from tests.harness.processes import baton, environment
-from tests.harness.stage import KEY, Stage, agent, manifest
-from tests.harness.wire import Wire
+from tests.harness.processes import baton, process_env
+from tests.harness.tcp_proxy import TcpProxy
 
 
 async def examined(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
     """The exit code, the findings by what they are of, and how long it took."""
     begun = time.monotonic()
-    done = await asyncio.to_thread(baton, "doctor", "-o", "json", *arguments, env=environment(**env))
+    done = await asyncio.to_thread(baton, "doctor", "-o", "json", *arguments, env=process_env(**env))
     assert KEY not in done.stdout + done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     return done.returncode, {each["what"]: each for each in json.loads(done.stdout)}, time.monotonic() - begun
@@ -37,15 +37,15 @@ def model(url: str, key: str) -> dict[str, Any]:
 
 
 async def test_all_is_well_where_server_workers_journal_and_models_answer(
-    stage: Stage, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
+    env: Environment, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    (file := tmp_path / "model.json").write_text(json.dumps(model(stage.model_url, KEY)))
-    given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": stage.task_queue}
+    (file := tmp_path / "model.json").write_text(json.dumps(model(env.model_url, KEY)))
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": env.task_queue}
     journal = await postgres.database()
     code, found, seconds = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
     assert (code, [each for each in found.values() if not each["well"]]) == (0, [])
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
-    assert not stage.model.asked, "no call was paid for"
+    assert not env.model.asked, "no call was paid for"
     print(f"it took {seconds:.1f} s")
 
 
@@ -71,12 +71,12 @@ async def test_without_a_server_the_rest_is_looked_at_all_the_same(tmp_path: Pat
 
 
 async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.answer = lambda _: Reply(status=503, text=f"overloaded, {KEY}")
-    handle = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
-    await stage.asked(4)
-    code, found, _ = await examined(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=stage.task_queue)
+    env.answer = lambda _: Reply(status=503, text=f"overloaded, {KEY}")
+    handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    await env.wait_for_calls(4)
+    code, found, _ = await examined(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
     await handle.cancel()
     assert (code, found["run"]["well"]) == (1, False)
     assert handle.id in found["run"]["text"]
@@ -85,10 +85,10 @@ async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
 
 
 async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
-    stage: Stage, server: EmbeddedServer, tmp_path: Path
+    env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    async with Wire(server.port) as wire:
-        client = await Client.connect(wire.address)
+    async with TcpProxy(server.port) as proxy:
+        client = await Client.connect(proxy.address)
 
         async def server_is_well() -> bool:
             return all([each.well async for each in checks.server(client)])
@@ -100,10 +100,10 @@ async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
         for look in (
             server_is_well,
             nothing_is_pruned,
-            lambda: has_worker(client, stage.task_queue),
+            lambda: has_worker(client, env.task_queue),
             lambda: search_attributes.registered(client),
         ):
-            cutting = asyncio.create_task(wire.cut(0.2))
+            cutting = asyncio.create_task(proxy.cut(0.2))
             await asyncio.sleep(0)
             assert await look(), look
             await cutting

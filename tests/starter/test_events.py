@@ -23,7 +23,7 @@ from baton.starter.history.follow import follow
 from baton.starter.history.history_decoder import Reader
 from baton.starter.history.run_events import Happening, Run
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.stage import Handle, Json, Stage, agent, call, line, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import TRIO, trio
 
@@ -92,18 +92,20 @@ NESTED = [
 
 
 @pytest.mark.parametrize("wait", [True, False], ids=["while it runs", "afterwards"])
-async def test_a_team_with_a_nested_team_a_tool_and_an_end_has_its_events_in_order(stage: Stage, wait: bool) -> None:
-    stage.script(
+async def test_a_team_with_a_nested_team_a_tool_and_an_end_has_its_events_in_order(
+    env: Environment, wait: bool
+) -> None:
+    env.script(
         line("one", call("calculator", expression="1/0"), "I can't."), line("boss", call("terminate", response="Done."))
     )
     teams = [
         team("inner", "one", strategy="sequential"),
         team("outer", "inner", "boss", maxTurns=2),
     ]
-    handle = await stage.start_query([agent("one", "calculator"), agent("boss", "terminate"), *teams], "team/outer")
+    handle = await env.start_query([agent("one", "calculator"), agent("boss", "terminate"), *teams], "team/outer")
     if not wait:
-        await stage.status(handle)
-    told = await events(stage.client, handle, wait=wait)
+        await env.status(handle)
+    told = await events(env.client, handle, wait=wait)
     assert short(told) == NESTED
     assert [each.time for each in told] == sorted(each.time for each in told)
     values = [each.value for each in told]
@@ -143,12 +145,12 @@ class Slow(Interceptor, OutboundInterceptor):
 
 
 async def test_what_a_nested_team_does_is_told_before_what_its_parent_does_next(
-    stage: Stage, server: EmbeddedServer
+    env: Environment, server: EmbeddedServer
 ) -> None:
-    stage.script(line("one", "hello"))
+    env.script(line("one", "hello"))
     names = ["first", "second"]
     teams = [team(name, "one", strategy="sequential") for name in names]
-    handle = await stage.start_team([agent("one"), *teams, team("team", *names, strategy="sequential")])
+    handle = await env.start_team([agent("one"), *teams, team("team", *names, strategy="sequential")])
     slow = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[Slow()])
     told = [each.value for each in await events(slow, handle, wait=True)]
     inner = named(told, "TeamExecutionStarted", "TeamExecutionCompleted")
@@ -266,24 +268,26 @@ async def test_an_event_is_json_with_its_time_and_a_tools_name_and_arguments() -
     assert [(each["tool"], each["errorType"]) for each in failed] == [("unknown", "UnknownTool")]
 
 
-async def test_the_events_of_a_run_that_goes_on_end_where_it_stands(stage: Stage) -> None:
-    trio(stage, slow=3)
-    handle = await stage.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=2)])
-    await stage.asked(4)
-    told = short(await events(stage.client, handle))
+async def test_the_events_of_a_run_that_goes_on_end_where_it_stands(env: Environment) -> None:
+    trio(env, slow=3)
+    handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=2)])
+    await env.wait_for_calls(4)
+    told = short(await events(env.client, handle))
     assert told[-3:] == ["TeamTurn Start team", "AgentExecutionStarted team", "LLMCallStarted"]
     await handle.terminate()
-    told = short(await events(stage.client, handle))
+    told = short(await events(env.client, handle))
     assert told[-2:] == ["AgentExecutionFailed team", "TeamExecutionFailed team"]
 
 
-async def test_every_turn_of_a_parallel_team_is_told_though_a_team_among_its_members_begins_later(stage: Stage) -> None:
-    stage.script(line("a", "a"), line("b", "b"), line("c", "c"))
+async def test_every_turn_of_a_parallel_team_is_told_though_a_team_among_its_members_begins_later(
+    env: Environment,
+) -> None:
+    env.script(line("a", "a"), line("b", "b"), line("c", "c"))
     inner = team("inner", "b", strategy="sequential")
     outer = team("outer", "inner", "a", strategy="parallel", aggregator="c")
-    handle = await stage.start_team([agent("a"), agent("b"), agent("c"), inner, outer], "outer")
+    handle = await env.start_team([agent("a"), agent("b"), agent("c"), inner, outer], "outer")
     await handle.result()
-    told = [each.value for each in await events(stage.client, handle)]
+    told = [each.value for each in await events(env.client, handle)]
     began = [each for each in named(told, "TeamTurn") if each["team"] == "outer"]
     assert sorted(each["turn"] for each in began) == [0, 1, 2]
     ended = [each for each in named(told, "AgentExecutionCompleted") if each["team"] == "outer"]

@@ -21,22 +21,24 @@ from baton.starter.api.message_stream import hear
 from baton.starter.runs.execution_chain import first_run
 from baton.starter.scripted_model.script import Line
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import KEY, Environment, call, line
 from tests.harness.panels import SYNTHESIS, heard, reads, says, seat
-from tests.harness.stage import KEY, Stage, call, line
-from tests.harness.wire import Wire
+from tests.harness.tcp_proxy import TcpProxy
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def temporal(stage: Stage, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connection]:
+async def temporal(
+    env: Environment, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Connection]:
     """A connection of a program to the session's server; the stage's worker works on what needs no functions."""
-    for name, value in stage.environment.items():
+    for name, value in env.worker_env.items():
         monkeypatch.setenv(name, value)
-    async with baton.connect(server.address, task_queue=stage.task_queue) as connection:
+    async with baton.connect(server.address, task_queue=env.task_queue) as connection:
         yield connection
 
 
-def say_all(stage: Stage) -> None:
-    stage.script(
+def say_all(env: Environment) -> None:
+    env.script(
         says("writer", "w1", "w2"),
         says("editor", "e1", "e2"),
         reads("You are the referee", '{"critique": "Be brief."}'),
@@ -141,8 +143,10 @@ def test_two_functions_by_one_name_are_refused() -> None:
         panel.functions()
 
 
-async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(stage: Stage, temporal: Connection) -> None:
-    say_all(stage)
+async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(
+    env: Environment, temporal: Connection
+) -> None:
+    say_all(env)
     panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
     result = await temporal.run(panel, input="Why?")
     assert (result.message, result.value, result.status.phase) == ("The deliverable.", "The deliverable.", "Completed")
@@ -151,8 +155,8 @@ async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(stage
     assert result.id.startswith("panel-")
 
 
-async def test_a_panel_without_a_synthesizer_gives_its_shape(stage: Stage, temporal: Connection) -> None:
-    say_all(stage)
+async def test_a_panel_without_a_synthesizer_gives_its_shape(env: Environment, temporal: Connection) -> None:
+    say_all(env)
     panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1, referee=True, synthesizer=False)
     result = await temporal.run(panel, input="Why?")
     assert result.value == baton.PanelShape(
@@ -172,16 +176,16 @@ class Report(BaseModel):
     reasons: list[str]
 
 
-async def test_a_pydantic_model_is_what_the_deliverable_is_read_into(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1"), reads("You write what", '{"go": true, "reasons": ["w1"]}'))
+async def test_a_pydantic_model_is_what_the_deliverable_is_read_into(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1"), reads("You write what", '{"go": true, "reasons": ["w1"]}'))
     panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report)
     assert (await temporal.run(panel, input="Why?")).value == Report(go=True, reasons=["w1"])
     panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report.model_json_schema())
     assert (await temporal.run(panel, input="Why?")).value == {"go": True, "reasons": ["w1"]}
 
 
-async def test_a_debate_gives_its_verdict(stage: Stage, temporal: Connection) -> None:
-    stage.script(
+async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection) -> None:
+    env.script(
         says("dove", "Wait."),
         says("hawk", "Go."),
         reads("You judge a debate", '{"verdict": "Go.", "winner": "go", "reasoning": "Better argued."}'),
@@ -194,8 +198,8 @@ async def test_a_debate_gives_its_verdict(stage: Stage, temporal: Connection) ->
     assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
 
 
-async def test_functions_speak_judge_and_tell_with_nothing_to_register(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1", "w2"))
+async def test_functions_speak_judge_and_tell_with_nothing_to_register(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1", "w2"))
 
     def vote(briefing: baton.Briefing) -> str:
         return f"I vote for {briefing.transcript[-1].text}."
@@ -232,15 +236,17 @@ async def test_functions_speak_judge_and_tell_with_nothing_to_register(stage: St
         ("synthesizer", "4 said, round 2 was short", "deliverable"),
     ]
     assert (await handle.result()).message == "4 said, round 2 was short"
-    queue = (await stage.client.get_workflow_handle(handle.id).describe()).task_queue
-    assert queue != stage.task_queue, "another worker there would fail what it has no function for"
+    queue = (await env.client.get_workflow_handle(handle.id).describe()).task_queue
+    assert queue != env.task_queue, "another worker there would fail what it has no function for"
     while [thread for thread in threading.enumerate() if thread.name.startswith("worker ")]:
         await asyncio.sleep(0.01)  # it ends with its run
-    assert [f"Be kind in round {n}." in each.system for n, each in enumerate(heard(stage), 1)] == [True, True]
+    assert [f"Be kind in round {n}." in each.system for n, each in enumerate(heard(env), 1)] == [True, True]
 
 
-async def test_agents_and_teams_are_brought_along_under_names_of_their_own(stage: Stage, temporal: Connection) -> None:
-    stage.script(line("sage", "Wise."), line("scout", "Seen."), line("herald", "Told."))
+async def test_agents_and_teams_are_brought_along_under_names_of_their_own(
+    env: Environment, temporal: Connection
+) -> None:
+    env.script(line("sage", "Wise."), line("scout", "Seen."), line("herald", "Told."))
     scouts = Team("scouts", strategy="sequential", members=[Agent("scout", prompt="You are scout.")])
     herald = Agent("herald", prompt="You are herald.")
     panel = round_robin(
@@ -259,8 +265,8 @@ async def test_agents_and_teams_are_brought_along_under_names_of_their_own(stage
     assert (await handle.result()).value == "Told."
 
 
-async def test_a_selector_may_be_an_agent_of_the_program(stage: Stage, temporal: Connection) -> None:
-    stage.script(
+async def test_a_selector_may_be_an_agent_of_the_program(env: Environment, temporal: Connection) -> None:
+    env.script(
         Line.model_validate({"system": "You are the chief", "say": [call("select-next-speaker", name="b")]}),
         line("a", "A."),
         line("b", call("terminate", response="B it is.")),
@@ -271,8 +277,8 @@ async def test_a_selector_may_be_an_agent_of_the_program(stage: Stage, temporal:
     assert (await temporal.run(desk, input="Who?")).message == "B it is."
 
 
-async def test_a_failed_run_raises_with_its_status_and_what_was_said(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1"), says("editor", {"status": 400}))
+async def test_a_failed_run_raises_with_its_status_and_what_was_said(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1"), says("editor", {"status": 400}))
     panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1)
     with pytest.raises(baton.RunFailed, match=r"panel-\w+ has failed: ") as caught:
         await temporal.run(panel, input="Why?")
@@ -280,8 +286,8 @@ async def test_a_failed_run_raises_with_its_status_and_what_was_said(stage: Stag
     assert [(each.agent_name, each.text) for each in caught.value.contributions] == [("writer", "w1")]
 
 
-async def test_a_question_to_agents_alone_and_to_several(stage: Stage, temporal: Connection) -> None:
-    stage.script(line("a", "A."), line("b", '{"go": false, "reasons": []}'))
+async def test_a_question_to_agents_alone_and_to_several(env: Environment, temporal: Connection) -> None:
+    env.script(line("a", "A."), line("b", '{"go": false, "reasons": []}'))
     one, other = Agent("a", prompt="You are a."), Agent("b", prompt="You are b.", output_schema=Report)
     assert (await temporal.run(one, input="Why?")).value == "A."
     assert (await temporal.run(other, input="Why?")).value == Report(go=False, reasons=[])
@@ -289,10 +295,10 @@ async def test_a_question_to_agents_alone_and_to_several(stage: Stage, temporal:
     assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
 
 
-async def test_what_is_said_is_heard_again_by_whoever_comes_later(stage: Stage, temporal: Connection) -> None:
-    say_all(stage)
+async def test_what_is_said_is_heard_again_by_whoever_comes_later(env: Environment, temporal: Connection) -> None:
+    say_all(env)
     panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
-    handle = await temporal.start(panel, input="Why?", id=f"panel-{stage.task_queue}")
+    handle = await temporal.start(panel, input="Why?", id=f"panel-{env.task_queue}")
     first = [said async for said in handle]
     assert [(said.round, said.name, said.text) for said in first] == [
         (1, "writer", "w1"),
@@ -311,8 +317,8 @@ async def test_what_is_said_is_heard_again_by_whoever_comes_later(stage: Stage, 
         await temporal.attach("nobody")
 
 
-async def test_a_synthesizer_that_is_hidden_is_not_heard(stage: Stage, temporal: Connection) -> None:
-    say_all(stage)
+async def test_a_synthesizer_that_is_hidden_is_not_heard(env: Environment, temporal: Connection) -> None:
+    say_all(env)
     panel = round_robin("panel", [seat("writer")], max_rounds=1, synthesizer_visibility={"client": False})
     handle = await temporal.start(panel, input="Why?")
     assert [said.text async for said in handle] == ["w1"]
@@ -320,51 +326,55 @@ async def test_a_synthesizer_that_is_hidden_is_not_heard(stage: Stage, temporal:
 
 
 async def test_a_listener_hears_on_where_its_connection_broke_off(
-    stage: Stage, server: EmbeddedServer, temporal: Connection
+    env: Environment, server: EmbeddedServer, temporal: Connection
 ) -> None:
-    stage.script(says("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
+    env.script(says("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
     hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
-    async with Wire(server.port) as wire:
-        client = await Client.connect(wire.address, data_converter=DATA_CONVERTER, retry_config=hasty)
+    async with TcpProxy(server.port) as proxy:
+        client = await Client.connect(proxy.address, data_converter=DATA_CONVERTER, retry_config=hasty)
         panel = round_robin("panel", [seat("writer")], max_rounds=3, synthesizer=False)
         run = client.get_workflow_handle((await temporal.start(panel, input="Why?")).id)
         said = []
         async for each in hear(client, run):
             said.append(each.text)
             if len(said) == 1:
-                await wire.cut(0.5)
+                await proxy.cut(0.5)
         assert said == ["w1", "w2", "w3"]
 
 
-async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(relay: Stage, impatient: EmbeddedServer) -> None:
-    relay.script(says("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
+async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(
+    env_with_short_histories: Environment, server_with_short_histories: EmbeddedServer
+) -> None:
+    env_with_short_histories.script(says("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
     panel = round_robin("panel", [seat("writer")], max_rounds=16, session={"rounds": 16})
-    async with baton.connect(impatient.address, task_queue=relay.task_queue) as temporal:
+    async with baton.connect(
+        server_with_short_histories.address, task_queue=env_with_short_histories.task_queue
+    ) as temporal:
         handle = await temporal.start(panel, input="Why?")
         said = [said.text async for said in handle]
         assert said == [*(f"w{n}" for n in range(1, 17)), "The deliverable."]
-        team = relay.client.get_workflow_handle(f"{handle.id}/target-1/panel")
+        team = env_with_short_histories.client.get_workflow_handle(f"{handle.id}/target-1/panel")
         assert (await team.describe()).run_id != await first_run(team)
         assert (await handle.result()).value == "The deliverable."
 
 
-async def test_a_session_is_changed_while_a_panel_reads_it(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
+async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
     panel = round_robin(
         "panel", [seat("writer")], terminate_when="round >= session.rounds", session={"rounds": 4}, synthesizer=False
     )
     handle = await temporal.start(panel, input="Why?", session={"desk": "north"})
-    await stage.asked(2)
+    await env.wait_for_calls(2)
     assert await handle.session(rounds=2, desk=None) == {"rounds": 2}
     value = (await handle.result()).value
     assert isinstance(value, baton.PanelShape)
     assert value.rounds == 2
 
 
-async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
+async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [seat("writer")], max_rounds=2), input="Why?")
-    await stage.asked(1)
+    await env.wait_for_calls(1)
     await handle.steer("Mind the costs.", name="ann")
     said = [(each.name, each.text) async for each in handle]
     assert said == [
@@ -373,23 +383,23 @@ async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(stage: Stag
         ("writer", "w2"),
         ("synthesizer", "The deliverable."),
     ]
-    assert "Mind the costs." in heard(stage)[1].user
+    assert "Mind the costs." in heard(env)[1].user
     one = Agent("one", prompt="You are one.")
     pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
-    stage.script(line("one", {"text": "1", "delay": 0.7}, "2"))
+    env.script(line("one", {"text": "1", "delay": 0.7}, "2"))
     handle = await temporal.start(pair, input="Why?")
-    await stage.asked(len(stage.model.asked) + 1)
+    await env.wait_for_calls(len(env.model.asked) + 1)
     with pytest.raises(baton.Refused, match="a text of 1 to"):
         await handle.steer(" ")
     await handle.steer("Be brief.")
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
-async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.3}))
+async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1", {"text": "w2", "delay": 0.3}))
     panel = round_robin("panel", [seat("writer")])
     handle = await temporal.start(panel, input="Why?")
-    await stage.asked(2)
+    await env.wait_for_calls(2)
     await handle.terminate("enough for today")
     result = await handle.result()
     assert (result.status.stop_reason, result.status.note) == ("terminated", "enough for today")
@@ -397,7 +407,7 @@ async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(stage: Stage,
     assert [each.text for each in result.value.contributions] == ["w1", "w2"]
 
     handle = await temporal.start(panel, input="Why?")
-    await stage.asked(4)
+    await env.wait_for_calls(4)
     assert (await handle.status()).phase == "Running"
     await handle.cancel("too dear")
     with pytest.raises(baton.RunFailed, match="was canceled: too dear") as caught:
@@ -405,26 +415,26 @@ async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(stage: Stage,
     assert caught.value.status.phase == "Canceled"
 
 
-async def test_a_run_that_temporal_has_closed_has_failed(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", {"text": "w1", "delay": 30}))
+async def test_a_run_that_temporal_has_closed_has_failed(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", {"text": "w1", "delay": 30}))
     handle = await temporal.start(round_robin("panel", [seat("writer")]), input="Why?")
-    await stage.asked(1)
-    await stage.client.get_workflow_handle(handle.id).terminate()
+    await env.wait_for_calls(1)
+    await env.client.get_workflow_handle(handle.id).terminate()
     with pytest.raises(baton.RunFailed, match="closed in Temporal: terminated"):
         await handle.result()
 
 
 async def test_a_run_that_no_worker_waits_for_is_told_of(
-    stage: Stage, server: EmbeddedServer, temporal: Connection, caplog: pytest.LogCaptureFixture
+    env: Environment, server: EmbeddedServer, temporal: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with baton.connect(server.address, task_queue=f"{stage.task_queue}-empty") as alone:
+    async with baton.connect(server.address, task_queue=f"{env.task_queue}-empty") as alone:
         handle = await alone.start(round_robin("panel", ["a"]), input="Why?")
     assert f"{handle.id} waits: no worker runs" in caplog.text
-    await stage.client.get_workflow_handle(handle.id).terminate()
+    await env.client.get_workflow_handle(handle.id).terminate()
 
 
-async def test_a_shared_transcript_is_read_by_its_key(stage: Stage, temporal: Connection) -> None:
-    stage.script(says("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
+async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal: Connection) -> None:
+    env.script(says("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
     panel = round_robin("panel", [seat("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"})
     handle = await temporal.start(panel, input="Why?")
     async for said in handle:
@@ -439,8 +449,8 @@ async def test_a_shared_transcript_is_read_by_its_key(stage: Stage, temporal: Co
     assert await temporal.contributions("desk") == ()
 
 
-async def test_default_parts_can_be_had_as_agents_of_ones_own(stage: Stage, temporal: Connection) -> None:
-    say_all(stage)
+async def test_default_parts_can_be_had_as_agents_of_ones_own(env: Environment, temporal: Connection) -> None:
+    say_all(env)
     writer = baton.roster_agent("writer", "the poet", team="panel", more="You rhyme.")
     panel = round_robin(
         "panel",
@@ -450,7 +460,7 @@ async def test_default_parts_can_be_had_as_agents_of_ones_own(stage: Stage, temp
         synthesizer=baton.synthesizer(team="panel"),
     )
     assert (await temporal.run(panel, input="Why?")).value == "The deliverable."
-    poet, judge, author = heard(stage)
+    poet, judge, author = heard(env)
     assert poet.system.startswith("You are writer, the poet. You take part in a panel, panel,")
     assert poet.system.endswith("You rhyme.")
     assert "\n\nYou are strict." in judge.system
@@ -458,7 +468,7 @@ async def test_default_parts_can_be_had_as_agents_of_ones_own(stage: Stage, temp
 
 
 async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
-    stage: Stage, server: EmbeddedServer, temporal: Connection
+    env: Environment, server: EmbeddedServer, temporal: Connection
 ) -> None:
     begun = asyncio.Event()
 
@@ -471,7 +481,7 @@ async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
         return "never"
 
     panel = round_robin("panel", [reporter, checker], max_rounds=1, synthesizer=False)
-    async with baton.connect(server.address, task_queue=stage.task_queue) as first:
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
         handle = await first.start(panel, input="Why?")
         async for said in handle:
             assert said.text == "report 1"
@@ -487,10 +497,10 @@ async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
     assert [each.text for each in value.contributions] == ["report 1", "checked"]
 
 
-async def test_a_key_that_a_program_spells_out_stays_in_it(stage: Stage, temporal: Connection) -> None:
-    stage.script(line("a", "A."))
-    model = Model("mine", model="gpt-4o", base_url=stage.model_url, api_key=f"{KEY}-mine")
+async def test_a_key_that_a_program_spells_out_stays_in_it(env: Environment, temporal: Connection) -> None:
+    env.script(line("a", "A."))
+    model = Model("mine", model="gpt-4o", base_url=env.model_url, api_key=f"{KEY}-mine")
     handle = await temporal.start(Agent("a", prompt="You are a.", model=model), input="Why?")
     assert (await handle.result()).value == "A."
-    async for event in stage.client.get_workflow_handle(handle.id).fetch_history_events():
+    async for event in env.client.get_workflow_handle(handle.id).fetch_history_events():
         assert KEY.encode() not in event.SerializeToString()

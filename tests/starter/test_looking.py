@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.machine import Machine
+from tests.harness.environment import Json, agent, call, line, team
 from tests.harness.processes import WorkerProcess
-from tests.harness.stage import Json, agent, call, line, team
+from tests.harness.user_machine import UserMachine
 
 LONG = {"text": "These are the first words of a long answer, and here are those at its very end: finis", "pause": 1.5}
 
@@ -23,7 +23,7 @@ def query(name: str, kind: str, target: str) -> Json:
 TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
 
 
-def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_order(machine: Machine) -> None:
+def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_order(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
     terminal = machine.terminal("run", "-f", machine.write(*TALK))
     terminal.sees("These are the first words")
@@ -41,20 +41,20 @@ def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_orde
     assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
 
 
-def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(machine: Machine) -> None:
+def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
-    done = machine.type("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
+    done = machine.run("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
     assert "\x1b[1;32mone" in done.stderr
     assert "\x1b[2K" not in done.stderr
     assert "\x1b[?25l" not in done.stderr
 
 
-def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: Machine) -> None:
+def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: UserMachine) -> None:
     machine.script(line("one", "Well.", {**LONG, "pause": 3}))
-    machine.type("run", "-f", machine.write(*TALK), "--detach")
-    machine.asked(2)
+    machine.run("run", "-f", machine.write(*TALK), "--detach")
+    machine.wait_for_calls(2)
     end = time.monotonic() + 30
-    while "These are" not in (told := machine.type("transcript", "talk")).stdout:
+    while "These are" not in (told := machine.run("transcript", "talk")).stdout:
         assert time.monotonic() < end
     assert not machine.model.asked[1].answered
     lines = told.stdout.splitlines()
@@ -62,27 +62,27 @@ def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: Machi
     assert lines[-1].startswith("  These are the first words")
     assert lines[-1].endswith("…")
     assert "Running" in told.stderr
-    machine.type("watch", "talk")
-    told = machine.type("transcript", "talk")
+    machine.run("watch", "talk")
+    told = machine.run("transcript", "talk")
     assert "unfinished" not in told.stdout
     assert told.stdout.count("finis\n") == 1
 
 
-def test_runs_are_listed_newest_first_without_their_child_runs(machine: Machine) -> None:
+def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400}))
     first = machine.write(agent("one"), team("pair", "one", strategy="sequential"), query("first", "team", "pair"))
-    machine.type("run", "-f", first)
+    machine.run("run", "-f", first)
     other = query("second", "agent", "two") | {"metadata": {"name": "second", "namespace": "there"}}
     there = {**agent("two"), "metadata": {"name": "two", "namespace": "there"}}
-    machine.type("run", "-f", machine.write(there, other, name="second.yaml"))
-    listed = json.loads(machine.type("list", "-o", "json").stdout)
+    machine.run("run", "-f", machine.write(there, other, name="second.yaml"))
+    listed = json.loads(machine.run("list", "-o", "json").stdout)
     assert [(run["name"], run["type"], run["state"]) for run in listed] == [
         ("second", "query", "Failed"),
         ("first", "query", "Completed"),
     ]
-    assert yaml.safe_load(machine.type("list", "-n", "there", "-o", "yaml").stdout) == listed[:1]
-    assert len(json.loads(machine.type("list", "--limit", "1", "-o", "json").stdout)) == 1
-    plain = machine.type("list").stdout.splitlines()
+    assert yaml.safe_load(machine.run("list", "-n", "there", "-o", "yaml").stdout) == listed[:1]
+    assert len(json.loads(machine.run("list", "--limit", "1", "-o", "json").stdout)) == 1
+    plain = machine.run("list").stdout.splitlines()
     assert plain[0].split() == ["ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"]
     assert plain[2].split()[:4] == [listed[1]["id"], "first", "query", "Completed"]
     terminal = machine.terminal("list")
@@ -91,10 +91,10 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: Machine)
     assert "\x1b[32m" in terminal.text
 
 
-def test_events_are_lines_json_lines_and_yaml_documents(machine: Machine) -> None:
+def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
-    machine.type("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
-    told = [json.loads(each) for each in machine.type("events", "talk", "-o", "json").stdout.splitlines()]
+    machine.run("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
+    told = [json.loads(each) for each in machine.run("events", "talk", "-o", "json").stdout.splitlines()]
     assert [each["event"] for each in told][:4] == [
         "QueryReceived",
         "QueryStarted",
@@ -102,16 +102,16 @@ def test_events_are_lines_json_lines_and_yaml_documents(machine: Machine) -> Non
         "AgentExecutionStarted",
     ]
     assert told[-1]["event"] == "QueryCompleted"
-    assert [*yaml.safe_load_all(machine.type("events", "talk", "-o", "yaml").stdout)] == told
-    lines = machine.type("events", "talk").stdout.splitlines()
+    assert [*yaml.safe_load_all(machine.run("events", "talk", "-o", "yaml").stdout)] == told
+    lines = machine.run("events", "talk").stdout.splitlines()
     assert [each.split()[:2] for each in lines] == [[each["time"], each["event"]] for each in told]
     assert "\x1b" not in "".join(lines)
 
 
-def test_events_can_be_followed_as_they_come(machine: Machine) -> None:
+def test_events_can_be_followed_as_they_come(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
-    machine.type("run", "-f", machine.write(*TALK), "--detach")
-    following = machine.begin("events", "talk", "--follow", "-o", "json")
+    machine.run("run", "-f", machine.write(*TALK), "--detach")
+    following = machine.start("events", "talk", "--follow", "-o", "json")
     assert following.stdout
     while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
         pass
@@ -122,28 +122,28 @@ def test_events_can_be_followed_as_they_come(machine: Machine) -> None:
 
 
 def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_has_gone(
-    machine: Machine, server: EmbeddedServer
+    machine: UserMachine, server: EmbeddedServer
 ) -> None:
     machine.script(line("one", "hello"))
     elsewhere = {"TEMPORAL_ADDRESS": server.address}
     env = machine.env | elsewhere | {"BATON_HOME": str(machine.folder / "elsewhere")}
     worker = WorkerProcess(env, machine.folder / "worker.log")
     worker.start()
-    machine.type("run", "-f", machine.write(*TALK), "--id", "mine", **elsewhere)
+    machine.run("run", "-f", machine.write(*TALK), "--id", "mine", **elsewhere)
     worker.kill()
-    watched = machine.type("watch", "mine", **elsewhere)
+    watched = machine.run("watch", "mine", **elsewhere)
     assert watched.returncode == 0
     assert watched.stderr.count("  hello\n") == 2
     assert re.search(r"Completed \(completed\) mine · 2 model calls, .* · \d s\n", watched.stderr)
-    assert machine.type("transcript", "mine", **elsewhere).stdout.count("  hello\n") == 2
-    assert "QueryCompleted" in machine.type("events", "mine", **elsewhere).stdout
-    assert "mine" in machine.type("list", **elsewhere).stdout
+    assert machine.run("transcript", "mine", **elsewhere).stdout.count("  hello\n") == 2
+    assert "QueryCompleted" in machine.run("events", "mine", **elsewhere).stdout
+    assert "mine" in machine.run("list", **elsewhere).stdout
 
 
 @pytest.mark.parametrize("command", ["watch", "transcript", "events"])
-def test_looking_at_a_run_that_does_not_exist_exits_with_1(machine: Machine, command: str) -> None:
+def test_looking_at_a_run_that_does_not_exist_exits_with_1(machine: UserMachine, command: str) -> None:
     machine.script(line("one", "hello"))
-    machine.type("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))
-    done = machine.type(command, "nobody")
+    machine.run("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))
+    done = machine.run(command, "nobody")
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no run 'nobody'" in done.stderr

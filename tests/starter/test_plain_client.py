@@ -14,8 +14,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.processes import ROOT, WorkerProcess, environment
-from tests.harness.stage import KEY
+from tests.harness.environment import KEY
+from tests.harness.processes import ROOT, WorkerProcess, process_env
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
 TEMPORAL = Path(sys.executable).parent / "temporal"
@@ -25,7 +25,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
     """A worker that has the sample's resources by itself; gives the address of its server."""
     with ScriptedModel(Script.read(SCRIPT).answer).serving() as url:
-        env = environment(
+        env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
         )
         worker = WorkerProcess(env, tmp_path / "worker.log", ROOT / "samples" / "brainstorming.yaml")
@@ -36,7 +36,7 @@ async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
 
 async def run(*command: str | Path) -> str:
     process = await asyncio.create_subprocess_exec(
-        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment()
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=process_env()
     )
     out, error = await process.communicate()
     assert process.returncode == 0, error.decode()

@@ -23,9 +23,9 @@ from baton.resources.loader import load_documents
 from baton.starter.cli.targets import UsageError
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import execute
-from tests.harness.processes import baton, environment
-from tests.harness.stage import Stage, agent, line, team, texts
+from tests.harness.processes import baton, process_env
 from tests.replay.test_history import reset, steps
 
 TEAM = [agent("one"), agent("two"), team("inner", "two", strategy="sequential")]
@@ -33,19 +33,19 @@ TEAM += [team("team", "one", "inner", strategy="sequential")]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def staged(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Stage]:
+async def staged(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Environment]:
     """A stage on each kind of journal."""
-    async with Stage.set(client, tmp_path, journal_url=journal_url) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, journal_url=journal_url) as env:
+        yield env
 
 
-def script(stage: Stage, slow: float = 0) -> None:
-    stage.script(line("one", {"text": "I begin.", "delay": slow}), line("two", {"text": "I end.", "delay": slow}))
+def script(env: Environment, slow: float = 0) -> None:
+    env.script(line("one", {"text": "I begin.", "delay": slow}), line("two", {"text": "I end.", "delay": slow}))
 
 
-async def ids(stage: Stage) -> set[str]:
+async def ids(env: Environment) -> set[str]:
     """The runs of which there are rows."""
-    rows = await execute(stage.journal_url, "select distinct substr(id, 1, 36) from baton_messages")
+    rows = await execute(env.journal_url, "select distinct substr(id, 1, 36) from baton_messages")
     return {str(row[0]) for row in rows}
 
 
@@ -68,14 +68,14 @@ async def write(url: str, *runs: str) -> None:
     )
 
 
-async def prune(stage: Stage, age: timedelta | None = None, *, dry: bool = False) -> Pruned:
-    return await prune_journal(stage.client, stage.journal_url, age, dry=dry)
+async def prune(env: Environment, age: timedelta | None = None, *, dry: bool = False) -> Pruned:
+    return await prune_journal(env.client, env.journal_url, age, dry=dry)
 
 
-async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it(staged: Stage) -> None:
+async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it(staged: Environment) -> None:
     script(staged)
     recent = await staged.start_team(TEAM)
-    await staged.turn(recent)
+    await staged.turn_result(recent)
     old, child, continued = made_before(60), made_before(59), str(uuid.uuid4())
     await write(staged.journal_url, old, child, continued)
     await write(staged.journal_url, made_before(20))
@@ -89,14 +89,14 @@ async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it
     assert await prune(staged) == Pruned(conversations=0, messages=0, kept=2)
 
 
-async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged: Stage) -> None:
+async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged: Environment) -> None:
     script(staged)
     over = await staged.start_team(TEAM)
-    await staged.turn(over)
+    await staged.turn_result(over)
     script(staged, slow=2)
     staged.model.asked.clear()
     running = await staged.start_query(TEAM, "team/team")
-    await staged.asked(2)
+    await staged.wait_for_calls(2)
     while over.first_execution_run_id in await ids(staged):  # the server lists it as closed a moment later
         await prune(staged, timedelta(0))
     ended = await staged.status(running)
@@ -105,20 +105,20 @@ async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged:
     assert catalogs == [(1,)]
 
 
-async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_has_said(staged: Stage) -> None:
+async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_has_said(staged: Environment) -> None:
     script(staged)
     first = await staged.start_team(TEAM)
-    await staged.turn(first)
+    await staged.turn_result(first)
     script(staged, slow=3)
     staged.model.asked.clear()
     second = await reset(staged, first, (await steps(first))[1])
-    await staged.asked(1)
+    await staged.wait_for_calls(1)
     await asyncio.sleep(1)  # until the first is listed as closed
     assert (await prune(staged, timedelta(0))).conversations == 0
-    assert texts((await staged.turn(second)).messages) == ["I begin.", "I end."]
+    assert texts((await staged.turn_result(second)).messages) == ["I begin.", "I end."]
 
 
-async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Stage) -> None:
+async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Environment) -> None:
     driver = Blobs(lambda: Database.at(staged.journal_at))
     script(staged, slow=3)
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
@@ -132,7 +132,7 @@ async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: 
     assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
     with pytest.raises(JournalLost):
         await driver.retrieve(StorageDriverRetrieveContext(), claims[1:])
-    assert texts((await staged.turn(running)).messages) == ["I begin.", "I end."]
+    assert texts((await staged.turn_result(running)).messages) == ["I begin.", "I end."]
 
 
 async def test_the_command_says_what_would_go_and_deletes_it_when_told(
@@ -141,7 +141,7 @@ async def test_the_command_says_what_would_go_and_deletes_it_when_told(
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     await write(url, made_before(60))
     await write(url, made_before(20))
-    env = environment(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=url)
+    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=url)
 
     def typed(*options: str) -> str:
         return baton("prune", *options, env=env).stderr

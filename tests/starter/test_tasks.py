@@ -10,21 +10,21 @@ import pytest
 from rich.console import Console
 from temporalio.client import Client
 
-from baton.activities.process.functions import function
 from baton.conversation.messages.panel import Briefing
+from baton.resources.functions import function
 from baton.starter.console.live_view import about
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.turn_tasks import Task, audited
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, reads, says, seat
-from tests.harness.processes import baton, environment
-from tests.harness.stage import Handle, Json, Stage, agent, call, line, manifest, team
+from tests.harness.processes import baton, process_env
 from tests.starter.test_events import events, named
 
 
-async def tasks(stage: Stage, handle: Handle) -> list[Task]:
-    return await audited(stage.client, handle)
+async def tasks(env: Environment, handle: Handle) -> list[Task]:
+    return await audited(env.client, handle)
 
 
 def short(found: list[Task]) -> list[str]:
@@ -32,12 +32,12 @@ def short(found: list[Task]) -> list[str]:
     return [f"{task.goal} {task.status}" for task in found]
 
 
-async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_parts(stage: Stage) -> None:
+async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_parts(env: Environment) -> None:
     referee = reads("You are the referee", '{"critique": "c"}')
-    stage.script(says("a", "a1", "a2"), says("b", "b1", "b2"), referee, SYNTHESIS)
-    handle = await stage.start_team([panel(seat("a"), seat("b"), maxRounds=2, referee=True)], "panel")
-    await stage.turn(handle)
-    found = await tasks(stage, handle)
+    env.script(says("a", "a1", "a2"), says("b", "b1", "b2"), referee, SYNTHESIS)
+    handle = await env.start_team([panel(seat("a"), seat("b"), maxRounds=2, referee=True)], "panel")
+    await env.turn_result(handle)
+    found = await tasks(env, handle)
     assert short(found) == [
         "a (round 1) completed",
         "b (round 1) completed",
@@ -56,34 +56,36 @@ async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_pa
     ]
 
 
-async def test_calls_of_tools_and_repeated_calls_are_steps_of_one_task(stage: Stage) -> None:
+async def test_calls_of_tools_and_repeated_calls_are_steps_of_one_task(env: Environment) -> None:
     flaky = {"text": "At last.", "before": [{"status": 500}, {"status": 500}]}
     uses = line("one", call("calculator", expression="6*7"), flaky)
-    stage.script(uses, SYNTHESIS)
-    handle = await stage.start_team([agent("one", "calculator"), panel("one", maxRounds=1)], "panel")
-    await stage.turn(handle)
-    (task,) = await tasks(stage, handle)
+    env.script(uses, SYNTHESIS)
+    handle = await env.start_team([agent("one", "calculator"), panel("one", maxRounds=1)], "panel")
+    await env.turn_result(handle)
+    (task,) = await tasks(env, handle)
     assert (task.goal, task.status, task.attempts, task.output) == ("one (round 1)", "completed", 3, "At last.")
 
 
-async def test_a_task_that_goes_on_or_has_failed_says_so(stage: Stage) -> None:
-    stage.script(says("a", "a1", {"hang": True}), says("b", {"status": 400, "text": "no such thing"}))
-    handle = await stage.start_team([panel(seat("a"), seat("b"))], "panel")
-    await stage.turn(handle)
-    assert short(await tasks(stage, handle)) == ["a (round 1) completed", "b (round 1) errored"]
-    assert "no such thing" in str((await tasks(stage, handle))[1].error)
-    stage.script(says("a", {"hang": True}))
-    handle = await stage.start_team([panel(seat("a"))], "panel")
-    await stage.asked(3)
-    (task,) = await tasks(stage, handle)
+async def test_a_task_that_goes_on_or_has_failed_says_so(env: Environment) -> None:
+    env.script(says("a", "a1", {"hang": True}), says("b", {"status": 400, "text": "no such thing"}))
+    handle = await env.start_team([panel(seat("a"), seat("b"))], "panel")
+    await env.turn_result(handle)
+    assert short(await tasks(env, handle)) == ["a (round 1) completed", "b (round 1) errored"]
+    assert "no such thing" in str((await tasks(env, handle))[1].error)
+    env.script(says("a", {"hang": True}))
+    handle = await env.start_team([panel(seat("a"))], "panel")
+    await env.wait_for_calls(3)
+    (task,) = await tasks(env, handle)
     assert (task.status, task.ended, "completedAt" in task.value) == ("in_progress", None, False)
     await handle.signal("terminate_team", {"now": True})
-    await stage.turn(handle)
-    assert short(await tasks(stage, handle)) == ["a (round 1) cancelled"]
+    await env.turn_result(handle)
+    assert short(await tasks(env, handle)) == ["a (round 1) cancelled"]
 
 
-async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_of_all_its_steps(stage: Stage) -> None:
-    stage.script(
+async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_of_all_its_steps(
+    env: Environment,
+) -> None:
+    env.script(
         line("one", "1"),
         reads("You are x", {"text": "x", "before": [{"status": 500}]}),
         reads("You write what a panel, inner", "Inner says so."),
@@ -92,9 +94,9 @@ async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_
     members = [{"name": "x", "role": "one"}]
     spec = {"strategy": "round-robin", "members": members, "maxRounds": 1, "audit": "inside"}
     manifests = [agent("one"), manifest("Team", "inner", spec), panel("one", "inner", maxRounds=1)]
-    handle = await stage.start_query([*manifests, team("outer", "panel", strategy="sequential")], "team/outer")
-    await stage.status(handle)
-    found = await tasks(stage, handle)
+    handle = await env.start_query([*manifests, team("outer", "panel", strategy="sequential")], "team/outer")
+    await env.status(handle)
+    found = await tasks(env, handle)
     assert [(task.collection, task.goal, task.attempts, task.output) for task in found] == [
         ("panel", "one (round 1)", 1, "1"),
         ("panel", "inner (round 1)", 2, "Inner says so."),
@@ -102,15 +104,15 @@ async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_
     ]
 
 
-async def test_a_debater_who_is_called_on_twice_has_two_tasks_with_the_stance(stage: Stage) -> None:
+async def test_a_debater_who_is_called_on_twice_has_two_tasks_with_the_stance(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["ada", "bob", "ada"], "done": True})
     verdict = json.dumps({"verdict": "Tabs.", "winner": "Tabs", "reasoning": "So it is."})
     says_so = (reads("You moderate", opening), reads("You judge", verdict), reads("You write", "Use tabs."))
-    stage.script(*says_so, reads("You are ada", "a"), reads("You are bob", "b"))
+    env.script(*says_so, reads("You are ada", "a"), reads("You are bob", "b"))
     debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
-    handle = await stage.start_team([debate(*debaters, moderator=True)], "debate")
-    await stage.turn(handle)
-    found = await tasks(stage, handle)
+    handle = await env.start_team([debate(*debaters, moderator=True)], "debate")
+    await env.turn_result(handle)
+    found = await tasks(env, handle)
     assert [(task.goal, task.stance) for task in found] == [
         ("ada (round 1)", "Tabs"),
         ("bob (round 1)", "Spaces"),
@@ -125,38 +127,38 @@ def desk(briefing: Briefing) -> str:
 
 
 async def test_a_function_that_speaks_has_a_task_events_and_a_line(client: Client, tmp_path: Path) -> None:
-    async with Stage.set(client, tmp_path, functions=[desk]) as stage:
+    async with Environment.running(client, tmp_path, functions=[desk]) as env:
         member = {"name": "desk", "type": "activity", "as": "risk"}
-        handle = await stage.start_team([panel(member, maxRounds=1, synthesizer=False)], "panel")
-        await stage.turn(handle)
-        (task,) = await tasks(stage, handle)
+        handle = await env.start_team([panel(member, maxRounds=1, synthesizer=False)], "panel")
+        await env.turn_result(handle)
+        (task,) = await tasks(env, handle)
         assert (task.goal, task.output) == ("risk (round 1)", "risk in round 1")
-        told = [each.value for each in await events(stage.client, handle)]
+        told = [each.value for each in await events(env.client, handle)]
         (ended,) = named(told, "FunctionCallCompleted")
         assert (ended["member"], ended["function"], ended["round"]) == ("risk", "desk", 1)
         assert [each["turn"] for each in named(told, "TeamTurn")] == [0]
-        assert re.search(r"risk  round 1 · function desk · \d s\n  risk in round 1\n", await watched(stage, handle))
+        assert re.search(r"risk  round 1 · function desk · \d s\n  risk in round 1\n", await watched(env, handle))
 
 
-async def watched(stage: Stage, handle: Handle) -> str:
+async def watched(env: Environment, handle: Handle) -> str:
     """What who watches a run from its beginning is told."""
     console = Console(file=io.StringIO(), width=200)
-    watch = Watch(stage.client, console)
-    await follow(stage.client, handle, watch.tell)
+    watch = Watch(env.client, console)
+    await follow(env.client, handle, watch.tell)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(stage: Stage) -> None:
+async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["bob", "ada"], "briefing": "Mind the width.", "done": True})
     verdict = json.dumps({"verdict": "Tabs it is.", "winner": "Tabs", "reasoning": "So it is."})
     judge = (line("solomon", verdict), reads("You write", "Use tabs."), reads("You moderate", opening))
-    stage.script(*judge, reads("You are ada", "a"), reads("You are bob", "b"))
+    env.script(*judge, reads("You are ada", "a"), reads("You are bob", "b"))
     debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
     spec: Json = {"moderator": True, "judge": "solomon"}
-    handle = await stage.start_team([agent("solomon"), debate(*debaters, **spec)], "debate")
-    await stage.turn(handle)
-    lines = [re.sub(r" · scripted.*", "", each) for each in (await watched(stage, handle)).splitlines()[1:]]
+    handle = await env.start_team([agent("solomon"), debate(*debaters, **spec)], "debate")
+    await env.turn_result(handle)
+    lines = [re.sub(r" · scripted.*", "", each) for each in (await watched(env, handle)).splitlines()[1:]]
     assert lines == [
         "moderator  round 1",
         "  calls on bob, ada",
@@ -175,13 +177,13 @@ async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(st
     ]
 
 
-async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(stage: Stage) -> None:
-    stage.script(says("a", "a1", "a2"), reads("You are the referee", '{"critique": "c"}'), line("one", "1"), SYNTHESIS)
+async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(env: Environment) -> None:
+    env.script(says("a", "a1", "a2"), reads("You are the referee", '{"critique": "c"}'), line("one", "1"), SYNTHESIS)
     inner = team("inner", "one", strategy="sequential")
     manifests = [agent("one"), inner, panel(seat("a"), "inner", maxRounds=2, referee=True)]
-    handle = await stage.start_team(manifests, "panel")
-    await stage.turn(handle)
-    told = [each.value for each in await events(stage.client, handle)]
+    handle = await env.start_team(manifests, "panel")
+    await env.turn_result(handle)
+    told = [each.value for each in await events(env.client, handle)]
     turns = [(each["turn"], each["round"], each["maxRounds"]) for each in named(told, "TeamTurn") if "round" in each]
     assert turns == [(0, 1, 2), (1, 1, 2), (2, 2, 2), (3, 2, 2)]
     spoke = [(each["agent"], each.get("round"), each.get("part")) for each in named(told, "AgentExecutionStarted")]
@@ -201,61 +203,61 @@ APPOINTED = {"default": None, "agent": "one", "team": {"name": "inner", "type": 
 
 
 @pytest.mark.parametrize("appointed", APPOINTED.values(), ids=APPOINTED)
-async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(stage: Stage, appointed: Any) -> None:
-    stage.script(says("a", "a1"), line("one", "The secret deliverable."), reads("You write", "The secret deliverable."))
+async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(env: Environment, appointed: Any) -> None:
+    env.script(says("a", "a1"), line("one", "The secret deliverable."), reads("You write", "The secret deliverable."))
     spec: Json = {"synthesizerVisibility": {"client": False}, **({"synthesizer": appointed} if appointed else {})}
     manifests = [agent("one"), team("inner", "one", strategy="sequential"), panel(seat("a"), maxRounds=1, **spec)]
-    handle = await stage.start_team(manifests, "panel")
-    assert (await stage.turn(handle)).message == "The secret deliverable."
-    told = json.dumps([each.value for each in await events(stage.client, handle)])
+    handle = await env.start_team(manifests, "panel")
+    assert (await env.turn_result(handle)).message == "The secret deliverable."
+    told = json.dumps([each.value for each in await events(env.client, handle)])
     assert "a1" in told
     assert "secret" not in told
-    assert "secret" not in await watched(stage, handle)
+    assert "secret" not in await watched(env, handle)
 
 
-async def test_what_goes_on_is_drawn_by_its_round_and_not_at_all_where_it_is_hidden(stage: Stage) -> None:
-    stage.script(says("a", "a1"), reads("You are the referee", {"hang": True}), reads("You write", {"hang": True}))
+async def test_what_goes_on_is_drawn_by_its_round_and_not_at_all_where_it_is_hidden(env: Environment) -> None:
+    env.script(says("a", "a1"), reads("You are the referee", {"hang": True}), reads("You write", {"hang": True}))
     visible = {"synthesizerVisibility": {"client": False}}
     open_, hidden = panel(seat("a"), maxRounds=1, referee=True), panel(seat("a"), maxRounds=1, **visible)
     shown = []
     for each in (open_, hidden):
-        before = len(stage.model.asked)
-        handle = await stage.start_team([each], "panel")
-        await stage.asked(before + 2)
-        watch = Watch(stage.client, Console(file=io.StringIO()))
-        await follow(stage.client, handle, watch.tell, wait=False)
+        before = len(env.model.asked)
+        handle = await env.start_team([each], "panel")
+        await env.wait_for_calls(before + 2)
+        watch = Watch(env.client, Console(file=io.StringIO()))
+        await follow(env.client, handle, watch.tell, wait=False)
         shown.append([(call.call.speaker, about(call)) for call in watch.board.open.values()])
         await handle.terminate()
     assert shown == [[("referee", "panel · round 1 · default")], []]
 
 
-async def test_temporals_ui_tells_rounds(stage: Stage) -> None:
-    stage.script(says("a", "a1", "a2"), SYNTHESIS)
-    handle = await stage.start_team([panel(seat("a"), maxRounds=2)], "panel")
-    await stage.turn(handle)
+async def test_temporals_ui_tells_rounds(env: Environment) -> None:
+    env.script(says("a", "a1", "a2"), SYNTHESIS)
+    handle = await env.start_team([panel(seat("a"), maxRounds=2)], "panel")
+    await env.turn_result(handle)
     said = [event.user_metadata.summary.data.decode() async for event in handle.fetch_history_events()]
     asked = [each for each in said if "round" in each]
     assert [each.rpartition(" · ")[0] for each in asked] == ['"round 1 · a', '"round 2 · a', '"round 2 · synthesizer']
 
 
-async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(stage: Stage) -> None:
-    stage.script(says("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
+async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(env: Environment) -> None:
+    env.script(says("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
     manifests = [agent("one"), panel(seat("a"), maxRounds=2), team("row", "panel", "one", strategy="sequential")]
-    turn = await stage.turn(await stage.start_team(manifests, "row"))
+    turn = await env.turn_result(await env.start_team(manifests, "row"))
     assert [(each.name, each.content, each.round) for each in turn.messages] == [
         ("panel", "The deliverable.", None),
         ("one", "1", None),
     ]
 
 
-async def test_tasks_are_typed_as_a_command(stage: Stage, server: EmbeddedServer) -> None:
-    stage.script(says("a", "a1"), says("b", {"status": 400, "text": "no"}))
-    handle = await stage.start_team([panel(seat("a"), seat("b"), audit="audit-7")], "panel")
-    await stage.turn(handle)
-    env = environment(TEMPORAL_ADDRESS=server.address)
-    table = baton("tasks", handle.id, env=env)
+async def test_tasks_are_typed_as_a_command(env: Environment, server: EmbeddedServer) -> None:
+    env.script(says("a", "a1"), says("b", {"status": 400, "text": "no"}))
+    handle = await env.start_team([panel(seat("a"), seat("b"), audit="audit-7")], "panel")
+    await env.turn_result(handle)
+    variables = process_env(TEMPORAL_ADDRESS=server.address)
+    table = baton("tasks", handle.id, env=variables)
     assert table.returncode == 0, table.stderr
     rows = [row.split("  ")[:4] for row in table.stdout.splitlines()]
     assert [row[0] for row in rows] == ["COLLECTION", "audit-7", "audit-7"]
-    errored = json.loads(baton("tasks", handle.id, "--status", "errored", "-o", "json", env=env).stdout)
+    errored = json.loads(baton("tasks", handle.id, "--status", "errored", "-o", "json", env=variables).stdout)
     assert [(each["goal"], each["status"]) for each in errored] == [("b (round 1)", "errored")]

@@ -4,23 +4,25 @@ import json
 
 import pytest
 
-from baton.conversation.contracts.requests import MISSED
-from tests.harness.stage import Json, Stage, agent, call, line, team, texts
+from baton.conversation.contracts.requests import MISSED_HEARTBEATS
+from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 
-async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(stage: Stage) -> None:
-    stage.script(line("one", call("calculator", "Let me see.", expression="6 * 7"), "It is 42."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
-    turn = await stage.turn(handle)
+async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(env: Environment) -> None:
+    env.script(line("one", call("calculator", "Let me see.", expression="6 * 7"), "It is 42."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
+    turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["Let me see.", "42", "It is 42."]
     assert [message.name for message in turn.messages] == ["one", "calculator", "one"]
     assert (turn.usage.model_calls, turn.usage.tool_calls) == (2, 1)
-    second = stage.model.asked[1].request["messages"]
+    second = env.model.asked[1].request["messages"]
     assert [message["role"] for message in second] == ["system", "user", "assistant", "tool"]
     assert second[3] == {"role": "tool", "content": "42", "tool_call_id": second[2]["tool_calls"][0]["id"]}
 
 
-async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_manifests_words(stage: Stage) -> None:
+async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_manifests_words(
+    env: Environment,
+) -> None:
     tools = [
         {"name": "noop"},
         {"name": "terminate_team", "description": "Call this at the end."},
@@ -28,9 +30,9 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
     ]
     manifest = agent("one")
     manifest["spec"]["tools"] = tools
-    stage.script(line("one", "hello"))
-    await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
-    told = [tool["function"] for tool in stage.model.asked[0].request["tools"]]
+    env.script(line("one", "hello"))
+    await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    told = [tool["function"] for tool in env.model.asked[0].request["tools"]]
     assert [tool["name"] for tool in told] == ["noop", "terminate_team", "calculator"]
     assert told[1]["description"] == "Call this at the end."
 
@@ -45,24 +47,24 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
         ("", "Error: the arguments of calculator don't fit its schema: $: 'expression' is a required property"),
     ],
 )
-async def test_a_tools_failure_is_told_to_the_model(stage: Stage, arguments: str, told: str) -> None:
-    stage.script(line("one", {"calls": [{"name": "calculator", "arguments": arguments}]}, "I see."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
-    turn = await stage.turn(handle)
+async def test_a_tools_failure_is_told_to_the_model(env: Environment, arguments: str, told: str) -> None:
+    env.script(line("one", {"calls": [{"name": "calculator", "arguments": arguments}]}, "I see."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
+    turn = await env.turn_result(handle)
     assert turn.stop_reason == "completed"
     assert turn.messages[1].content.startswith(told)
-    assert stage.model.asked[1].request["messages"][-1]["content"] == turn.messages[1].content
+    assert env.model.asked[1].request["messages"][-1]["content"] == turn.messages[1].content
 
 
-async def test_a_call_for_a_tool_that_the_agent_does_not_have_is_answered_with_those_it_has(stage: Stage) -> None:
-    stage.script(line("one", call("web-search"), "Then not."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
-    turn = await stage.turn(handle)
+async def test_a_call_for_a_tool_that_the_agent_does_not_have_is_answered_with_those_it_has(env: Environment) -> None:
+    env.script(line("one", call("web-search"), "Then not."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
+    turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["", "Error: there is no tool 'web-search'; your tools: noop", "Then not."]
 
 
 async def test_a_tools_failure_ends_the_turn_where_the_manifest_says_so_with_every_call_answered(
-    stage: Stage,
+    env: Environment,
 ) -> None:
     manifest = agent("one", "calculator", "noop")
     manifest["spec"]["tools"][0]["onError"] = "fail"
@@ -71,22 +73,22 @@ async def test_a_tools_failure_ends_the_turn_where_the_manifest_says_so_with_eve
         *call("calculator", expression="1/0")["calls"],
         *call("noop")["calls"],
     ]
-    stage.script(line("one", {"calls": calls}))
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    env.script(line("one", {"calls": calls}))
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type) == ("ToolError", "ToolFailed")
     assert turn.failure.message == "division by zero"
     unanswered = "Not carried out: the turn ended first."
     assert texts(turn.messages) == ["", "a", unanswered, unanswered]
-    assert [row["content"] for row in stage.transcript(turn.head.id)] == ["Why?", "", "a", unanswered, unanswered]
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "", "a", unanswered, unanswered]
 
 
-async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_told(stage: Stage) -> None:
+async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_told(env: Environment) -> None:
     manifest = agent("one", "calculator")
     manifest["spec"]["tools"][0]["onError"] = "retry"
-    stage.script(line("one", call("calculator", expression="1/0"), "Well."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
-    turn = await stage.turn(handle)
+    env.script(line("one", call("calculator", expression="1/0"), "Well."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
+    turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["", "Error: division by zero", "Well."]
     events = (await handle.fetch_history()).events
     failed = [event.activity_task_failed_event_attributes for event in events]
@@ -95,41 +97,41 @@ async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_fai
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one-after-the-other", "all-at-once"])
-async def test_tool_calls_of_one_message_are_answered_in_their_order(stage: Stage, at_once: bool) -> None:
+async def test_tool_calls_of_one_message_are_answered_in_their_order(env: Environment, at_once: bool) -> None:
     names = ["a", "b", "c"]
     calls = [each for name in names for each in call("noop", message=name)["calls"]]
     calls.insert(1, call("calculator", expression="no sum")["calls"][0])
-    stage.script(line("one", {"calls": calls}, "Done."))
+    env.script(line("one", {"calls": calls}, "Done."))
     manifest = agent("one", "noop", "calculator", parallelToolCalls=at_once)
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
     said = ["", "a", "Error: 'no sum' is not an arithmetic expression", "b", "c", "Done."]
     assert texts(turn.messages) == said
-    assert [row["content"] for row in stage.transcript(turn.head.id)] == ["Why?", *said]
-    heard = [message.get("content") for message in stage.model.asked[1].request["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
+    heard = [message.get("content") for message in env.model.asked[1].request["messages"]]
     assert heard == ["You are one.", "Why?", *said[:-1]]
 
 
-async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(stage: Stage) -> None:
-    stage.script(line("one", call("noop", message="again")))
+async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(env: Environment) -> None:
+    env.script(line("one", call("noop", message="again")))
     manifest = agent("one", "noop", maxIterations=3)
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
-    assert len(stage.model.asked) == 3
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    assert len(env.model.asked) == 3
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type) == ("TimeoutError", "MaxIterationsReached")
     assert texts(turn.messages) == ["", "again"] * 3
 
 
-async def test_a_message_too_long_for_a_history_is_cut_there_and_whole_in_the_journal(stage: Stage) -> None:
+async def test_a_message_too_long_for_a_history_is_cut_there_and_whole_in_the_journal(env: Environment) -> None:
     words = "word " * 100_000
-    stage.script(line("one", {"text": words, "calls": call("noop", message=words)["calls"]}, "Done."))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
-    turn = await stage.turn(handle)
+    env.script(line("one", {"text": words, "calls": call("noop", message=words)["calls"]}, "Done."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
+    turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["Done."]
-    rows = stage.transcript(turn.head.id)
+    rows = env.transcript(turn.head.id)
     assert rows[1]["content"] == words
     assert json.loads(rows[1]["toolCalls"][0]["arguments"]) == {"message": words}
     assert rows[2]["content"] == words
-    assert stage.model.asked[1].request["messages"][-1]["content"] == words
+    assert env.model.asked[1].request["messages"][-1]["content"] == words
     size = sum(event.ByteSize() for event in (await handle.fetch_history()).events)
     assert size < 300_000
     scheduled = [e.activity_task_completed_event_attributes for e in (await handle.fetch_history()).events]
@@ -141,10 +143,10 @@ DOWN = {"status": 500, "headers": {"retry-after-ms": "20"}}
 
 @pytest.mark.parametrize(("failure", "calls"), [({"status": 400, "text": "no"}, 1), (DOWN, 6)], ids=["refuses", "down"])
 async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent(
-    stage: Stage, failure: Json, calls: int
+    env: Environment, failure: Json, calls: int
 ) -> None:
     def model(name: str, **spec: object) -> dict[str, object]:
-        config = {"openai": {"baseUrl": {"value": stage.model_url}}}
+        config = {"openai": {"baseUrl": {"value": env.model_url}}}
         return {
             "apiVersion": "ark.mckinsey.com/v1alpha1",
             "kind": "Model",
@@ -154,21 +156,21 @@ async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent
 
     models = [model("main", fallback={"name": "spare"}), model("spare")]
     fails = line("one", failure).model_copy(update={"model": "main"})
-    stage.script(fails, line("one", "I am the spare one."))
+    env.script(fails, line("one", "I am the spare one."))
     manifests = [agent("one", modelRef={"name": "main"}), *models]
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": manifests})
-    assert (await stage.turn(handle)).message == "I am the spare one."
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": manifests})
+    assert (await env.turn_result(handle)).message == "I am the spare one."
     scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
     attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "ask_model"]
-    assert attempts == [6 + MISSED, 10 + MISSED], "where no other is left, a model is waited for longer"
-    assert [asked.request["model"] for asked in stage.model.asked] == [*["main"] * calls, "spare"]
+    assert attempts == [6 + MISSED_HEARTBEATS, 10 + MISSED_HEARTBEATS], "where no other is left, a model is waited for longer"
+    assert [asked.request["model"] for asked in env.model.asked] == [*["main"] * calls, "spare"]
 
 
-async def test_the_final_words_are_the_answer_whatever_else_was_called_for(stage: Stage) -> None:
+async def test_the_final_words_are_the_answer_whatever_else_was_called_for(env: Environment) -> None:
     calls = [*call("terminate", response="So be it.")["calls"], *call("calculator", expression="1+1")["calls"]]
-    stage.script(line("one", {"text": "Well.", "calls": calls}))
+    env.script(line("one", {"text": "Well.", "calls": calls}))
     manifests = [agent("one", "terminate", "calculator"), team("team", "one", maxTurns=3)]
-    turn = await stage.turn(await stage.start_team(manifests))
+    turn = await env.turn_result(await env.start_team(manifests))
     assert (turn.stop_reason, turn.message) == ("terminated", "So be it.")
     assert [message.content for message in turn.messages] == ["Well.", "So be it.", "2"]
     assert turn.usage.tool_calls == 2

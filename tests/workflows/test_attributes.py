@@ -12,40 +12,40 @@ from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import Home
-from tests.harness.stage import Stage, agent, line
+from tests.harness.environment import Environment, agent, line
 from tests.replay.scenarios import TEAM, TRIO, trio
 
 
-async def found(stage: Stage, wanted: str, count: int) -> list[str]:
+async def found(env: Environment, wanted: str, count: int) -> list[str]:
     """The ids of the runs that fit, as soon as there are so many: a server notes them a moment later."""
     while True:
-        runs = [run.id async for run in stage.client.list_workflows(f"TaskQueue = '{stage.task_queue}' AND {wanted}")]
+        runs = [run.id async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}' AND {wanted}")]
         if len(runs) >= count:
             return runs
         await asyncio.sleep(0.05)
 
 
-async def test_a_run_is_found_by_its_team_and_strategy_and_by_how_it_ended(stage: Stage) -> None:
-    trio(stage)
-    asked = await stage.start_query([*TRIO, TEAM], "team/team")
-    await stage.status(asked)
-    stage.script(line("one", "Hello."))
-    alone = await stage.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
-    await stage.turn(alone)
-    both = await found(stage, "BatonTeam = 'team' AND BatonStrategy = 'round-robin'", 2)
+async def test_a_run_is_found_by_its_team_and_strategy_and_by_how_it_ended(env: Environment) -> None:
+    trio(env)
+    asked = await env.start_query([*TRIO, TEAM], "team/team")
+    await env.status(asked)
+    env.script(line("one", "Hello."))
+    alone = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    await env.turn_result(alone)
+    both = await found(env, "BatonTeam = 'team' AND BatonStrategy = 'round-robin'", 2)
     assert set(both) == {asked.id, f"{asked.id}/target-1/team"}
-    failed = await found(stage, "BatonPhase = 'Failed' AND BatonStopReason = 'max_turns'", 2)
+    failed = await found(env, "BatonPhase = 'Failed' AND BatonStopReason = 'max_turns'", 2)
     assert set(failed) == set(both)
-    assert await found(stage, "BatonPhase = 'Completed' AND BatonStopReason = 'completed'", 1) == [alone.id]
+    assert await found(env, "BatonPhase = 'Completed' AND BatonStopReason = 'completed'", 1) == [alone.id]
 
 
-async def test_a_run_is_found_while_it_runs(stage: Stage) -> None:
-    trio(stage, slow=2)
-    handle = await stage.start_team([*TRIO, TEAM])
-    await stage.asked(5)
-    assert await found(stage, "BatonPhase = 'Running'", 1) == [handle.id]
+async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
+    trio(env, slow=2)
+    handle = await env.start_team([*TRIO, TEAM])
+    await env.wait_for_calls(5)
+    assert await found(env, "BatonPhase = 'Running'", 1) == [handle.id]
     await handle.cancel()
-    assert await found(stage, "BatonPhase = 'Canceled'", 1) == [handle.id]
+    assert await found(env, "BatonPhase = 'Canceled'", 1) == [handle.id]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -67,9 +67,9 @@ async def bare(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def test_a_server_without_the_attributes_runs_teams_as_well(bare: Client, tmp_path: Path) -> None:
-    async with Stage.set(bare, tmp_path) as stage:
-        trio(stage)
-        turn = await stage.turn(await stage.start_team([*TRIO, TEAM]))
+    async with Environment.running(bare, tmp_path) as env:
+        trio(env)
+        turn = await env.turn_result(await env.start_team([*TRIO, TEAM]))
     assert turn.stop_reason == "max_turns"
     await search_attributes.register(bare)
     await search_attributes.register(bare)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.environment import Environment, Json
 from tests.harness.panels import debate, heard, reads, shape
-from tests.harness.stage import Json, Stage
 
 FOR = {"name": "ada", "stance": "Tabs"}
 AGAINST = {"name": "bob", "stance": "Spaces"}
@@ -23,9 +23,9 @@ def opens(*decisions: Json) -> Any:
     return reads("You moderate a debate", *map(json.dumps, decisions))
 
 
-async def test_everybody_argues_in_order_and_the_judge_decides(stage: Stage) -> None:
-    stage.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
-    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST)], "debate"))
+async def test_everybody_argues_in_order_and_the_judge_decides(env: Environment) -> None:
+    env.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
+    turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST)], "debate"))
     assert (turn.stop_reason, turn.failure, turn.message) == ("completed", None, "Use tabs.")
     said = [(each.part, each.name, each.round) for each in turn.messages]
     assert said == [
@@ -38,10 +38,10 @@ async def test_everybody_argues_in_order_and_the_judge_decides(stage: Stage) -> 
     ]
 
 
-async def test_debaters_read_arguments_by_their_stances_and_not_by_names(stage: Stage) -> None:
-    stage.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
-    await stage.turn(await stage.start_team([debate(FOR, AGAINST)], "debate"))
-    third = heard(stage)[2]
+async def test_debaters_read_arguments_by_their_stances_and_not_by_names(env: Environment) -> None:
+    env.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
+    await env.turn_result(await env.start_team([debate(FOR, AGAINST)], "debate"))
+    third = heard(env)[2]
     assert "The position you argue for is: Tabs" in third.system
     assert third.user == (
         "# The question\nWhy?\n\n# This round\nRound 2 of 2 (the last round)\n\n"
@@ -49,14 +49,14 @@ async def test_debaters_read_arguments_by_their_stances_and_not_by_names(stage: 
     )
 
 
-async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(stage: Stage) -> None:
+async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(env: Environment) -> None:
     debaters = [{"name": f"d{n}", "stance": f"S{n}"} for n in range(6)]
     lines = [argues(each, f"says {each['stance']}") for each in debaters]
     verdict = reads("You judge", json.dumps({"verdict": "Some of each.", "reasoning": "All were good."}))
-    stage.script(*lines, verdict)
+    env.script(*lines, verdict)
     spec = {"maxRounds": 3, "synthesizer": False}
-    turn = await stage.turn(await stage.start_team([debate(*debaters, **spec)], "debate"))
-    told = heard(stage)[-1].user
+    turn = await env.turn_result(await env.start_team([debate(*debaters, **spec)], "debate"))
+    told = heard(env)[-1].user
     assert "# The stances\n- S0\n- S1" in told
     assert "d0" not in told
     orders = [[row for row in part.splitlines() if row.startswith("[")] for part in told.split("## Round")[1:]]
@@ -65,16 +65,16 @@ async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(stag
     assert shape(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
 
 
-async def test_a_judge_may_be_told_names_in_the_order_of_the_debate(stage: Stage) -> None:
-    stage.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
+async def test_a_judge_may_be_told_names_in_the_order_of_the_debate(env: Environment) -> None:
+    env.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
     spec = {"maxRounds": 1, "anonymizeTranscript": False, "shuffleForJudge": False, "synthesizer": False}
-    await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
-    assert heard(stage)[-1].user.endswith("## Round 1\nada [Tabs]: a1\nbob [Spaces]: b1")
+    await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    assert heard(env)[-1].user.endswith("## Round 1\nada [Tabs]: a1\nbob [Spaces]: b1")
 
 
-async def test_without_a_synthesizer_a_debate_comes_to_its_shape(stage: Stage) -> None:
-    stage.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
-    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, maxRounds=1, synthesizer=False)], "debate"))
+async def test_without_a_synthesizer_a_debate_comes_to_its_shape(env: Environment) -> None:
+    env.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
+    turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, maxRounds=1, synthesizer=False)], "debate"))
     assert shape(turn) == {
         "rounds": 1,
         "question": "Why?",
@@ -87,8 +87,8 @@ async def test_without_a_synthesizer_a_debate_comes_to_its_shape(stage: Stage) -
     }
 
 
-async def test_a_moderator_opens_each_round_and_can_end_the_debate(stage: Stage) -> None:
-    stage.script(
+async def test_a_moderator_opens_each_round_and_can_end_the_debate(env: Environment) -> None:
+    env.script(
         opens(
             {"nextSpeakers": ["bob", "ada", "bob"], "briefing": "Costs matter.", "done": False},
             {"nextSpeakers": ["ada"], "newAngle": "Think of tests.", "done": True},
@@ -98,21 +98,21 @@ async def test_a_moderator_opens_each_round_and_can_end_the_debate(stage: Stage)
         JUDGE,
     )
     spec = {"maxRounds": 4, "moderator": True, "synthesizer": False}
-    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
     came_to = shape(turn)
     assert [each["agentName"] for each in came_to["transcript"]] == ["bob", "ada", "bob", "ada"]
     assert (came_to["rounds"], len(came_to["moderatorDecisions"])) == (2, 2)
-    calls = heard(stage)
+    calls = heard(env)
     assert ["Costs matter." in each.user for each in calls if "You are" in each.system] == [True, True, True, False]
     assert calls[5].user.endswith("# What this round looks at\nThink of tests.")
     assert "ada: Tabs\nbob: Spaces" in calls[0].user
     assert "[round 1]" in calls[4].user
 
 
-async def test_a_moderator_may_end_a_debate_without_another_word(stage: Stage) -> None:
-    stage.script(opens({"nextSpeakers": [], "done": True}), JUDGE)
+async def test_a_moderator_may_end_a_debate_without_another_word(env: Environment) -> None:
+    env.script(opens({"nextSpeakers": [], "done": True}), JUDGE)
     spec = {"moderator": True, "synthesizer": False}
-    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, **spec)], "debate"))
+    turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
     assert (shape(turn)["rounds"], shape(turn)["transcript"]) == (1, [])
 
 
@@ -125,9 +125,9 @@ async def test_a_moderator_may_end_a_debate_without_another_word(stage: Stage) -
         ([reads("You judge", "Tabs!")], "judge"),
     ],
 )
-async def test_a_part_that_is_not_played_fails_the_debate(stage: Stage, lines: list[Any], told: str) -> None:
-    stage.script(*lines, argues(FOR, "a"), argues(AGAINST, "b"))
+async def test_a_part_that_is_not_played_fails_the_debate(env: Environment, lines: list[Any], told: str) -> None:
+    env.script(*lines, argues(FOR, "a"), argues(AGAINST, "b"))
     spec: Json = {"moderator": True} if "moderate" in lines[0].system else {}
-    turn = await stage.turn(await stage.start_team([debate(FOR, AGAINST, maxRounds=1, **spec)], "debate"))
+    turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, maxRounds=1, **spec)], "debate"))
     assert turn.failure is not None
     assert told in turn.failure.message

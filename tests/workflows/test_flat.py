@@ -7,7 +7,7 @@ from pathlib import Path
 from temporalio.client import WorkflowHistory
 
 from baton.starter.scripted_model.script import Reply
-from tests.harness.stage import Stage, agent, team
+from tests.harness.environment import Environment, agent, team
 
 TURNS = 24
 REPLY = "x" * 1_000
@@ -25,16 +25,16 @@ def per_turn(history: WorkflowHistory) -> list[int]:
     return sizes[:-1]
 
 
-async def test_a_turn_costs_no_more_history_later_than_at_the_beginning(stage: Stage) -> None:
-    stage.answer = lambda _: Reply(text=REPLY)
-    handle = await stage.start_team([*map(agent, NAMES), team("team", *NAMES, maxTurns=TURNS // len(NAMES))])
-    await stage.turn(handle)
+async def test_a_turn_costs_no_more_history_later_than_at_the_beginning(env: Environment) -> None:
+    env.answer = lambda _: Reply(text=REPLY)
+    handle = await env.start_team([*map(agent, NAMES), team("team", *NAMES, maxTurns=TURNS // len(NAMES))])
+    await env.turn_result(handle)
     sizes = per_turn(await handle.fetch_history())
     assert len(sizes) == TURNS - 1
     early, late = sum(sizes[:11]) / 11, sum(sizes[-11:]) / 11
     assert late <= 2_500
     assert late <= 1.05 * early  # numbers grow by a digit
-    messages = [len(message) for message in written(stage.journal)]
+    messages = [len(message) for message in written(env.journal)]
     assert len(messages) == TURNS + 1
     assert max(messages) <= 1_500
 

@@ -22,10 +22,10 @@ from baton.starter.diagram.mermaid import mermaid
 from baton.starter.diagram.model import Box, chart
 from baton.starter.diagram.strategies import Arrow
 from baton.starter.diagram.svg import svg
-from tests.harness.machine import Machine
+from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import ROOT
-from tests.harness.stage import Json, agent, manifest, team
+from tests.harness.user_machine import UserMachine
 
 BRAINSTORMING = """\
 flowchart LR
@@ -364,19 +364,19 @@ def overlap(one: Spot, other: Spot) -> bool:
     return not (aside or other.y > one.y + one.height - near or other.y + other.height < one.y + near)
 
 
-def test_the_drawing_stands_alone_on_stdout(machine: Machine) -> None:
+def test_the_drawing_stands_alone_on_stdout(machine: UserMachine) -> None:
     sample = ROOT / "samples" / "brainstorming.yaml"
-    done = machine.type("graph", "-f", sample)
+    done = machine.run("graph", "-f", sample)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{BRAINSTORMING}\n", "")
-    picture = ElementTree.fromstring(machine.type("graph", "team/brainstorming-team", "-f", sample, "-o", "svg").stdout)
+    picture = ElementTree.fromstring(machine.run("graph", "team/brainstorming-team", "-f", sample, "-o", "svg").stdout)
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
     assert [each.text for each in picture.iter() if each.text == "critic-agent"] == ["critic-agent"]
-    refused = machine.type("graph", "team/nobody", "-f", sample)
+    refused = machine.run("graph", "team/nobody", "-f", sample)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "'team/nobody' is not in the files" in refused.stderr
 
 
-def test_a_team_that_cant_be_run_yet_is_drawn(machine: Machine) -> None:
+def test_a_team_that_cant_be_run_yet_is_drawn(machine: UserMachine) -> None:
     file = machine.write(team("t", "one", strategy="parallel"), agent("one"))
-    done = machine.type("graph", "-f", file)
+    done = machine.run("graph", "-f", file)
     assert (done.returncode, "subgraph n1" in done.stdout) == (0, True), done.stderr

@@ -3,39 +3,39 @@
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from tests.harness.stage import Stage, agent, call, line, team, texts
+from tests.harness.environment import Environment, agent, call, line, team, texts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
 
 
-async def test_a_nested_team_takes_one_turn_and_hears_and_is_heard_by_all(stage: Stage) -> None:
-    stage.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "end"))
+async def test_a_nested_team_takes_one_turn_and_hears_and_is_heard_by_all(env: Environment) -> None:
+    env.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "end"))
     inner = team("inner", "one", "two", strategy="sequential")
-    handle = await stage.start_team([*AGENTS, inner, team("team", "last", "inner", "last", strategy="sequential")])
-    turn = await stage.turn(handle)
+    handle = await env.start_team([*AGENTS, inner, team("team", "last", "inner", "last", strategy="sequential")])
+    turn = await env.turn_result(handle)
     assert (turn.turns, texts(turn.messages)) == (3, ["end", "1", "a", "end"])
-    assert [row["content"] for row in stage.transcript(turn.head.id)] == ["Why?", "end", "1", "a", "end"]
-    heard = [message["content"] for message in stage.model.asked[3].request["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "end", "1", "a", "end"]
+    heard = [message["content"] for message in env.model.asked[3].request["messages"]]
     assert heard == ["You are last.", "end", "1", "a", "Why?"]
-    child = stage.client.get_workflow_handle(f"{handle.id}/turn-2/inner")
+    child = env.client.get_workflow_handle(f"{handle.id}/turn-2/inner")
     assert (await child.query("status"))["message"] == "a"
     assert turn.usage.model_calls == 4
 
 
-async def test_a_nested_teams_own_terminate_ends_it_alone(stage: Stage) -> None:
-    stage.script(line("two", call("terminate", response="Inner end.")), line("last", "end"))
+async def test_a_nested_teams_own_terminate_ends_it_alone(env: Environment) -> None:
+    env.script(line("two", call("terminate", response="Inner end.")), line("last", "end"))
     inner = team("inner", "two", "last", maxTurns=9)
-    turn = await stage.turn(
-        await stage.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    turn = await env.turn_result(
+        await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
     )
     assert (turn.stop_reason, texts(turn.messages)) == ("completed", ["", "Inner end.", "end"])
 
 
-async def test_a_nested_team_that_reaches_its_bound_fails_its_parent(stage: Stage) -> None:
-    stage.script(line("one", "1"), line("last", "end"))
+async def test_a_nested_team_that_reaches_its_bound_fails_its_parent(env: Environment) -> None:
+    env.script(line("one", "1"), line("last", "end"))
     inner = team("inner", "one", maxTurns=2)
-    turn = await stage.turn(
-        await stage.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    turn = await env.turn_result(
+        await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
     )
     assert turn.stop_reason == "failed"
     assert turn.failure is not None
@@ -43,37 +43,37 @@ async def test_a_nested_team_that_reaches_its_bound_fails_its_parent(stage: Stag
     assert texts(turn.messages) == ["1", "1"]
 
 
-async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(stage: Stage) -> None:
-    stage.script(line("one", {"text": "late", "delay": 30}), line("last", "end"))
+async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(env: Environment) -> None:
+    env.script(line("one", {"text": "late", "delay": 30}), line("last", "end"))
     inner = team("inner", "one", maxTurns=2)
-    handle = await stage.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
-    await stage.asked(1)
-    await stage.client.get_workflow_handle(f"{handle.id}/turn-1/inner").cancel()
-    turn = await stage.turn(handle)
+    handle = await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    await env.wait_for_calls(1)
+    await env.client.get_workflow_handle(f"{handle.id}/turn-1/inner").cancel()
+    turn = await env.turn_result(handle)
     assert turn.failure is not None
     assert (turn.stop_reason, turn.failure.type, turn.failure.member) == ("failed", "RunClosed", "inner")
 
 
-async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(stage: Stage) -> None:
+async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(env: Environment) -> None:
     teams = [
         team("inner", "one", maxTurns=9),
         team("middle", "inner", strategy="sequential"),
         team("team", "middle", "last", strategy="sequential"),
     ]
-    stage.script(line("one", "1", {"text": "2", "delay": 0.5}), line("last", "end"))
-    handle = await stage.start_team([*AGENTS, *teams])
-    await stage.asked(2)
+    env.script(line("one", "1", {"text": "2", "delay": 0.5}), line("last", "end"))
+    handle = await env.start_team([*AGENTS, *teams])
+    await env.wait_for_calls(2)
     await handle.signal("terminate_team", "enough")
-    turn = await stage.turn(handle)
+    turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, texts(turn.messages)) == ("terminated", "enough", ["1", "2"])
 
-    stage.model.asked.clear()
-    stage.script(line("one", "1", {"text": "2", "delay": 30}), line("last", "end"))
-    handle = await stage.start_team([*AGENTS, *teams])
-    await stage.asked(2)
+    env.model.asked.clear()
+    env.script(line("one", "1", {"text": "2", "delay": 30}), line("last", "end"))
+    handle = await env.start_team([*AGENTS, *teams])
+    await env.wait_for_calls(2)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    deepest = stage.client.get_workflow_handle(f"{handle.id}/turn-1/middle/turn-1/inner")
+    deepest = env.client.get_workflow_handle(f"{handle.id}/turn-1/middle/turn-1/inner")
     assert (await deepest.query("status"))["phase"] == "Canceled"
     assert [each["content"] for each in (await handle.query("status"))["messages"]] == ["1"]

@@ -12,19 +12,23 @@ from baton.conversation.temporal.temporal_client import connect
 from baton.starter.history.turn_tasks import audited
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Environment
 from tests.harness.functions import ballot
 from tests.harness.panels import panel, seat, shape
-from tests.harness.stage import Stage
 from tests.replay.test_continue import chain
 
 NAMES = "a", "b", "ballot"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def relay(impatient: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env_with_short_histories(
+    server_with_short_histories: EmbeddedServer, tmp_path: Path
+) -> AsyncIterator[Environment]:
     """A stage with a function, on a server on which a run is long after fifty events."""
-    async with Stage.set(await connect(impatient.address), tmp_path, functions=[ballot]) as stage:
-        yield stage
+    async with Environment.running(
+        await connect(server_with_short_histories.address), tmp_path, functions=[ballot]
+    ) as env:
+        yield env
 
 
 def counted(request: Request) -> Reply:
@@ -36,40 +40,40 @@ def counted(request: Request) -> Reply:
 
 
 async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
-    relay: Stage, caplog: pytest.LogCaptureFixture
+    env_with_short_histories: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    relay.answer = counted
+    env_with_short_histories.answer = counted
     members = seat("a"), seat("b"), {"name": "ballot", "type": "activity"}
     spec = {"maxRounds": 8, "referee": True, "synthesizer": False, "terminateWhen": "has(session.enough)"}
     with caplog.at_level(logging.WARNING):
-        handle = await relay.start_team([panel(*members, **spec)], "panel")
-        turn = await relay.turn(handle)
-    runs = await chain(relay, handle)
+        handle = await env_with_short_histories.start_team([panel(*members, **spec)], "panel")
+        turn = await env_with_short_histories.turn_result(handle)
+    runs = await chain(env_with_short_histories, handle)
     came_to = shape(turn)
     assert (came_to["rounds"], len(runs) > 2) == (8, True)
     said = [(each["round"], each["agentName"]) for each in came_to["contributions"]]
     assert said == [(number, name) for number in range(1, 9) for name in NAMES]
     assert [each["critique"] for each in came_to["refereeCritiques"]] == [str(3 * number) for number in range(1, 9)]
     assert len([each for each in caplog.records if "made one by str()" in each.getMessage()]) == 1
-    tasks = await audited(relay.client, handle)
+    tasks = await audited(env_with_short_histories.client, handle)
     assert [(task.round, task.assignee, task.status) for task in tasks] == [(*each, "completed") for each in said]
 
 
-async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(relay: Stage) -> None:
-    relay.answer = counted
+async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(env_with_short_histories: Environment) -> None:
+    env_with_short_histories.answer = counted
     spec = {"maxRounds": 99, "synthesizer": False, "terminateWhen": "has(session.enough)", "session": {"kept": 1}}
-    handle = await relay.start_team([panel(seat("a"), seat("b"), **spec)], "panel")
-    await relay.asked(2)
+    handle = await env_with_short_histories.start_team([panel(seat("a"), seat("b"), **spec)], "panel")
+    await env_with_short_histories.wait_for_calls(2)
     assert await handle.execute_update("session", {"more": 2}) == {"kept": 1, "more": 2}
-    while len(await chain(relay, handle)) < 3:
+    while len(await chain(env_with_short_histories, handle)) < 3:
         await asyncio.sleep(0.1)
     await handle.signal("pause")
     await handle.execute_update("steer", {"text": "Hurry."})
     await asyncio.sleep(1)
-    asked = len(relay.model.asked)
+    asked = len(env_with_short_histories.model.asked)
     assert await handle.execute_update("session", {"enough": True}) == {"kept": 1, "more": 2, "enough": True}
-    assert len(relay.model.asked) == asked
+    assert len(env_with_short_histories.model.asked) == asked
     await handle.signal("resume")
-    turn = await relay.turn(handle)
+    turn = await env_with_short_histories.turn_result(handle)
     assert turn.stop_reason == "condition"
-    assert [row["content"] for row in relay.transcript(turn.head.id)].count("Hurry.") == 1
+    assert [row["content"] for row in env_with_short_histories.transcript(turn.head.id)].count("Hurry.") == 1

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.activities.process.functions import function
 from baton.conversation.messages.panel import Briefing, Decision, PanelShape, Verdict
+from baton.resources.functions import function
+from tests.harness.environment import Environment
 from tests.harness.panels import SYNTHESIS, debate, heard, panel, says, seat, shape
-from tests.harness.stage import Stage
 
 
 @function
@@ -122,21 +122,21 @@ FUNCTIONS = (
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(client: Client, tmp_path: Path) -> AsyncIterator[Stage]:
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
     """A worker that has functions."""
-    async with Stage.set(client, tmp_path, functions=FUNCTIONS) as stage:
-        yield stage
+    async with Environment.running(client, tmp_path, functions=FUNCTIONS) as env:
+        yield env
 
 
 def performs(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "type": "activity", **more}
 
 
-async def test_a_function_is_a_member_that_is_handed_a_briefing(stage: Stage) -> None:
-    stage.script(says("a", "a1", "a2"))
+async def test_a_function_is_a_member_that_is_handed_a_briefing(env: Environment) -> None:
+    env.script(says("a", "a1", "a2"))
     spec = {"maxRounds": 2, "synthesizer": False, "instructions": "Be brief."}
-    handle = await stage.start_team([panel(seat("a"), performs("risk-desk"), **spec)], "panel")
-    turn = await stage.turn(handle)
+    handle = await env.start_team([panel(seat("a"), performs("risk-desk"), **spec)], "panel")
+    turn = await env.turn_result(handle)
     assert [each["text"] for each in shape(turn)["contributions"]] == [
         "a1",
         "risk-desk 1/2 on Why?: a a1",
@@ -146,11 +146,13 @@ async def test_a_function_is_a_member_that_is_handed_a_briefing(stage: Stage) ->
 
 
 async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         spec = {"maxRounds": 3, "synthesizer": False}
-        turn = await stage.turn(await stage.start_team([panel(performs("vote", **{"as": "voter"}), **spec)], "panel"))
+        turn = await env.turn_result(
+            await env.start_team([panel(performs("vote", **{"as": "voter"}), **spec)], "panel")
+        )
     assert [(each["agentName"], each["text"]) for each in shape(turn)["contributions"]] == [
         ("voter", "{'choice': 'A'}")
     ] * 3
@@ -169,26 +171,28 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
         ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
     ],
 )
-async def test_a_function_that_fails_ends_the_panel_at_once(stage: Stage, name: str, told: str) -> None:
-    stage.script(says("a", "a1"), SYNTHESIS)
-    turn = await stage.turn(await stage.start_team([panel(seat("a"), performs(name))], "panel"))
+async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, name: str, told: str) -> None:
+    env.script(says("a", "a1"), SYNTHESIS)
+    turn = await env.turn_result(await env.start_team([panel(seat("a"), performs(name))], "panel"))
     assert turn.failure is not None
     assert told in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
 
 
-async def test_a_function_is_called_again_where_a_connection_has_failed(stage: Stage) -> None:
-    turn = await stage.turn(await stage.start_team([panel(performs("flaky"), maxRounds=1, synthesizer=False)], "panel"))
+async def test_a_function_is_called_again_where_a_connection_has_failed(env: Environment) -> None:
+    turn = await env.turn_result(
+        await env.start_team([panel(performs("flaky"), maxRounds=1, synthesizer=False)], "panel")
+    )
     assert [each["text"] for each in shape(turn)["contributions"]] == ["here"]
     assert len(_tries) == 2
 
 
-async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(stage: Stage) -> None:
-    stage.script(says("a", "a"))
+async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: Environment) -> None:
+    env.script(says("a", "a"))
     ending = {"function": "enough", "parameters": {"rounds": 2}}
     spec = {"maxRounds": 9, "synthesizer": False, "terminateWhen": ending}
-    turn = await stage.turn(await stage.start_team([panel(seat("a"), **spec)], "panel"))
+    turn = await env.turn_result(await env.start_team([panel(seat("a"), **spec)], "panel"))
     assert (turn.stop_reason, shape(turn)["rounds"]) == ("condition", 2)
 
 
@@ -196,43 +200,43 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(stage
     ("name", "told"),
     [("broken", "ValueError: out of order"), ("not-a-yes", "gives str, not True or False"), ("gone", "no function")],
 )
-async def test_a_function_that_can_not_judge_fails_the_panel(stage: Stage, name: str, told: str) -> None:
-    stage.script(says("a", "a"))
-    turn = await stage.turn(await stage.start_team([panel(seat("a"), terminateWhen={"function": name})], "panel"))
+async def test_a_function_that_can_not_judge_fails_the_panel(env: Environment, name: str, told: str) -> None:
+    env.script(says("a", "a"))
+    turn = await env.turn_result(await env.start_team([panel(seat("a"), terminateWhen={"function": name})], "panel"))
     assert turn.failure is not None
     assert turn.failure.type == "ConditionFailed"
     assert told in turn.failure.message
 
 
-async def test_a_function_gives_the_instructions_of_each_member_in_each_round(stage: Stage) -> None:
-    stage.script(says("a", "a"), says("b", "b"), SYNTHESIS)
+async def test_a_function_gives_the_instructions_of_each_member_in_each_round(env: Environment) -> None:
+    env.script(says("a", "a"), says("b", "b"), SYNTHESIS)
     instructions = {"function": "told", "parameters": {"tone": "kind"}}
-    await stage.turn(
-        await stage.start_team([panel(seat("a"), seat("b"), maxRounds=2, instructions=instructions)], "panel")
+    await env.turn_result(
+        await env.start_team([panel(seat("a"), seat("b"), maxRounds=2, instructions=instructions)], "panel")
     )
-    systems = [each.system for each in heard(stage)]
+    systems = [each.system for each in heard(env)]
     assert "b, be kind in round 1." in systems[1]
     assert "a, be kind in round 2." in systems[2]
     assert systems[4].startswith("# Instructions\nsynthesizer, be kind in round 2.")
 
 
-async def test_a_function_synthesizes_what_the_panel_has_come_to(stage: Stage) -> None:
-    stage.script(says("a", "a"))
-    turn = await stage.turn(
-        await stage.start_team([panel(seat("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
+async def test_a_function_synthesizes_what_the_panel_has_come_to(env: Environment) -> None:
+    env.script(says("a", "a"))
+    turn = await env.turn_result(
+        await env.start_team([panel(seat("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
     )
     assert turn.message == "3 contributions in 3 rounds"
 
 
-async def test_a_function_in_another_part_answers_with_what_that_part_answers_with(stage: Stage) -> None:
-    stage.script(says("a", "a"), says("ada", "Indent!"))
+async def test_a_function_in_another_part_answers_with_what_that_part_answers_with(env: Environment) -> None:
+    env.script(says("a", "a"), says("ada", "Indent!"))
     form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
     spec = {"maxRounds": 1, "referee": performs("strict"), "synthesizer": performs("report"), "outputSchema": form}
-    turn = await stage.turn(await stage.start_team([panel(seat("a"), **spec)], "panel"))
+    turn = await env.turn_result(await env.start_team([panel(seat("a"), **spec)], "panel"))
     said = [(each.part, each.content) for each in turn.messages]
     assert said == [("contribution", "a"), ("critique", "Round 1 was vague."), ("deliverable", '{"size":1}')]
     parts = {"moderator": performs("opens"), "judge": performs("judges"), "synthesizer": False}
     debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
-    turn = await stage.turn(await stage.start_team([debate(*debaters, **parts)], "debate"))
+    turn = await env.turn_result(await env.start_team([debate(*debaters, **parts)], "debate"))
     assert [each["agentName"] for each in json.loads(turn.message)["transcript"]] == ["ada"]
     assert json.loads(turn.message)["verdict"]["winner"] == "Tabs"

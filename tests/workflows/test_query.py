@@ -12,17 +12,17 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.harness.stage import KEY, Stage, agent, call, line, team, texts
+from tests.harness.environment import KEY, Environment, agent, call, line, team, texts
 
 THREE = [agent("one"), agent("two"), agent("three")]
 
 
-async def test_each_target_has_its_own_response_in_the_order_written(stage: Stage) -> None:
-    stage.script(line("one", {"text": "slow", "delay": 0.5}), line("two", "quick"), line("three", "soon"))
-    handle = await stage.start_query(
+async def test_each_target_has_its_own_response_in_the_order_written(env: Environment) -> None:
+    env.script(line("one", {"text": "slow", "delay": 0.5}), line("two", "quick"), line("three", "soon"))
+    handle = await env.start_query(
         [*THREE, team("team", "three", maxTurns=1, onMaxTurns="complete")], "agent/one", "team/team", "agent/two"
     )
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert status.phase == "Completed"
     assert [(each.target.type, each.target.name, each.message, each.status) for each in status.responses] == [
         ("agent", "one", "slow", "Success"),
@@ -33,9 +33,9 @@ async def test_each_target_has_its_own_response_in_the_order_written(stage: Stag
     assert status.token_usage.model_calls == 3
 
 
-async def test_a_query_fails_when_a_target_fails_and_keeps_every_answer(stage: Stage) -> None:
-    stage.script(line("one", "fine"), line("two", {"status": 400, "text": "broken"}), line("three", "good"))
-    status = await stage.status(await stage.start_query(THREE, "agent/one", "agent/two", "agent/three"))
+async def test_a_query_fails_when_a_target_fails_and_keeps_every_answer(env: Environment) -> None:
+    env.script(line("one", "fine"), line("two", {"status": 400, "text": "broken"}), line("three", "good"))
+    status = await env.status(await env.start_query(THREE, "agent/one", "agent/two", "agent/three"))
     assert (status.phase, status.stop_reason) == ("Failed", "failed")
     assert [each.status for each in status.responses] == ["Success", "Failed", "Success"]
     assert status.responses[1].error == "gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken"
@@ -45,10 +45,10 @@ async def test_a_query_fails_when_a_target_fails_and_keeps_every_answer(stage: S
     assert status.message == "one:\nfine\n\nthree:\ngood"
 
 
-async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(stage: Stage) -> None:
-    stage.script(line("one", {"text": "late", "delay": 30}), line("two", {"status": 400, "text": "no"}))
+async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(env: Environment) -> None:
+    env.script(line("one", {"text": "late", "delay": 30}), line("two", {"status": 400, "text": "no"}))
     begun = time.monotonic()
-    status = await stage.status(await stage.start_query(THREE, "agent/one", "agent/two", failFast=True))
+    status = await env.status(await env.start_query(THREE, "agent/one", "agent/two", failFast=True))
     assert time.monotonic() - begun < 10
     assert status.phase == "Failed"
     assert [(each.status, each.stop_reason, each.error) for each in status.responses] == [
@@ -57,10 +57,10 @@ async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(stage:
     ]
 
 
-async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(stage: Stage) -> None:
-    stage.script(line("one", "one 1"), line("two", {"text": "late", "delay": 30}))
+async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(env: Environment) -> None:
+    env.script(line("one", "one 1"), line("two", {"text": "late", "delay": 30}))
     manifests = [*THREE, team("team", "one", "two", maxTurns=5)]
-    status = await stage.status(await stage.start_query(manifests, "team/team", timeout="1500ms"))
+    status = await env.status(await env.start_query(manifests, "team/team", timeout="1500ms"))
     assert (status.phase, status.stop_reason) == ("Failed", "timeout")
     assert status.error == "the query took longer than its timeout of 1.5 s"
     assert status.failure is not None
@@ -69,41 +69,41 @@ async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(stag
     assert texts(status.responses[0].messages) == ["one 1"]
 
 
-async def test_max_turns_of_a_target_fails_the_query_with_everything_said(stage: Stage) -> None:
-    stage.script(line("one", "one 1", "one 2"))
-    status = await stage.status(await stage.start_query([*THREE, team("team", "one", maxTurns=2)], "team/team"))
+async def test_max_turns_of_a_target_fails_the_query_with_everything_said(env: Environment) -> None:
+    env.script(line("one", "one 1", "one 2"))
+    status = await env.status(await env.start_query([*THREE, team("team", "one", maxTurns=2)], "team/team"))
     assert (status.phase, status.stop_reason) == ("Failed", "max_turns")
     assert status.error == "team round-robin MaxTurns reached team"
     assert status.message == "one 2"
     assert texts(status.responses[0].messages) == ["one 1", "one 2"]
 
 
-async def test_a_query_that_nobody_could_answer_says_so_in_its_message(stage: Stage) -> None:
-    stage.script(line("one", {"status": 401, "text": f"Incorrect API key provided: {KEY}"}))
-    status = await stage.status(await stage.start_query(THREE, "agent/one"))
+async def test_a_query_that_nobody_could_answer_says_so_in_its_message(env: Environment) -> None:
+    env.script(line("one", {"status": 401, "text": f"Incorrect API key provided: {KEY}"}))
+    status = await env.status(await env.start_query(THREE, "agent/one"))
     assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 refused the key (HTTP 401)"
     assert status.failure is not None
     assert (status.failure.family, status.failure.type) == ("AuthenticationError", "KeyRefused")
 
 
-async def test_the_seeds_spelling_of_a_query_with_a_team_runs(stage: Stage) -> None:
-    stage.script(line("one", "hello"))
+async def test_the_seeds_spelling_of_a_query_with_a_team_runs(env: Environment) -> None:
+    env.script(line("one", "hello"))
     spec = {"input": "Why?", "team": {"name": "team"}}
     brought = [agent("one"), team("team", "one", strategy="sequential")]
-    status = await stage.status(await stage.start("query", {"spec": spec, "resources": brought}))
+    status = await env.status(await env.start("query", {"spec": spec, "resources": brought}))
     assert (status.phase, status.message) == ("Completed", "hello")
     assert status.responses[0].target.name == "team"
 
 
-async def test_a_running_query_tells_how_it_stands(stage: Stage) -> None:
-    stage.script(line("one", "quick"), line("two", {"text": "slow", "delay": 1}))
-    handle = await stage.start_query(THREE, "agent/one", "agent/two")
+async def test_a_running_query_tells_how_it_stands(env: Environment) -> None:
+    env.script(line("one", "quick"), line("two", {"text": "slow", "delay": 1}))
+    handle = await env.start_query(THREE, "agent/one", "agent/two")
     status: dict[str, Any] = {"responses": [{}]}
     while not status["responses"] or status["responses"][0].get("status") != "Success":
         status = await handle.query("status")
     assert status["phase"] == "Running"
     assert [each["status"] for each in status["responses"]] == ["Success", "Running"]
-    assert (await stage.status(handle)).phase == "Completed"
+    assert (await env.status(handle)).phase == "Completed"
 
 
 BAD = [
@@ -143,16 +143,16 @@ BAD = [
 
 @pytest.mark.parametrize(("workflow", "given", "says"), BAD, ids=[f"{n}" for n in range(len(BAD))])
 async def test_bad_json_fails_the_run_at_once_with_a_clear_error(
-    stage: Stage, workflow: str, given: Any, says: str
+    env: Environment, workflow: str, given: Any, says: str
 ) -> None:
     begun = time.monotonic()
-    handle = await stage.start(workflow, given)
+    handle = await env.start(workflow, given)
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert time.monotonic() - begun < 5
     assert isinstance(failure.value.cause, ApplicationError)
     assert says in failure.value.cause.message
-    assert not stage.model.asked
+    assert not env.model.asked
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ async def test_bad_json_fails_the_run_at_once_with_a_clear_error(
     ],
     ids=["a-secret", "a-key-spelled-out"],
 )
-async def test_a_run_may_not_bring_secrets(stage: Stage, secret: dict[str, Any]) -> None:
-    handle = await stage.start("agent", {"agent": "one", "input": "x", "resources": [agent("one"), secret]})
+async def test_a_run_may_not_bring_secrets(env: Environment, secret: dict[str, Any]) -> None:
+    handle = await env.start("agent", {"agent": "one", "input": "x", "resources": [agent("one"), secret]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
@@ -193,79 +193,79 @@ def payload(data: bytes, encoding: bytes | None = b"json/plain") -> Payload:
 )
 @pytest.mark.parametrize("workflow", ["query", "round-robin"])
 async def test_an_input_that_nobody_can_read_fails_the_run_at_once(
-    stage: Stage, workflow: str, payloads: list[Payload]
+    env: Environment, workflow: str, payloads: list[Payload]
 ) -> None:
     name = uuid.uuid4().hex
-    await stage.client.workflow_service.start_workflow_execution(
+    await env.client.workflow_service.start_workflow_execution(
         StartWorkflowExecutionRequest(
             namespace="default",
             workflow_id=name,
             workflow_type=WorkflowType(name=workflow),
-            task_queue=TaskQueue(name=stage.task_queue),
+            task_queue=TaskQueue(name=env.task_queue),
             input=Payloads(payloads=payloads),
             request_id=name,
         ),
         retry=True,
     )
-    handle = stage.client.get_workflow_handle(name)
+    handle = env.client.get_workflow_handle(name)
     with pytest.raises(WorkflowFailureError) as failure:
         await asyncio.wait_for(handle.result(), 10)
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == "InvalidInput"
 
 
-async def test_a_run_that_was_refused_says_so_when_asked_how_it_stands(stage: Stage) -> None:
-    handle = await stage.start("query", {"spec": {"inptu": "x"}})
-    assert (await stage.status(handle)).phase == "Failed"
+async def test_a_run_that_was_refused_says_so_when_asked_how_it_stands(env: Environment) -> None:
+    handle = await env.start("query", {"spec": {"inptu": "x"}})
+    assert (await env.status(handle)).phase == "Failed"
     status = await handle.query("status")
     assert (status["phase"], status["failure"]["type"]) == ("Failed", "InvalidManifest")
-    team = await stage.start("round-robin", {"team": "x"})
+    team = await env.start("round-robin", {"team": "x"})
     with pytest.raises(WorkflowFailureError):
         await team.result()
     assert (await team.query("status"))["phase"] == "Failed"
 
 
-async def test_a_status_stays_within_temporals_limits_however_much_was_said(stage: Stage) -> None:
-    stage.script(*(line(name, "汉" * 60_000) for name in ("one", "two", "three")))
-    status = await stage.status(await stage.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))
+async def test_a_status_stays_within_temporals_limits_however_much_was_said(env: Environment) -> None:
+    env.script(*(line(name, "汉" * 60_000) for name in ("one", "two", "three")))
+    status = await env.status(await env.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))
     assert status.phase == "Completed"
     assert len(status.model_dump_json()) < 1_000_000
     assert "cut here" in status.message
     assert "cut here" in status.responses[0].message
 
 
-async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(stage: Stage) -> None:
-    stage.script(line("one", {"text": "slow", "delay": 1}))
-    handle = await stage.start_query(THREE, "agent/one")
-    await stage.asked(1)
+async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(env: Environment) -> None:
+    env.script(line("one", {"text": "slow", "delay": 1}))
+    handle = await env.start_query(THREE, "agent/one")
+    await env.wait_for_calls(1)
     await handle.signal("cancel", "x" * 1_500_000)
     with pytest.raises(WorkflowFailureError):
         await handle.result()
     assert "cut here" in (await handle.query("status"))["note"]
 
 
-async def test_a_message_with_many_long_tool_calls_is_no_trouble(stage: Stage) -> None:
-    stage.script(line("one", {"calls": call("noop", message="y" * 60_000)["calls"] * 40}, "Done."))
+async def test_a_message_with_many_long_tool_calls_is_no_trouble(env: Environment) -> None:
+    env.script(line("one", {"calls": call("noop", message="y" * 60_000)["calls"] * 40}, "Done."))
     manifest = agent("one", "noop", parallelToolCalls=True)
-    turn = await stage.turn(await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
     assert turn.message == "Done."
     assert turn.usage.tool_calls == 40
 
 
-async def test_a_target_that_is_canceled_by_itself_fails_the_query(stage: Stage) -> None:
-    stage.script(line("one", {"text": "late", "delay": 30}), line("two", "quick"))
-    handle = await stage.start_query(THREE, "agent/one", "agent/two")
-    await stage.asked(2)
-    await stage.client.get_workflow_handle(f"{handle.id}/target-1/one").cancel()
-    status = await stage.status(handle)
+async def test_a_target_that_is_canceled_by_itself_fails_the_query(env: Environment) -> None:
+    env.script(line("one", {"text": "late", "delay": 30}), line("two", "quick"))
+    handle = await env.start_query(THREE, "agent/one", "agent/two")
+    await env.wait_for_calls(2)
+    await env.client.get_workflow_handle(f"{handle.id}/target-1/one").cancel()
+    status = await env.status(handle)
     assert (status.phase, status.responses[0].error) == ("Failed", "the run of one was canceled")
     assert status.responses[1].message == "quick"
 
 
-async def test_a_query_that_is_ended_while_its_team_fails_counts_as_failed(stage: Stage) -> None:
-    stage.script(line("one", {"delay": 0.5, "status": 400, "text": "no"}))
-    handle = await stage.start_query([agent("one"), team("team", "one", maxTurns=3)], "team/team")
-    await stage.asked(1)
+async def test_a_query_that_is_ended_while_its_team_fails_counts_as_failed(env: Environment) -> None:
+    env.script(line("one", {"delay": 0.5, "status": 400, "text": "no"}))
+    handle = await env.start_query([agent("one"), team("team", "one", maxTurns=3)], "team/team")
+    await env.wait_for_calls(1)
     await handle.signal("terminate_team", "enough")
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert (status.phase, status.stop_reason) == ("Failed", "failed")

@@ -7,8 +7,8 @@ import pytest
 from baton.resources.catalog import Catalog
 from baton.resources.problems import ManifestError
 from baton.resources.query import Query
+from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.manifests import Writer, model, query
-from tests.harness.stage import Json, Stage, agent, line, manifest, team
 
 RED = {"matchLabels": {"colour": "red"}}
 
@@ -107,15 +107,15 @@ def test_a_selector_that_can_not_be_meant_so_is_refused(write: Writer, selector:
     assert any(says in each for each in said), said
 
 
-def says_its_name(stage: Stage, *names: str) -> list[Json]:
-    stage.script(*(line(name, f"{name} answers") for name in names))
+def says_its_name(env: Environment, *names: str) -> list[Json]:
+    env.script(*(line(name, f"{name} answers") for name in names))
     return [labelled(agent(name), colour="red") for name in names]
 
 
-async def test_a_plain_client_asks_by_labels(stage: Stage) -> None:
-    brought = says_its_name(stage, "b", "a", "first")
+async def test_a_plain_client_asks_by_labels(env: Environment) -> None:
+    brought = says_its_name(env, "b", "a", "first")
     duo = labelled(team("duo", "a", "b", strategy="sequential"))
-    status = await stage.status(await stage.start_query([*brought, duo], "agent/first", selector=RED))
+    status = await env.status(await env.start_query([*brought, duo], "agent/first", selector=RED))
     assert status.phase == "Completed", status.error
     assert [(each.target.type, each.target.name, each.message) for each in status.responses] == [
         ("agent", "first", "first answers"),
@@ -124,22 +124,22 @@ async def test_a_plain_client_asks_by_labels(stage: Stage) -> None:
     ]
 
 
-async def test_a_selected_team_is_run_by_its_strategy(stage: Stage) -> None:
+async def test_a_selected_team_is_run_by_its_strategy(env: Environment) -> None:
     brought = [agent("a"), agent("b"), labelled(team("duo", "a", "b", strategy="sequential"), colour="red")]
-    stage.script(line("a", "1"), line("b", "2"))
-    status = await stage.status(await stage.start_query(brought, selector=RED))
+    env.script(line("a", "1"), line("b", "2"))
+    status = await env.status(await env.start_query(brought, selector=RED))
     assert (status.phase, status.message) == ("Completed", "2")
 
 
-async def test_a_run_whose_selector_finds_nobody_fails_with_a_sentence(stage: Stage) -> None:
-    status = await stage.status(await stage.start_query([agent("a")], selector=RED))
+async def test_a_run_whose_selector_finds_nobody_fails_with_a_sentence(env: Environment) -> None:
+    status = await env.status(await env.start_query([agent("a")], selector=RED))
     failure: Any = status.failure
     assert (status.phase, failure.type) == ("Failed", "InvalidManifest")
     assert "Query/default/q: nobody is asked: no agent" in failure.message
 
 
-async def test_what_is_not_carried_out_is_said_before_what_is_missing(stage: Stage) -> None:
-    status = await stage.status(await stage.start_query([agent("a")], "agent/a", memory="talks"))
+async def test_what_is_not_carried_out_is_said_before_what_is_missing(env: Environment) -> None:
+    status = await env.status(await env.start_query([agent("a")], "agent/a", memory="talks"))
     failure: Any = status.failure
     assert (status.phase, failure.type) == ("Failed", "NotCarriedOut")
     assert failure.message == (

@@ -6,126 +6,124 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
+from tests.harness.environment import Environment, agent, call, line, team, texts
 from tests.harness.panels import SYNTHESIS, heard, panel, says, seat
-from tests.harness.stage import Stage, agent, call, line, team, texts
 
 
 def slow(*texts: str) -> list[Any]:
     return [{"text": text, "delay": 0.4} for text in texts]
 
 
-async def test_what_a_person_says_is_heard_before_the_next_model_call(stage: Stage) -> None:
-    stage.script(line("one", *slow("a", "b")), line("two", "c", "d"))
-    handle = await stage.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)])
-    await stage.asked(1)
+async def test_what_a_person_says_is_heard_before_the_next_model_call(env: Environment) -> None:
+    env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
+    handle = await env.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)])
+    await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Be kind.", "name": "ann"}) == {"turn": 2}
-    turn = await stage.turn(handle)
+    turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["a", "c"]
-    said = [(row["role"], row.get("name"), row["content"]) for row in stage.transcript(turn.head.id)]
+    said = [(row["role"], row.get("name"), row["content"]) for row in env.transcript(turn.head.id)]
     assert said[1:] == [("assistant", "one", "a"), ("user", "ann", "Be kind."), ("assistant", "two", "c")]
-    assert ("Be kind.", "ann") in [(m["content"], m.get("name")) for m in stage.model.asked[1].request["messages"]]
+    assert ("Be kind.", "ann") in [(m["content"], m.get("name")) for m in env.model.asked[1].request["messages"]]
 
 
-async def test_it_is_heard_in_the_midst_of_a_turn_too(stage: Stage) -> None:
-    stage.script(line("one", {**call("noop"), "delay": 0.4}, "a"))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
-    await stage.asked(1)
+async def test_it_is_heard_in_the_midst_of_a_turn_too(env: Environment) -> None:
+    env.script(line("one", {**call("noop"), "delay": 0.4}, "a"))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
+    await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Hurry."}) == {}
-    turn = await stage.turn(handle)
-    roles = [row["role"] for row in stage.transcript(turn.head.id)]
+    turn = await env.turn_result(handle)
+    roles = [row["role"] for row in env.transcript(turn.head.id)]
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
 
 
-async def test_it_reaches_the_team_below_a_query(stage: Stage) -> None:
-    stage.script(line("one", *slow("a", "b")))
-    handle = await stage.start_query(
-        [agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")], "team/team"
-    )
-    await stage.asked(1)
+async def test_it_reaches_the_team_below_a_query(env: Environment) -> None:
+    env.script(line("one", *slow("a", "b")))
+    handle = await env.start_query([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")], "team/team")
+    await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Be kind."}) == {}
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert status.responses[0].head
-    rows = stage.transcript(status.responses[0].head.id)
+    rows = env.transcript(status.responses[0].head.id)
     assert [row["content"] for row in rows] == ["Why?", "a", "Be kind.", "b"]
 
 
-async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(stage: Stage) -> None:
-    stage.script(line("one", *slow("a")))
-    handle = await stage.start_team([agent("one"), team("team", "one", maxTurns=1)])
-    await stage.asked(1)
+async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(env: Environment) -> None:
+    env.script(line("one", *slow("a")))
+    handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1)])
+    await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Too late."})
-    turn = await stage.turn(handle)
-    assert [row["content"] for row in stage.transcript(turn.head.id)] == ["Why?", "a", "Too late."]
+    turn = await env.turn_result(handle)
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Too late."]
 
 
-async def test_a_panel_reads_what_people_say_beside_its_contributions(stage: Stage) -> None:
-    stage.script(says("a", *slow("a1", "a2")), SYNTHESIS)
-    handle = await stage.start_team([panel(seat("a"), maxRounds=2)], "panel")
-    await stage.asked(1)
+async def test_a_panel_reads_what_people_say_beside_its_contributions(env: Environment) -> None:
+    env.script(says("a", *slow("a1", "a2")), SYNTHESIS)
+    handle = await env.start_team([panel(seat("a"), maxRounds=2)], "panel")
+    await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
-    await stage.turn(handle)
-    assert ["# What people have said to you all\nann: Mind the costs." in each.user for each in heard(stage)] == [
+    await env.turn_result(handle)
+    assert ["# What people have said to you all\nann: Mind the costs." in each.user for each in heard(env)] == [
         False,
         True,
         True,
     ]
 
 
-async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(stage: Stage) -> None:
-    stage.script(says("a", *slow("a1")), SYNTHESIS)
-    handle = await stage.start_team([panel(seat("a"), maxRounds=1)], "panel")
-    await stage.asked(1)
+async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(env: Environment) -> None:
+    env.script(says("a", *slow("a1")), SYNTHESIS)
+    handle = await env.start_team([panel(seat("a"), maxRounds=1)], "panel")
+    await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs."})
-    turn = await stage.turn(handle)
-    assert "user: Mind the costs." in heard(stage)[-1].user
-    said = [row["content"] for row in stage.transcript(turn.head.id)]
+    turn = await env.turn_result(handle)
+    assert "user: Mind the costs." in heard(env)[-1].user
+    said = [row["content"] for row in env.transcript(turn.head.id)]
     assert said == ["Why?", "a1", "Mind the costs.", "The deliverable."]
 
 
-async def test_signals_that_updates_would_refuse_are_passed_over(stage: Stage) -> None:
-    stage.script(says("a", *slow("a1", "a2")))
+async def test_signals_that_updates_would_refuse_are_passed_over(env: Environment) -> None:
+    env.script(says("a", *slow("a1", "a2")))
     spec = {"maxRounds": 2, "synthesizer": False, "terminateWhen": "has(session.big)"}
-    handle = await stage.start_team([panel(seat("a"), **spec)], "panel")
-    await stage.asked(1)
+    handle = await env.start_team([panel(seat("a"), **spec)], "panel")
+    await env.wait_for_calls(1)
     unsaid: list[Any] = [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}, {"text": 5}, [], None]
     unkept: list[Any] = [{"big": "x" * 20_000}, ["big"], "big", None]
     for name, garbage in [*(("steer", each) for each in unsaid), *(("session", each) for each in unkept)]:
         await handle.signal(name, garbage)
-    turn = await stage.turn(handle)
-    assert (turn.stop_reason, [row["role"] for row in stage.transcript(turn.head.id)][:3]) == (
+    turn = await env.turn_result(handle)
+    assert (turn.stop_reason, [row["role"] for row in env.transcript(turn.head.id)][:3]) == (
         "completed",
         ["user", "assistant", "assistant"],
     )
 
 
 @pytest.mark.parametrize("wrong", [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}])
-async def test_what_can_not_be_said_is_refused_and_leaves_the_run_alone(stage: Stage, wrong: Any) -> None:
-    stage.script(line("one", *slow("a")))
-    handle = await stage.start_team([agent("one"), team("team", "one", maxTurns=1, onMaxTurns="complete")])
+async def test_what_can_not_be_said_is_refused_and_leaves_the_run_alone(env: Environment, wrong: Any) -> None:
+    env.script(line("one", *slow("a")))
+    handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1, onMaxTurns="complete")])
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update("steer", wrong)
-    assert (await stage.turn(handle)).message == "a"
+    assert (await env.turn_result(handle)).message == "a"
 
 
-async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_told(stage: Stage) -> None:
-    stage.script(line("one", *slow("a", "b")), line("two", "c", "d"))
-    handle = await stage.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
-    await stage.asked(1)
+async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_told(env: Environment) -> None:
+    env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
+    handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
+    await env.wait_for_calls(1)
     await handle.signal("pause")
     await asyncio.sleep(1)
-    assert len(stage.model.asked) == 1
+    assert len(env.model.asked) == 1
     await handle.signal("resume")
-    await stage.status(handle)
-    assert len(stage.model.asked) == 2
+    await env.status(handle)
+    assert len(env.model.asked) == 2
 
 
 @pytest.mark.parametrize(("how", "reason"), [("terminate_team", "terminated"), ("cancel", "canceled")])
-async def test_a_paused_team_can_be_ended(stage: Stage, how: str, reason: str) -> None:
-    stage.script(line("one", *slow("a", "b")))
-    handle = await stage.start_team([agent("one"), team("team", "one", maxTurns=2)])
-    await stage.asked(1)
+async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: str) -> None:
+    env.script(line("one", *slow("a", "b")))
+    handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
+    await env.wait_for_calls(1)
     await handle.signal("pause")
     await asyncio.sleep(0.6)
     await handle.signal(how)
-    turn = await stage.turn(handle)
-    assert (turn.stop_reason, texts(turn.messages), len(stage.model.asked)) == (reason, ["a"], 1)
+    turn = await env.turn_result(handle)
+    assert (turn.stop_reason, texts(turn.messages), len(env.model.asked)) == (reason, ["a"], 1)

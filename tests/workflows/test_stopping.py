@@ -10,18 +10,16 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from tests.harness.stage import Handle, Stage, agent, call, line, team, texts
+from tests.harness.environment import Environment, Handle, agent, call, line, team, texts
 
 DUO = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
 
 
-async def slow_duo(stage: Stage, delay: float) -> Handle:
+async def slow_duo(env: Environment, delay: float) -> Handle:
     """A team of two whose third turn takes a while, in its midst."""
-    stage.script(
-        line("one", "one 1", {"text": "one 2", "delay": delay}, "one 3"), line("two", "two 1", "two 2", "two 3")
-    )
-    handle = await stage.start_team(DUO)
-    await stage.asked(3)
+    env.script(line("one", "one 1", {"text": "one 2", "delay": delay}, "one 3"), line("two", "two 1", "two 2", "two 3"))
+    handle = await env.start_team(DUO)
+    await env.wait_for_calls(3)
     return handle
 
 
@@ -35,20 +33,20 @@ async def slow_duo(stage: Stage, delay: float) -> Handle:
     ],
 )
 async def test_the_signal_ends_a_team_gracefully_after_the_current_turn(
-    stage: Stage, payload: list[Any], note: str | None
+    env: Environment, payload: list[Any], note: str | None
 ) -> None:
-    handle = await slow_duo(stage, 0.3)
+    handle = await slow_duo(env, 0.3)
     await handle.signal("terminate_team", args=payload)
-    turn = await stage.turn(handle)
+    turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, turn.failure) == ("terminated", note, None)
     assert texts(turn.messages) == ["one 1", "two 1", "one 2"]
-    assert len(stage.model.asked) == 3
+    assert len(env.model.asked) == 3
 
 
-async def test_a_signal_that_nobody_can_read_still_ends_the_team(stage: Stage) -> None:
-    handle = await slow_duo(stage, 0.3)
+async def test_a_signal_that_nobody_can_read_still_ends_the_team(env: Environment) -> None:
+    handle = await slow_duo(env, 0.3)
     broken = Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b"{no json")])
-    await stage.client.workflow_service.signal_workflow_execution(
+    await env.client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
             namespace="default",
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
@@ -57,28 +55,28 @@ async def test_a_signal_that_nobody_can_read_still_ends_the_team(stage: Stage) -
         ),
         retry=True,
     )
-    assert (await stage.turn(handle)).stop_reason == "terminated"
+    assert (await env.turn_result(handle)).stop_reason == "terminated"
 
 
-async def test_a_signal_with_now_gives_up_the_call_in_flight(stage: Stage) -> None:
-    handle = await slow_duo(stage, 30)
+async def test_a_signal_with_now_gives_up_the_call_in_flight(env: Environment) -> None:
+    handle = await slow_duo(env, 30)
     begun = time.monotonic()
     await handle.signal("terminate_team", {"reason": "stop it", "now": True})
-    turn = await stage.turn(handle)
+    turn = await env.turn_result(handle)
     assert time.monotonic() - begun < 5
     assert (turn.stop_reason, turn.note, turn.failure) == ("terminated", "stop it", None)
     assert texts(turn.messages) == ["one 1", "two 1"]
 
 
-async def test_an_unknown_signal_changes_nothing(stage: Stage) -> None:
-    stage.script(line("one", "hello"))
-    handle = await stage.start_team([agent("one"), team("team", "one", strategy="sequential")])
+async def test_an_unknown_signal_changes_nothing(env: Environment) -> None:
+    env.script(line("one", "hello"))
+    handle = await env.start_team([agent("one"), team("team", "one", strategy="sequential")])
     await handle.signal("whatever", "x")
-    assert (await stage.turn(handle)).stop_reason == "completed"
+    assert (await env.turn_result(handle)).stop_reason == "completed"
 
 
-async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(stage: Stage) -> None:
-    handle = await slow_duo(stage, 30)
+async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: Environment) -> None:
+    handle = await slow_duo(env, 30)
     begun = time.monotonic()
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
@@ -91,20 +89,20 @@ async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(stage: 
     assert [message["content"] for message in status["messages"]] == ["one 1", "two 1"]
 
 
-async def test_a_cancel_reaches_the_model_call_in_flight_within_two_seconds(stage: Stage) -> None:
-    handle = await slow_duo(stage, 30)
+async def test_a_cancel_reaches_the_model_call_in_flight_within_two_seconds(env: Environment) -> None:
+    handle = await slow_duo(env, 30)
     await asyncio.sleep(1)
     begun = time.time()
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    while stage.model.asked[2].given_up is None:
+    while env.model.asked[2].given_up is None:
         await asyncio.sleep(0.05)
-    assert stage.model.asked[2].given_up - begun < 2
+    assert env.model.asked[2].given_up - begun < 2
 
 
-async def test_the_signal_cancel_does_what_a_cancel_does(stage: Stage) -> None:
-    handle = await slow_duo(stage, 30)
+async def test_the_signal_cancel_does_what_a_cancel_does(env: Environment) -> None:
+    handle = await slow_duo(env, 30)
     await handle.signal("cancel", "changed my mind")
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -113,55 +111,55 @@ async def test_the_signal_cancel_does_what_a_cancel_does(stage: Stage) -> None:
     assert (status["phase"], status["note"]) == ("Canceled", "changed my mind")
 
 
-async def test_a_cancel_in_the_midst_of_tool_calls_leaves_none_of_them_unanswered(stage: Stage) -> None:
+async def test_a_cancel_in_the_midst_of_tool_calls_leaves_none_of_them_unanswered(env: Environment) -> None:
     replies = {"text": "", "calls": [{"name": "noop", "arguments": {"message": "a"}}] * 2}
-    stage.script(line("one", replies, {"text": "late", "delay": 30}))
-    handle = await stage.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
-    await stage.asked(2)
+    env.script(line("one", replies, {"text": "late", "delay": 30}))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
+    await env.wait_for_calls(2)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
     status = await handle.query("status")
-    rows = stage.transcript(status["head"]["id"])
+    rows = env.transcript(status["head"]["id"])
     assert [row["role"] for row in rows] == ["user", "assistant", "tool", "tool"]
 
 
-async def test_the_signal_reaches_the_teams_of_a_query_and_the_query_counts_as_completed(stage: Stage) -> None:
-    stage.script(line("one", "one 1", {"text": "one 2", "delay": 0.4}, "one 3"), line("two", "two 1", "two 2"))
-    handle = await stage.start_query(DUO, "team/team")
-    await stage.asked(3)
+async def test_the_signal_reaches_the_teams_of_a_query_and_the_query_counts_as_completed(env: Environment) -> None:
+    env.script(line("one", "one 1", {"text": "one 2", "delay": 0.4}, "one 3"), line("two", "two 1", "two 2"))
+    handle = await env.start_query(DUO, "team/team")
+    await env.wait_for_calls(3)
     await handle.signal("terminate_team", {"reason": "enough"})
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert (status.phase, status.stop_reason, status.note, status.error) == ("Completed", "terminated", "enough", None)
     assert (status.responses[0].status, status.responses[0].stop_reason) == ("Success", "terminated")
     assert status.message == "one 2"
 
 
-async def test_a_query_that_is_told_to_end_before_it_has_begun_asks_nobody(stage: Stage) -> None:
-    stage.script(line("one", "1"), line("two", "a"))
+async def test_a_query_that_is_told_to_end_before_it_has_begun_asks_nobody(env: Environment) -> None:
+    env.script(line("one", "1"), line("two", "a"))
     asked = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"spec": asked, "resources": DUO}
-    handle = await stage.start("query", given, start_signal="terminate_team", start_signal_args=["never mind"])
-    status = await stage.status(handle)
+    handle = await env.start("query", given, start_signal="terminate_team", start_signal_args=["never mind"])
+    status = await env.status(handle)
     assert (status.phase, status.stop_reason, status.note) == ("Completed", "terminated", "never mind")
-    assert not stage.model.asked
+    assert not env.model.asked
 
 
-async def test_a_query_that_is_ended_now_keeps_what_was_said_and_counts_as_completed(stage: Stage) -> None:
-    stage.script(line("one", "one 1", "one 2"), line("two", "two 1", {"text": "late", "delay": 30}))
-    handle = await stage.start_query(DUO, "team/team")
-    await stage.asked(4)
+async def test_a_query_that_is_ended_now_keeps_what_was_said_and_counts_as_completed(env: Environment) -> None:
+    env.script(line("one", "one 1", "one 2"), line("two", "two 1", {"text": "late", "delay": 30}))
+    handle = await env.start_query(DUO, "team/team")
+    await env.wait_for_calls(4)
     await handle.signal("terminate_team", {"now": True})
-    status = await stage.status(handle)
+    status = await env.status(handle)
     assert (status.phase, status.stop_reason) == ("Completed", "terminated")
     assert status.responses[0].stop_reason == "terminated"
     assert texts(status.responses[0].messages) == ["one 1", "two 1", "one 2"]
 
 
-async def test_a_query_that_is_canceled_keeps_what_was_said(stage: Stage) -> None:
-    stage.script(line("one", "one 1", {"text": "late", "delay": 30}), line("two", "two 1"))
-    handle = await stage.start_query(DUO, "team/team")
-    await stage.asked(3)
+async def test_a_query_that_is_canceled_keeps_what_was_said(env: Environment) -> None:
+    env.script(line("one", "one 1", {"text": "late", "delay": 30}), line("two", "two 1"))
+    handle = await env.start_query(DUO, "team/team")
+    await env.wait_for_calls(3)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
@@ -169,13 +167,13 @@ async def test_a_query_that_is_canceled_keeps_what_was_said(stage: Stage) -> Non
     assert (status["phase"], status["stopReason"]) == ("Canceled", "canceled")
     assert (status["responses"][0]["status"], status["responses"][0]["error"]) == ("Failed", "canceled")
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["one 1", "two 1"]
-    child = stage.client.get_workflow_handle(f"{handle.id}/target-1/team")
+    child = env.client.get_workflow_handle(f"{handle.id}/target-1/team")
     assert (await child.query("status"))["phase"] == "Canceled"
 
 
-async def test_a_query_that_is_canceled_before_anybody_was_asked_closes_all_the_same(stage: Stage) -> None:
-    stage.script(line("one", {"text": "late", "delay": 30}))
-    handle = await stage.start_query(DUO, "team/team")
+async def test_a_query_that_is_canceled_before_anybody_was_asked_closes_all_the_same(env: Environment) -> None:
+    env.script(line("one", {"text": "late", "delay": 30}))
+    handle = await env.start_query(DUO, "team/team")
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -183,25 +181,25 @@ async def test_a_query_that_is_canceled_before_anybody_was_asked_closes_all_the_
     assert (await handle.query("status"))["phase"] == "Canceled"
 
 
-async def test_an_agents_tool_call_is_not_lost_when_it_terminates_beside_others(stage: Stage) -> None:
+async def test_an_agents_tool_call_is_not_lost_when_it_terminates_beside_others(env: Environment) -> None:
     both = [
         {"name": "noop", "arguments": {"message": "kept"}},
         {"name": "terminate", "arguments": {"response": "End."}},
     ]
-    stage.script(line("one", {"calls": [both[1], both[0]]}))
-    turn = await stage.turn(await stage.start_team([agent("one", "noop", "terminate"), team("team", "one")]))
+    env.script(line("one", {"calls": [both[1], both[0]]}))
+    turn = await env.turn_result(await env.start_team([agent("one", "noop", "terminate"), team("team", "one")]))
     assert (turn.stop_reason, texts(turn.messages)) == ("terminated", ["", "End.", "kept"])
 
 
-async def test_an_agent_asked_alone_that_terminates_ends_normally(stage: Stage) -> None:
-    stage.script(line("one", call("terminate", response="Good bye.")))
-    status = await stage.status(await stage.start_query([agent("one", "terminate")], "agent/one"))
+async def test_an_agent_asked_alone_that_terminates_ends_normally(env: Environment) -> None:
+    env.script(line("one", call("terminate", response="Good bye.")))
+    status = await env.status(await env.start_query([agent("one", "terminate")], "agent/one"))
     assert (status.phase, status.stop_reason, status.message) == ("Completed", "completed", "Good bye.")
 
 
-async def test_a_failed_run_is_red_in_temporal_and_says_why(stage: Stage) -> None:
-    stage.script(line("one", {"status": 400, "text": "bad"}))
-    handle = await stage.start_query([agent("one")], "agent/one")
+async def test_a_failed_run_is_red_in_temporal_and_says_why(env: Environment) -> None:
+    env.script(line("one", {"status": 400, "text": "bad"}))
+    handle = await env.start_query([agent("one")], "agent/one")
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert (await handle.describe()).status is WorkflowExecutionStatus.FAILED

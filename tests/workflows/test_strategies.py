@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Call, Reply, Request
-from tests.harness.stage import Json, Stage, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 ABC = [agent("a"), agent("b"), agent("c")]
 
@@ -42,83 +42,83 @@ def led(*members: str, turns: int | None = 1, **spec: Any) -> Json:
     return team("team", *members, strategy="selector", **{**bound, **spec})
 
 
-async def ended(stage: Stage, manifests: Iterable[Json]) -> Turn:
-    turn = await stage.turn(await stage.start_team(manifests))
-    said = [row for row in stage.transcript(turn.head.id) if row["role"] != "user"]
+async def ended(env: Environment, manifests: Iterable[Json]) -> TurnResult:
+    turn = await env.turn_result(await env.start_team(manifests))
+    said = [row for row in env.transcript(turn.head.id) if row["role"] != "user"]
     assert [row["content"] for row in said] == texts(turn.messages), "what is shown is what is kept"
     return turn
 
 
-def names(turn: Turn) -> list[str | None]:
+def names(turn: TurnResult) -> list[str | None]:
     return [message.name for message in turn.messages]
 
 
-async def test_a_looping_sequence_goes_on_until_its_bound(stage: Stage) -> None:
-    stage.answer = chooses("x")
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="sequential", loops=True, maxTurns=3)])
+async def test_a_looping_sequence_goes_on_until_its_bound(env: Environment) -> None:
+    env.answer = chooses("x")
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="sequential", loops=True, maxTurns=3)])
     assert (names(turn), turn.stop_reason) == (["a", "b", "a"], "max_turns")
     assert turn.failure
     assert turn.failure.message == "team sequential MaxTurns reached team"
 
 
-async def test_a_graph_begins_with_its_first_member_and_ends_where_no_edge_leads_on(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_graph_begins_with_its_first_member_and_ends_where_no_edge_leads_on(env: Environment) -> None:
+    env.answer = chooses("x")
     edges = [{"from": "b", "to": "c"}, {"from": "a", "to": "b"}]
-    turn = await ended(stage, [*ABC, team("team", "a", "c", "b", strategy="graph", graph={"edges": edges}, maxTurns=3)])
+    turn = await ended(env, [*ABC, team("team", "a", "c", "b", strategy="graph", graph={"edges": edges}, maxTurns=3)])
     assert (names(turn), turn.stop_reason, turn.failure) == (["a", "b", "c"], "completed", None)
-    assert [len(asked.request["messages"]) for asked in stage.model.asked] == [2, 3, 4]
+    assert [len(asked.request["messages"]) for asked in env.model.asked] == [2, 3, 4]
 
 
-async def test_a_graph_that_would_go_on_at_its_bound_fails(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_graph_that_would_go_on_at_its_bound_fails(env: Environment) -> None:
+    env.answer = chooses("x")
     edges = [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}]
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges}, maxTurns=3)])
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges}, maxTurns=3)])
     assert names(turn) == ["a", "b", "a"]
     assert turn.failure
     assert turn.failure.message == "team graph MaxTurns reached team"
 
 
-async def test_conditional_edges_are_tried_in_their_order(stage: Stage) -> None:
-    stage.script(line("a", "good", "bad", "good"), line("b", "again"), line("c", "end"))
+async def test_conditional_edges_are_tried_in_their_order(env: Environment) -> None:
+    env.script(line("a", "good", "bad", "good"), line("b", "again"), line("c", "end"))
     edges = [
         {"from": "a", "to": "c", "when": "turn > 2 && message.contains('good')"},
         {"from": "a", "to": "b"},
         {"from": "b", "to": "a", "when": "speaker == 'b' && tokens > 0 && elapsed >= 0.0"},
     ]
     manifests = [*ABC, team("team", "a", "b", "c", strategy="graph", graph={"edges": edges}, maxTurns=9)]
-    turn = await ended(stage, manifests)
+    turn = await ended(env, manifests)
     assert names(turn) == ["a", "b", "a", "b", "a", "c"]
     assert turn.stop_reason == "completed"
 
 
-async def test_a_graph_whose_conditions_are_all_false_ends(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_graph_whose_conditions_are_all_false_ends(env: Environment) -> None:
+    env.answer = chooses("x")
     edges = [{"from": "a", "to": "b", "when": "turn > 5"}]
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges})])
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges})])
     assert (names(turn), turn.stop_reason) == (["a"], "completed")
 
 
-async def test_a_condition_that_cannot_be_judged_fails_the_team_and_is_named(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_condition_that_cannot_be_judged_fails_the_team_and_is_named(env: Environment) -> None:
+    env.answer = chooses("x")
     when = "turn == 1 || int(message) > 0"
     edges = [{"from": "a", "to": "b", "when": when}, {"from": "b", "to": "a", "when": when}]
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges}, maxTurns=9)])
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="graph", graph={"edges": edges}, maxTurns=9)])
     assert names(turn) == ["a", "b"]
     assert turn.failure
     assert turn.failure.type == "ConditionFailed"
     assert "graph.edges[1].when can't be judged after turn 2" in turn.failure.message
 
 
-async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(stage: Stage) -> None:
-    stage.answer = chooses("b", "a", "c")
-    turn = await ended(stage, [*ABC, led("a", "b", "c", turns=3)])
+async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(env: Environment) -> None:
+    env.answer = chooses("b", "a", "c")
+    turn = await ended(env, [*ABC, led("a", "b", "c", turns=3)])
     assert (names(turn), turn.stop_reason, turn.failure) == (["b", "a", "c"], "max_turns", None)
     assert turn.usage.model_calls == 6
-    first = stage.model.asked[0].request
+    first = env.model.asked[0].request
     assert first["tools"][0]["function"]["parameters"]["properties"]["name"]["enum"] == ["a", "b", "c"]
     assert first["tool_choice"] == {"type": "function", "function": {"name": "select-next-speaker"}}
     assert "# user:\nWhy?" in first["messages"][0]["content"], "the selector reads the question"
-    second = stage.model.asked[2].request
+    second = env.model.asked[2].request
     assert second["tools"][0]["function"]["parameters"]["properties"]["name"]["enum"] == ["a", "c"], "not b again"
     assert "# b:\nb 1" in second["messages"][0]["content"]
 
@@ -137,35 +137,35 @@ async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(stage
     ],
 )
 async def test_a_selectors_answer_is_matched_or_asked_for_once_more(
-    stage: Stage, answers: list[str | Reply], speaks: str, calls: int
+    env: Environment, answers: list[str | Reply], speaks: str, calls: int
 ) -> None:
-    stage.answer = chooses(*answers)
-    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+    env.answer = chooses(*answers)
+    turn = await ended(env, [*ABC, led("a", "b", "c")])
     assert names(turn) == [speaks]
-    assert len(stage.model.asked) == calls + 1
+    assert len(env.model.asked) == calls + 1
 
 
-async def test_a_useless_answer_counts_though_the_second_question_is_refused(stage: Stage) -> None:
-    stage.answer = chooses(Reply(text="nobody"), Reply(status=400, text="no"))
-    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+async def test_a_useless_answer_counts_though_the_second_question_is_refused(env: Environment) -> None:
+    env.answer = chooses(Reply(text="nobody"), Reply(status=400, text="no"))
+    turn = await ended(env, [*ABC, led("a", "b", "c")])
     assert (names(turn), turn.failure, turn.usage.model_calls) == (["a"], None, 2)
 
 
-async def test_a_selector_whose_first_question_is_refused_fails_the_team(stage: Stage) -> None:
-    stage.answer = chooses(Reply(status=400, text="no"))
-    turn = await ended(stage, [*ABC, led("a", "b", "c")])
+async def test_a_selector_whose_first_question_is_refused_fails_the_team(env: Environment) -> None:
+    env.answer = chooses(Reply(status=400, text="no"))
+    turn = await ended(env, [*ABC, led("a", "b", "c")])
     assert turn.failure
     assert (names(turn), turn.failure.type) == ([], "ModelRejected")
 
 
-async def test_a_selector_that_names_who_spoke_last_gets_the_first_other(stage: Stage) -> None:
-    stage.answer = chooses("a", "a")
-    turn = await ended(stage, [*ABC, led("a", "b", turns=3)])
+async def test_a_selector_that_names_who_spoke_last_gets_the_first_other(env: Environment) -> None:
+    env.answer = chooses("a", "a")
+    turn = await ended(env, [*ABC, led("a", "b", turns=3)])
     assert names(turn) == ["a", "b", "a"]
-    assert len(stage.model.asked) == 4, "of two members only one may follow: nobody is asked who"
+    assert len(env.model.asked) == 4, "of two members only one may follow: nobody is asked who"
 
 
-async def test_a_selectors_own_prompt_and_style_are_used(stage: Stage) -> None:
+async def test_a_selectors_own_prompt_and_style_are_used(env: Environment) -> None:
     def answer(request: Request) -> Reply:
         return (
             Reply(text="b")
@@ -173,144 +173,144 @@ async def test_a_selectors_own_prompt_and_style_are_used(stage: Stage) -> None:
             else Reply(text="hi")
         )
 
-    stage.answer = answer
+    env.answer = answer
     prompt = "CHOOSE of {{.Participants}}; {{ .Roles }}; {{.History}}"
     selector = {"selectorPrompt": prompt, "style": "text"}
     described = [agent("a", description="knows all"), agent("b")]
     turn = await ended(
-        stage,
+        env,
         [*described, led("a", "b", selector=selector)],
     )
     assert names(turn) == ["b"]
-    messages = stage.model.asked[0].request["messages"]
+    messages = env.model.asked[0].request["messages"]
     assert messages[0]["content"] == "CHOOSE of a, b; a: knows all, b; # user:\nWhy?\n"
     assert messages[1]["content"] == "Select the next participant to respond. Answer with one name only."
 
 
-async def test_a_selector_may_end_the_team_with_final_words(stage: Stage) -> None:
-    stage.answer = chooses("b", Reply(calls=[Call(name="terminate", arguments={"response": "All is said."})]))
+async def test_a_selector_may_end_the_team_with_final_words(env: Environment) -> None:
+    env.answer = chooses("b", Reply(calls=[Call(name="terminate", arguments={"response": "All is said."})]))
     selector = {"enableTerminateTool": True, "terminatePrompt": "END WHEN DONE"}
-    turn = await ended(stage, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
+    turn = await ended(env, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
     assert (names(turn), turn.stop_reason, turn.message) == (["b", "team"], "terminated", "All is said.")
-    first = stage.model.asked[0].request
+    first = env.model.asked[0].request
     assert first["tool_choice"] == "required"
     assert first["messages"][0]["content"].endswith("END WHEN DONE")
 
 
-async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_follow(stage: Stage) -> None:
-    stage.answer = chooses("a", "b", Reply(calls=[Call(name="terminate", arguments={})]))
+async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_follow(env: Environment) -> None:
+    env.answer = chooses("a", "b", Reply(calls=[Call(name="terminate", arguments={})]))
     selector = {"enableTerminateTool": True}
-    turn = await ended(stage, [*ABC, led("a", "b", turns=None, selector=selector)])
+    turn = await ended(env, [*ABC, led("a", "b", turns=None, selector=selector)])
     assert (names(turn), turn.stop_reason, turn.message) == (["a", "b"], "terminated", "b 2")
 
 
-async def test_a_selector_that_answers_with_text_may_end_the_team_and_mention_somebody(stage: Stage) -> None:
+async def test_a_selector_that_answers_with_text_may_end_the_team_and_mention_somebody(env: Environment) -> None:
     def answer(request: Request) -> Reply:
         chooses = request["messages"][-1]["content"].startswith("Select the next")
         said = any(each["role"] == "assistant" for each in request["messages"]) or "# b:" in str(request["messages"][0])
         return Reply(text=("TERMINATE: as b said, 42." if said else "b") if chooses else "42")
 
-    stage.answer = answer
+    env.answer = answer
     selector = {"style": "text", "enableTerminateTool": True}
-    turn = await ended(stage, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
+    turn = await ended(env, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
     assert (names(turn), turn.stop_reason, turn.message) == (["b", "team"], "terminated", "as b said, 42.")
 
 
-async def test_a_selector_always_reads_the_question(stage: Stage) -> None:
-    stage.answer = chooses("a", "b", "c", "a")
+async def test_a_selector_always_reads_the_question(env: Environment) -> None:
+    env.answer = chooses("a", "b", "c", "a")
     given = led("a", "b", "c", turns=4, contextWindow={"maxMessages": 1})
-    await ended(stage, [*ABC, given])
-    asked = [each.request for each in stage.model.asked if "tools" in each.request]
+    await ended(env, [*ABC, given])
+    asked = [each.request for each in env.model.asked if "tools" in each.request]
     assert ["# user:\nWhy?" in each["messages"][0]["content"] for each in asked] == [True] * 4
     assert "# a:" not in asked[2]["messages"][0]["content"]
 
 
-async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(calls=[Call(name="terminate", arguments={"response": "Enough."})])
+async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(env: Environment) -> None:
+    env.answer = lambda request: Reply(calls=[Call(name="terminate", arguments={"response": "Enough."})])
     manifests = [agent("a", "terminate"), agent("b"), team("team", "a", "b", strategy="parallel", maxConcurrency=1)]
-    turn = await ended(stage, manifests)
+    turn = await ended(env, manifests)
     assert (turn.stop_reason, turn.turns) == ("terminated", 1)
-    assert len(stage.model.asked) == 1
+    assert len(env.model.asked) == 1
 
 
-async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(stage: Stage) -> None:
-    stage.answer = chooses("b", select("a").model_copy(update={"delay": 0.5}))
-    handle = await stage.start_team([*ABC, led("a", "b", "c", turns=3)])
-    await stage.asked(3)
+async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(env: Environment) -> None:
+    env.answer = chooses("b", select("a").model_copy(update={"delay": 0.5}))
+    handle = await env.start_team([*ABC, led("a", "b", "c", turns=3)])
+    await env.wait_for_calls(3)
     await handle.signal("terminate_team", {"reason": "enough"})
-    turn = await stage.turn(handle)
+    turn = await env.turn_result(handle)
     assert (names(turn), turn.stop_reason, turn.usage.model_calls) == (["b"], "terminated", 3)
 
 
-async def test_an_agent_may_choose_in_place_of_a_model(stage: Stage) -> None:
-    stage.answer = chooses("b")
+async def test_an_agent_may_choose_in_place_of_a_model(env: Environment) -> None:
+    env.answer = chooses("b")
     manifests = [
         *ABC,
         agent("chair"),
         led("a", "b", selector={"agent": "chair"}),
     ]
-    turn = await ended(stage, manifests)
+    turn = await ended(env, manifests)
     assert names(turn) == ["b"]
-    assert stage.model.asked[0].request["messages"][0]["content"].startswith("You are chair.\n\n")
+    assert env.model.asked[0].request["messages"][0]["content"].startswith("You are chair.\n\n")
 
 
-async def test_edges_limit_a_selector(stage: Stage) -> None:
-    stage.answer = chooses("b", "c", "b")
+async def test_edges_limit_a_selector(env: Environment) -> None:
+    env.answer = chooses("b", "c", "b")
     edges = [{"from": "b", "to": "a"}, {"from": "b", "to": "c"}, {"from": "c", "to": "a"}]
-    turn = await ended(stage, [*ABC, led("a", "b", "c", turns=9, graph={"edges": edges})])
+    turn = await ended(env, [*ABC, led("a", "b", "c", turns=9, graph={"edges": edges})])
     assert (names(turn), turn.stop_reason) == (["b", "c", "a"], "completed")
-    assert len(stage.model.asked) == 5
+    assert len(env.model.asked) == 5
 
 
-async def test_a_member_that_speaks_twice_has_another_name(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_member_that_speaks_twice_has_another_name(env: Environment) -> None:
+    env.answer = chooses("x")
     edges = [{"from": "draft", "to": "b"}, {"from": "b", "to": "final"}]
     members = [{"name": "a", "as": "draft"}, {"name": "b"}, {"name": "a", "as": "final"}]
     spec = {"strategy": "graph", "graph": {"edges": edges}, "members": members}
     given = {**team("team", "a"), "spec": spec}
-    assert names(await ended(stage, [*ABC, given])) == ["a", "b", "a"]
+    assert names(await ended(env, [*ABC, given])) == ["a", "b", "a"]
 
 
-async def test_a_parallel_teams_members_do_not_hear_each_other_and_are_heard_in_their_order(stage: Stage) -> None:
+async def test_a_parallel_teams_members_do_not_hear_each_other_and_are_heard_in_their_order(env: Environment) -> None:
     delays = {"a": 0.3, "b": 0.15, "c": 0.0}
-    stage.answer = lambda request: Reply(text=f"I am {speaker(request)}", delay=delays.get(speaker(request), 0))
+    env.answer = lambda request: Reply(text=f"I am {speaker(request)}", delay=delays.get(speaker(request), 0))
     manifests = [
         *ABC,
         team("inner", "a", "b", "c", strategy="parallel"),
         team("team", "inner", "a", strategy="sequential"),
     ]
-    handle = await stage.start_team(manifests)
-    turn = await stage.turn(handle)
+    handle = await env.start_team(manifests)
+    turn = await env.turn_result(handle)
     assert names(turn) == ["a", "b", "c", "a"]
-    asked = {speaker(each.request): each.request["messages"] for each in stage.model.asked[:3]}
+    asked = {speaker(each.request): each.request["messages"] for each in env.model.asked[:3]}
     assert all(len(messages) == 2 for messages in asked.values())
-    last = stage.model.asked[3].request["messages"]
+    last = env.model.asked[3].request["messages"]
     assert [each["content"] for each in last] == ["You are a.", "I am a", "I am b", "I am c", "Why?"]
 
 
-async def test_a_parallel_teams_answer_is_its_members_under_their_names(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text=f"I am {speaker(request)}")
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="parallel")])
+async def test_a_parallel_teams_answer_is_its_members_under_their_names(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"I am {speaker(request)}")
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="parallel")])
     assert turn.message == "a:\nI am a\n\nb:\nI am b"
     assert (turn.turns, turn.stop_reason, turn.usage.model_calls) == (2, "completed", 2)
 
 
-async def test_an_aggregator_makes_one_answer(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text=f"I am {speaker(request)}")
-    turn = await ended(stage, [*ABC, team("team", "a", "b", strategy="parallel", aggregator="c")])
+async def test_an_aggregator_makes_one_answer(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"I am {speaker(request)}")
+    turn = await ended(env, [*ABC, team("team", "a", "b", strategy="parallel", aggregator="c")])
     assert (turn.message, names(turn)) == ("I am c", ["a", "b", "c"])
-    assert len(stage.model.asked[2].request["messages"]) == 4
+    assert len(env.model.asked[2].request["messages"]) == 4
 
 
 @pytest.mark.parametrize("rule", ["fail", "continue"])
-async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fails(stage: Stage, rule: str) -> None:
+async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fails(env: Environment, rule: str) -> None:
     def answer(request: Request) -> Reply:
         if speaker(request) == "b":
             return Reply(status=400, text="no", delay=0.3)
         return Reply(text=f"I am {speaker(request)}")
 
-    stage.answer = answer
-    turn = await ended(stage, [*ABC, team("team", "a", "b", "c", strategy="parallel", onMemberError=rule)])
+    env.answer = answer
+    turn = await ended(env, [*ABC, team("team", "a", "b", "c", strategy="parallel", onMemberError=rule)])
     assert names(turn) == ["a", "c"]
     if rule == "continue":
         assert (turn.stop_reason, turn.message) == ("completed", "a:\nI am a\n\nc:\nI am c")
@@ -319,44 +319,44 @@ async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fai
         assert (turn.stop_reason, turn.failure.member) == ("failed", "b")
 
 
-async def test_at_most_so_many_members_of_a_parallel_team_speak_at_once(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text=speaker(request), delay=0.3)
+async def test_at_most_so_many_members_of_a_parallel_team_speak_at_once(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=speaker(request), delay=0.3)
     members = [agent(f"m{number}") for number in range(4)]
     names_ = [each["metadata"]["name"] for each in members]
-    turn = await ended(stage, [*members, team("team", *names_, strategy="parallel", maxConcurrency=2)])
+    turn = await ended(env, [*members, team("team", *names_, strategy="parallel", maxConcurrency=2)])
     assert turn.turns == 4
-    at = sorted(asked.at for asked in stage.model.asked)
+    at = sorted(asked.at for asked in env.model.asked)
     assert at[2] - at[0] >= 0.29
 
 
-async def test_a_team_that_only_repeats_itself_is_stopped(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text=f"After you, {speaker(request)}!")
+async def test_a_team_that_only_repeats_itself_is_stopped(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"After you, {speaker(request)}!")
     rule = {"window": 3}
-    turn = await ended(stage, [*ABC, team("team", "a", "b", maxTurns=9, noProgress=rule)])
+    turn = await ended(env, [*ABC, team("team", "a", "b", maxTurns=9, noProgress=rule)])
     assert (turn.stop_reason, turn.turns, turn.failure) == ("no_progress", 5, None)
     assert turn.note == "3 turns in a row have repeated what was said before"
 
 
-async def test_a_warning_lets_a_team_that_repeats_itself_go_on(stage: Stage) -> None:
-    stage.answer = lambda request: Reply(text="Again.")
+async def test_a_warning_lets_a_team_that_repeats_itself_go_on(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="Again.")
     rule = {"window": 2, "action": "warn"}
-    turn = await ended(stage, [*ABC, team("team", "a", "b", maxTurns=3, noProgress=rule, onMaxTurns="complete")])
+    turn = await ended(env, [*ABC, team("team", "a", "b", maxTurns=3, noProgress=rule, onMaxTurns="complete")])
     assert (turn.stop_reason, turn.turns) == ("max_turns", 6)
 
 
-async def test_a_condition_ends_a_team_after_a_turn(stage: Stage) -> None:
-    stage.answer = chooses("x")
+async def test_a_condition_ends_a_team_after_a_turn(env: Environment) -> None:
+    env.answer = chooses("x")
     ends = "round == 2 && speaker == 'a' && message == 'a 3'"
-    turn = await ended(stage, [*ABC, team("team", "a", "b", maxTurns=9, terminateWhen=ends)])
+    turn = await ended(env, [*ABC, team("team", "a", "b", maxTurns=9, terminateWhen=ends)])
     assert (names(turn), turn.stop_reason, turn.failure) == (["a", "b", "a"], "condition", None)
 
 
-async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy(stage: Stage) -> None:
-    stage.script(line("a", "a"), line("b", call("terminate", response="inner end")), line("c", "c"))
+async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy(env: Environment) -> None:
+    env.script(line("a", "a"), line("b", call("terminate", response="inner end")), line("c", "c"))
     manifests = [agent("a"), agent("b", "terminate"), agent("c"), team("inner", "a", "b")]
     edges = [{"from": "inner", "to": "c"}]
-    turn = await stage.turn(
-        await stage.start_team([*manifests, team("team", "inner", "c", strategy="graph", graph={"edges": edges})])
+    turn = await env.turn_result(
+        await env.start_team([*manifests, team("team", "inner", "c", strategy="graph", graph={"edges": edges})])
     )
     assert (turn.stop_reason, turn.turns, turn.message) == ("completed", 2, "c")
 
@@ -370,10 +370,10 @@ async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy
     ],
 )
 async def test_a_context_window_leaves_the_latest_messages_and_the_first(
-    stage: Stage, window: Json, heard: list[str]
+    env: Environment, window: Json, heard: list[str]
 ) -> None:
     said = iter(f"{'ab'[number % 2]} {number + 1}" for number in range(6))
-    stage.answer = lambda request: Reply(text=next(said))
-    await stage.turn(await stage.start_team([*ABC, team("team", "a", "b", maxTurns=3, contextWindow=window)]))
-    last = [each["content"] for each in stage.model.asked[5].request["messages"]]
+    env.answer = lambda request: Reply(text=next(said))
+    await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=3, contextWindow=window)]))
+    last = [each["content"] for each in env.model.asked[5].request["messages"]]
     assert last == ["You are b.", *heard, "Why?"]

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from tests.harness.stage import Json, Stage, agent, line, manifest, team, texts
+from tests.harness.environment import Environment, Json, agent, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer
 
 
-def model(stage: Stage, name: str, **spec: Any) -> Json:
-    config = {"openai": {"baseUrl": {"value": stage.model_url}}}
+def model(env: Environment, name: str, **spec: Any) -> Json:
+    config = {"openai": {"baseUrl": {"value": env.model_url}}}
     return manifest("Model", name, {"type": "openai", "model": {"value": f"id-of-{name}"}, "config": config, **spec})
 
 
@@ -16,81 +16,88 @@ def echo(url: str, schema: Json | None = None, **http: Any) -> Json:
     return manifest("Tool", "echo", {"type": "http", **given, "http": {"url": url, "method": "POST", **http}})
 
 
-async def test_models_are_compared_by_asking_each_the_bare_question(stage: Stage) -> None:
-    stage.answer = lambda request: line("", f"I am {request['model']}.").say[0]
-    models = [model(stage, "gpt"), model(stage, "claude")]
-    status = await stage.status(await stage.start_query(models, "model/gpt", "model/claude", input="Who are you?"))
+async def test_models_are_compared_by_asking_each_the_bare_question(env: Environment) -> None:
+    env.answer = lambda request: line("", f"I am {request['model']}.").say[0]
+    models = [model(env, "gpt"), model(env, "claude")]
+    status = await env.status(await env.start_query(models, "model/gpt", "model/claude", input="Who are you?"))
     assert [(each.target.type, each.target.name, each.message) for each in status.responses] == [
         ("model", "gpt", "I am id-of-gpt."),
         ("model", "claude", "I am id-of-claude."),
     ]
     assert status.message == "gpt:\nI am id-of-gpt.\n\nclaude:\nI am id-of-claude."
     assert status.token_usage.model_calls == 2
-    for asked in stage.model.asked:
+    for asked in env.model.asked:
         assert asked.request["messages"] == [{"role": "user", "content": "Who are you?"}]
         assert "tools" not in asked.request
 
 
-async def test_a_model_that_fails_is_replaced_by_its_fallback(stage: Stage) -> None:
-    stage.answer = lambda request: line("", {"status": 400} if request["model"] == "id-of-a" else "Here.").say[0]
-    models = [model(stage, "a", fallback={"name": "b"}), model(stage, "b")]
-    status = await stage.status(await stage.start_query(models, "model/a"))
+async def test_a_model_that_fails_is_replaced_by_its_fallback(env: Environment) -> None:
+    env.answer = lambda request: line("", {"status": 400} if request["model"] == "id-of-a" else "Here.").say[0]
+    models = [model(env, "a", fallback={"name": "b"}), model(env, "b")]
+    status = await env.status(await env.start_query(models, "model/a"))
     assert (status.phase, status.message) == ("Completed", "Here.")
 
 
 async def test_a_tool_gets_a_json_object_as_its_arguments_and_a_text_as_its_input(
-    stage: Stage, site: ToolServer
+    env: Environment, tool_server: ToolServer
 ) -> None:
-    site.answer = lambda _: Answer(site.seen[-1].body)
-    status = await stage.status(await stage.start_query([echo(site.url)], "tool/echo", input='{"city": "Rome"}'))
+    tool_server.answer = lambda _: Answer(tool_server.seen[-1].body)
+    status = await env.status(await env.start_query([echo(tool_server.url)], "tool/echo", input='{"city": "Rome"}'))
     assert (status.phase, status.message, status.stop_reason) == ("Completed", '{"city": "Rome"}', "completed")
     assert status.token_usage.tool_calls == 1
-    status = await stage.status(await stage.start_query([echo(site.url)], "tool/echo", input="[1, 2]"))
+    status = await env.status(await env.start_query([echo(tool_server.url)], "tool/echo", input="[1, 2]"))
     assert status.message == '{"input": "[1, 2]"}'
     head = status.responses[0].head
     assert head
-    assert [(row["role"], row.get("name")) for row in stage.transcript(head.id)] == [
+    assert [(row["role"], row.get("name")) for row in env.transcript(head.id)] == [
         ("user", None),
         ("assistant", "echo"),
     ]
 
 
-async def test_a_tool_whose_arguments_do_not_fit_fails_its_target_alone(stage: Stage, site: ToolServer) -> None:
-    stage.answer = lambda _: line("", "hello").say[0]
+async def test_a_tool_whose_arguments_do_not_fit_fails_its_target_alone(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    env.answer = lambda _: line("", "hello").say[0]
     schema = {"type": "object", "required": ["city"], "additionalProperties": False, "properties": {"city": {}}}
-    brought = [echo(site.url, schema), agent("one"), team("duo", "one", strategy="sequential"), model(stage, "gpt")]
-    status = await stage.status(
-        await stage.start_query(brought, "tool/echo", "agent/one", "team/duo", "model/gpt", input="weather?")
+    brought = [
+        echo(tool_server.url, schema),
+        agent("one"),
+        team("duo", "one", strategy="sequential"),
+        model(env, "gpt"),
+    ]
+    status = await env.status(
+        await env.start_query(brought, "tool/echo", "agent/one", "team/duo", "model/gpt", input="weather?")
     )
     assert [each.status for each in status.responses] == ["Failed", "Success", "Success", "Success"]
     failure = status.responses[0].failure
     assert failure
     assert (failure.type, failure.target) == ("BadArguments", "tool/echo")
     assert "'city' is a required property" in failure.message
-    assert not site.seen
+    assert not tool_server.seen
 
 
-async def test_a_tool_target_fills_in_the_querys_parameters(stage: Stage, site: ToolServer) -> None:
-    given = echo(site.url + "/{{city}}", body="{{input.input}} in {{city}}")
+async def test_a_tool_target_fills_in_the_querys_parameters(env: Environment, tool_server: ToolServer) -> None:
+    given = echo(tool_server.url + "/{{city}}", body="{{input.input}} in {{city}}")
     parameters = [{"name": "city", "value": "Rome"}]
-    status = await stage.status(
-        await stage.start_query([given], "tool/echo", input="weather of {{city}}", parameters=parameters)
+    status = await env.status(
+        await env.start_query([given], "tool/echo", input="weather of {{city}}", parameters=parameters)
     )
     assert status.phase == "Completed", status.error
-    assert (site.seen[0].path, site.seen[0].body) == ("/Rome", "weather of Rome in Rome")
+    assert (tool_server.seen[0].path, tool_server.seen[0].body) == ("/Rome", "weather of Rome in Rome")
 
 
-async def test_a_model_and_a_tool_can_be_started_by_themselves(stage: Stage, site: ToolServer) -> None:
-    stage.answer = lambda _: line("", "Hello.").say[0]
-    asked = {"input": "Who?", "resources": [model(stage, "gpt"), echo(site.url)]}
-    turn = await stage.turn(await stage.start("model", {"model": "gpt", **asked}))
+async def test_a_model_and_a_tool_can_be_started_by_themselves(env: Environment, tool_server: ToolServer) -> None:
+    env.answer = lambda _: line("", "Hello.").say[0]
+    asked = {"input": "Who?", "resources": [model(env, "gpt"), echo(tool_server.url)]}
+    turn = await env.turn_result(await env.start("model", {"model": "gpt", **asked}))
     assert texts(turn.messages) == ["Hello."]
-    turn = await stage.turn(await stage.start("tool", {"tool": "echo", **asked}))
+    turn = await env.turn_result(await env.start("tool", {"tool": "echo", **asked}))
     assert texts(turn.messages) == ["sunny"]
 
 
-async def test_a_canceled_tool_target_ends_at_once(stage: Stage, site: ToolServer) -> None:
-    site.answers(Answer(hang=True))
-    status = await stage.status(await stage.start_query([echo(site.url)], "tool/echo", timeout="1s"))
+async def test_a_canceled_tool_target_ends_at_once(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(hang=True))
+    status = await env.status(await env.start_query([echo(tool_server.url)], "tool/echo", timeout="1s"))
     assert (status.phase, status.stop_reason) == ("Failed", "timeout")
     assert status.responses[0].failure

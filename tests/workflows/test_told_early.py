@@ -3,43 +3,47 @@
 import asyncio
 import json
 
-from tests.harness.stage import Json, Stage, agent, team, texts
+from tests.harness.environment import Environment, Json, agent, team, texts
 from tests.replay.scenarios import a_session_changed_meanwhile
 from tests.replay.test_continue import chain, counted, numbers
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
-async def carried(relay: Stage) -> Json:
+async def carried(env_with_short_histories: Environment) -> Json:
     """With what the second run of a team began, as JSON."""
-    relay.answer = counted
-    handle = await relay.start_team(PAIR)
-    await relay.turn(handle)
-    began = (await chain(relay, handle))[1].events[0].workflow_execution_started_event_attributes
+    env_with_short_histories.answer = counted
+    handle = await env_with_short_histories.start_team(PAIR)
+    await env_with_short_histories.turn_result(handle)
+    began = (await chain(env_with_short_histories, handle))[1].events[0].workflow_execution_started_event_attributes
     given: Json = json.loads(began.input.payloads[0].data)
     return given
 
 
-async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_begins(relay: Stage) -> None:
-    given = await carried(relay)
+async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_begins(
+    env_with_short_histories: Environment,
+) -> None:
+    given = await carried(env_with_short_histories)
     given["carried"]["floor"] = {"paused": True}
-    handle = await relay.start("round-robin", given, start_signal="resume")
-    turn = await asyncio.wait_for(relay.turn(handle), 20)
+    handle = await env_with_short_histories.start("round-robin", given, start_signal="resume")
+    turn = await asyncio.wait_for(env_with_short_histories.turn_result(handle), 20)
     assert (turn.stop_reason, texts(turn.messages)[-1]) == ("max_turns", numbers(30)[-1])
 
 
-async def test_a_session_keeps_what_is_changed_before_its_run_begins(relay: Stage) -> None:
-    given = await carried(relay)
+async def test_a_session_keeps_what_is_changed_before_its_run_begins(env_with_short_histories: Environment) -> None:
+    given = await carried(env_with_short_histories)
     given["carried"]["session"] = {"rounds": 1, "old": 1}
     changes = {"rounds": 2, "old": None}
     new = {"team": "team", "input": "Why?", "resources": PAIR, "session": {"rounds": 1, "old": 1}}
     for start in (given, new):
-        handle = await relay.start("round-robin", start, start_signal="session", start_signal_args=[changes])
+        handle = await env_with_short_histories.start(
+            "round-robin", start, start_signal="session", start_signal_args=[changes]
+        )
         assert await handle.execute_update("session", {"x": 3}) == {"rounds": 2, "x": 3}
         await handle.cancel()
 
 
-async def test_a_child_that_takes_time_to_start_hears_how_its_session_has_changed_meanwhile(stage: Stage) -> None:
-    handle = await a_session_changed_meanwhile(stage)
-    status = await stage.status(handle)
-    assert (status.phase, len(stage.model.asked)) == ("Completed", 2), status.error
+async def test_a_child_that_takes_time_to_start_hears_how_its_session_has_changed_meanwhile(env: Environment) -> None:
+    handle = await a_session_changed_meanwhile(env)
+    status = await env.status(handle)
+    assert (status.phase, len(env.model.asked)) == ("Completed", 2), status.error

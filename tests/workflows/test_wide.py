@@ -1,7 +1,7 @@
 """Teams and queries of more members and targets than speak at once: all speak once, and are told in their order."""
 
 from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.stage import Stage, agent, team
+from tests.harness.environment import Environment, agent, team
 
 NAMES = [f"a{number}" for number in range(130)]
 """A hundred speak at once."""
@@ -12,19 +12,19 @@ def own_name(request: Request) -> Reply:
     return Reply(text=request["messages"][0]["content"].removeprefix("You are ").removesuffix("."))
 
 
-async def test_all_members_of_a_wide_parallel_team_speak_once(stage: Stage) -> None:
-    stage.answer = own_name
+async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) -> None:
+    env.answer = own_name
     wide = [*map(agent, NAMES), team("team", *NAMES, strategy="parallel")]
-    turn = await stage.turn(await stage.start_team(wide))
+    turn = await env.turn_result(await env.start_team(wide))
     assert (turn.stop_reason, turn.turns) == ("completed", len(NAMES))
-    assert [row["content"] for row in stage.transcript(turn.head.id)[1:]] == NAMES
-    assert turn.usage.model_calls == len(stage.model.asked) == len(NAMES)
+    assert [row["content"] for row in env.transcript(turn.head.id)[1:]] == NAMES
+    assert turn.usage.model_calls == len(env.model.asked) == len(NAMES)
 
 
-async def test_all_targets_of_a_wide_query_answer_once(stage: Stage) -> None:
-    stage.answer = own_name
-    status = await stage.status(await stage.start_query([*map(agent, NAMES)], *(f"agent/{name}" for name in NAMES)))
+async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None:
+    env.answer = own_name
+    status = await env.status(await env.start_query([*map(agent, NAMES)], *(f"agent/{name}" for name in NAMES)))
     assert [(each.target.name, each.message, each.stop_reason) for each in status.responses] == [
         (name, name, "completed") for name in NAMES
     ]
-    assert len(stage.model.asked) == len(NAMES)
+    assert len(env.model.asked) == len(NAMES)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Wire:
+class TcpProxy:
     """A port that leads to another, until it is cut for some seconds."""
 
     def __init__(self, port: int) -> None:

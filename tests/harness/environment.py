@@ -21,9 +21,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from baton import worker
 from baton.activities.journal import Database
 from baton.activities.journal.storage_driver import Blobs
-from baton.activities.process.functions import Function
+from baton.resources.functions import Function
 from baton.conversation.contracts.status import Status
-from baton.conversation.messages.turn import Turn
+from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER, TASK_TIMEOUT, storing
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Line, Reply, Request, Script
@@ -32,7 +32,7 @@ from baton.workflows.registry import WORKFLOWS
 
 Json = dict[str, Any]
 Handle = WorkflowHandle[Any, Any]
-Ended = TypeVar("Ended", Turn, Status)
+Ended = TypeVar("Ended", TurnResult, Status)
 
 KEY = "sk-test-0123456789abcdef"
 """The API key of every test; it may be found nowhere."""
@@ -68,7 +68,7 @@ def call(tool: str, text: str = "", **arguments: Any) -> Json:
 
 
 @dataclass
-class Stage:
+class Environment:
     """Where teams are run and looked at."""
 
     client: Client
@@ -83,7 +83,7 @@ class Stage:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def set(
+    async def running(
         cls,
         client: Client,
         folder: Path,
@@ -91,26 +91,26 @@ class Stage:
         journal_url: str = "",
         functions: Sequence[Function] = (),
         keys: str = "",
-    ) -> AsyncIterator["Stage"]:
+    ) -> AsyncIterator["Environment"]:
         """Sets the stage; at the end every run that was started is replayed."""
-        model = ScriptedModel(lambda request: stage.answer(request))
+        model = ScriptedModel(lambda request: env.answer(request))
         with model.serving() as url:
-            stage = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
-            async with worker.running(client, stage.own, stage.environment, functions):
-                yield stage
-                kept = storing(client, Blobs(lambda: Database.at(stage.journal_at)))
-                await replay([await handle.fetch_history() async for handle in stage.handles()], kept.data_converter)
+            env = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
+            async with worker.running(client, env.own, env.worker_env, functions):
+                yield env
+                kept = storing(client, Blobs(lambda: Database.at(env.journal_at)))
+                await replay([await handle.fetch_history() async for handle in env.closed_runs()], kept.data_converter)
 
     @contextlib.asynccontextmanager
-    async def forgetful(self) -> AsyncIterator["Stage"]:
+    async def without_cache(self) -> AsyncIterator["Environment"]:
         """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
-        async with worker.running(self.client, self.own, {**other.environment, "BATON_CACHED_RUNS": "0"}):
+        async with worker.running(self.client, self.own, {**other.worker_env, "BATON_CACHED_RUNS": "0"}):
             yield other
 
     @property
-    def environment(self) -> dict[str, str]:
+    def worker_env(self) -> dict[str, str]:
         """What the worker is started with."""
         given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
@@ -153,14 +153,14 @@ class Stage:
         given = {"input": "Why?", "targets": asked, **spec}
         return await self.start("query", {"name": "q", "spec": given, "resources": [*manifests]})
 
-    async def asked(self, count: int) -> None:
+    async def wait_for_calls(self, count: int) -> None:
         """Waits until the model has been asked so often."""
         while len(self.model.asked) < count:
             await asyncio.sleep(0.01)
 
-    async def turn(self, handle: Handle) -> Turn:
+    async def turn_result(self, handle: Handle) -> TurnResult:
         """How a team or an agent has ended, whether well or not."""
-        return await self._ended(handle, Turn)
+        return await self._ended(handle, TurnResult)
 
     async def status(self, handle: Handle) -> Status:
         """How a query has ended, whether well or not."""
@@ -174,7 +174,7 @@ class Stage:
             result = failure.cause.details[0]
         return kind.model_validate_json(json.dumps(result))
 
-    async def handles(self) -> AsyncIterator[Handle]:
+    async def closed_runs(self) -> AsyncIterator[Handle]:
         """Every run of this stage, child runs included."""
         async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'"):
             if run.status and run.status.name != "RUNNING":

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 
-class Bucket:
+class S3Server:
     """The objects by their paths, the bucket's name first."""
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Handle, agent, team
 from tests.harness.processes import WorkerProcess, kill_server
-from tests.harness.stage import Handle, agent, team
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
 SAID = [f"answer {number}" for number in range(1, 10)]
 
 
-class House:
+class KillableEnvironment:
     """A server and a worker that can be killed.
 
     The model takes ``slow`` seconds for the fifth answer, and fails ``failing`` times before it.

@@ -65,7 +65,7 @@ class Terminal:
             return
 
 
-class Machine:
+class UserMachine:
     """A machine of one's own: a home, a model server, and commands typed one after the other."""
 
     def __init__(self, folder: Path) -> None:
@@ -74,13 +74,13 @@ class Machine:
         self.env: dict[str, str] = {}
         self.released = threading.Event()
 
-    def type(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         """Types a command and waits for its end; what it said is shown where the test fails."""
         done = baton(*arguments, env={**self.env, **env}, cwd=self.folder)
         print(f"baton {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}", file=sys.stderr)
         return done
 
-    def begin(self, *arguments: str | Path) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str | Path) -> "subprocess.Popen[str]":
         """Types a command and doesn't wait."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
@@ -121,7 +121,7 @@ class Machine:
         assert dev
         return dev
 
-    def asked(self, count: int) -> None:
+    def wait_for_calls(self, count: int) -> None:
         """Waits until the model has been asked so often."""
         while len(self.model.asked) < count:
             time.sleep(0.01)

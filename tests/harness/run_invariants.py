@@ -8,8 +8,8 @@ from itertools import combinations
 from baton.conversation.contracts.status import Status
 from baton.conversation.messages.message import TokenUsage
 from baton.starter.scripted_model.server import usage_of
+from tests.harness.environment import Json, texts
 from tests.harness.random_teams import AGGREGATOR, TOKEN, Cast, Node, is_choice
-from tests.harness.stage import Json, texts
 
 ENDINGS = ("Completed", "Failed", "Canceled")
 
