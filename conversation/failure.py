@@ -6,7 +6,7 @@ from typing import ClassVar
 from temporalio.exceptions import ApplicationError
 
 from ..resources.base import Plain
-from .messages.message import cut
+from .text import truncate
 
 MAX_TEXT = 2_000
 
@@ -30,7 +30,9 @@ class BatonError(ApplicationError):
 
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
         super().__init__(
-            cut(message, 10 * MAX_TEXT),  # and to its length where it is written, after it was searched for secrets
+            truncate(
+                message, 10 * MAX_TEXT
+            ),  # and to its length where it is written, after it was searched for secrets
             self.family,
             type=type(self).__name__,
             non_retryable=not (self.retryable if retryable is None else retryable),
@@ -39,7 +41,7 @@ class BatonError(ApplicationError):
 
     def as_failure(self) -> Failure:
         """This error as a value."""
-        return Failure(family=self.family, type=type(self).__name__, message=cut(self.message, MAX_TEXT))
+        return Failure(family=self.family, type=type(self).__name__, message=truncate(self.message, MAX_TEXT))
 
 
 class ValidationFault(BatonError):

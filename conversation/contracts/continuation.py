@@ -8,11 +8,11 @@ from pydantic import Field
 from ...resources.base import JsonObject, Plain
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage
-from ..messages.turn import StopReason, Turn
-from .requests import Asked, Evaluated, Pinned
+from ..messages.turn import StopReason, TurnResult
+from .requests import AskModelResult, EvaluateResult, Pinned
 
 
-class Wish(Plain):
+class StopRequest(Plain):
     """What was asked of a run from outside: to stop, why, and whether at once."""
 
     reason: StopReason
@@ -20,7 +20,7 @@ class Wish(Plain):
     now: bool = False
 
 
-class Said(Plain):
+class InboxState(Plain):
     """What people have said to a run that has yet to join its conversation, and whether it is to wait."""
 
     paused: bool = False
@@ -39,7 +39,7 @@ class AgentState(Plain):
     head: Head
     asked: int
     refused: int = 0
-    reply: Asked | None = None
+    reply: AskModelResult | None = None
     done: int = 0
     ends: bool = False
     messages: tuple[Message, ...] = ()
@@ -54,10 +54,10 @@ class TeamState(Plain):
     """
 
     kind: Literal["team"]
-    so_far: Turn
+    so_far: TurnResult
     turns: int | None = None
     seat: int | None = None
-    verdict: Evaluated = Evaluated()
+    verdict: EvaluateResult = EvaluateResult()
     said: dict[str, tuple[str, ...]] = {}
     repeated: int = 0
     kept: JsonObject = {}
@@ -65,7 +65,7 @@ class TeamState(Plain):
     midst: AgentState | None = None
 
 
-class PanelState(Plain):
+class PanelProgress(Plain):
     """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done.
 
     ``warned`` are those of whom it was told that they give no texts.
@@ -79,7 +79,7 @@ class PanelState(Plain):
     warned: tuple[str, ...] = ()
 
 
-class TogetherState(Plain):
+class ParallelState(Plain):
     """What a team keeps whose members speak at once, all after ``before``, when not all of them have spoken yet."""
 
     before: Head
@@ -92,19 +92,19 @@ class QueryState(Plain):
     """A query of which some targets, by their places, have answered; ``until`` is when its time is up."""
 
     kind: Literal["query"]
-    answers: dict[int, Turn]
+    answers: dict[int, TurnResult]
     until: datetime | None = None
 
 
 State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind")]
 
 
-class Carried(Plain):
+class Continuation(Plain):
     """All that a run must know to go on where another one has stopped; ``since`` is when the first one began."""
 
     pinned: Pinned
     since: datetime
-    wish: Wish | None = None
+    wish: StopRequest | None = None
     session: JsonObject = {}
-    floor: Said | None = None
+    floor: InboxState | None = None
     state: State

@@ -4,10 +4,10 @@ from pydantic import JsonValue, ValidationError
 
 from ...resources.base import Plain
 from ..failure import MAX_TEXT
-from ..messages.message import MAX_RESULT, cut, weight
+from ..text import MAX_MESSAGE, byte_size, truncate
 
 
-class EndRequest(Plain):
+class TerminateRequest(Plain):
     """The signal ``terminate_team``: why, and whether the call in flight is given up."""
 
     reason: str = ""
@@ -23,10 +23,10 @@ class SteerRequest(Plain):
     @property
     def is_worth_saying(self) -> bool:
         """Whether anything is said, and no more than a history holds."""
-        return bool(self.text.strip()) and weight(self.text) <= MAX_RESULT and len(self.name) <= 64
+        return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
 
 
-class Steered(Plain):
+class SteerResult(Plain):
     """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
 
     turn: int | None = None
@@ -41,8 +41,10 @@ def read_steer_request(value: JsonValue) -> SteerRequest | None:
     return said if said.is_worth_saying else None
 
 
-def read_end_request(value: JsonValue) -> EndRequest:
+def read_terminate_request(value: JsonValue) -> TerminateRequest:
     """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
     given = value if isinstance(value, dict) else {"reason": value}
     reason = given.get("reason")
-    return EndRequest(reason=cut(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True)
+    return TerminateRequest(
+        reason=truncate(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True
+    )

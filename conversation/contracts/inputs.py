@@ -7,7 +7,7 @@ from pydantic import model_validator
 from ...resources.base import JsonObject, Plain
 from ...resources.query import TargetType
 from ..messages.turn import Thread
-from .continuation import Carried
+from .continuation import Continuation
 
 
 class QueryInput(Plain):
@@ -21,7 +21,7 @@ class QueryInput(Plain):
     spec: JsonObject | None = None
     resources: tuple[JsonObject, ...] = ()
     session: JsonObject = {}
-    carried: Carried | None = None
+    carried: Continuation | None = None
 
     @model_validator(mode="after")
     def _something_to_ask(self) -> Self:
@@ -29,7 +29,7 @@ class QueryInput(Plain):
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
 
-    def going_on(self, carried: Carried) -> "QueryInput":
+    def going_on(self, carried: Continuation) -> "QueryInput":
         """The input of the run in which this one goes on."""
         return QueryInput(name=self.name or "query", namespace=self.namespace, carried=carried)
 
@@ -51,7 +51,7 @@ class TurnInput(Plain):
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
     session: JsonObject = {}
-    carried: Carried | None = None
+    carried: Continuation | None = None
 
     @model_validator(mode="after")
     def _somebody_and_something(self) -> Self:
@@ -61,7 +61,7 @@ class TurnInput(Plain):
             raise ValueError('a turn needs {"input": "text"}')
         return self
 
-    def going_on(self, carried: Carried) -> "TurnInput":
+    def going_on(self, carried: Continuation) -> "TurnInput":
         """The input of the run in which this one goes on."""
         named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
         return TurnInput.model_validate({**named, "carried": carried})

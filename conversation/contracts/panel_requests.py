@@ -6,17 +6,17 @@ from ...resources.base import JsonObject, Plain
 from ..messages.message import Head, Message
 from ..messages.turn import Thread
 
-BriefPart = Literal["member", "referee", "moderator", "judge", "synthesizer"]
+PanelRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
 
 
-class Brief(Plain):
+class SpeakerBrief(Plain):
     """What a speaker of a panel is told of, in place of the conversation: the panel of ``team`` in a round.
 
     It speaks on a ``seat``, or in another ``part``. The panel's own messages begin after depth ``begun``.
     """
 
     team: str
-    part: BriefPart = "member"
+    part: PanelRole = "member"
     seat: int | None = None
     round: int
     begun: int
@@ -28,19 +28,19 @@ class BriefRequest(Plain):
     """``brief``: put down what a team is told in a panel, as the question of a conversation of its own."""
 
     thread: Thread
-    brief: Brief
+    brief: SpeakerBrief
 
 
 class PerformRequest(Plain):
     """``perform``: let a registered function speak in a panel."""
 
     thread: Thread
-    brief: Brief
+    brief: SpeakerBrief
     function: str
     name: str
 
 
-class Performed(Plain):
+class PerformResult(Plain):
     """The reply to ``perform``: the message, the head after it, and whether it had to be made a text."""
 
     message: Message
@@ -52,4 +52,4 @@ class ConcludeRequest(Plain):
     """``conclude``: put down what a panel has come to, as it is."""
 
     thread: Thread
-    brief: Brief
+    brief: SpeakerBrief

@@ -82,7 +82,7 @@ class EdgePlan(Plain):
     conditional: bool = False
 
 
-class ChooserPlan(Plain):
+class SelectorPlan(Plain):
     """How a selector's model is asked: it and the fallbacks behind it, and whether it can end the team."""
 
     models: tuple[str, ...]
@@ -114,7 +114,7 @@ class TeamPlan(Plain):
     on_max_turns: Literal["fail", "complete"] = "fail"
     loops: bool = False
     edges: tuple[EdgePlan, ...] = ()
-    chooser: ChooserPlan | None = None
+    chooser: SelectorPlan | None = None
     aggregator: AgentPlan | None = None
     max_concurrency: int | None = None
     on_member_error: Literal["fail", "continue"] = "fail"

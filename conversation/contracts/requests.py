@@ -4,16 +4,17 @@ from typing import Literal
 
 from ...resources.base import JsonObject, Plain
 from ...resources.window import ContextWindow
-from ..messages.message import Head, Message, Quote, Span, Text, TokenUsage
+from ..messages.message import Head, Message, Quote, Span, TokenUsage
 from ..messages.turn import Thread
-from .panel_requests import Brief
+from ..text import Text
+from .panel_requests import SpeakerBrief
 from .plan import Plan
 
 Item = Message | Span | Quote
 """What joins a conversation: a message, the span that another branch has written, or a row of it, said again."""
 
 
-MISSED = 20
+MISSED_HEARTBEATS = 20
 """Attempts of a model's call beyond those that may fail: in them a failure is final, and a missed heartbeat is not."""
 
 
@@ -34,7 +35,7 @@ class PinRequest(Plain):
     thread: Thread | None = None
 
 
-class Route(Plain):
+class TaskQueues(Plain):
     """Where a run's calls wait, if not on its own task queue, and when it is their turn.
 
     ``limited`` are the task queues of models with a rate of their own, by their names. ``priority`` is 1, the first, to
@@ -47,7 +48,7 @@ class Route(Plain):
     priority: int | None = None
     tenant: str | None = None
 
-    def of_model(self, name: str) -> str | None:
+    def for_model(self, name: str) -> str | None:
         """The task queue of a model's calls."""
         return self.limited.get(name, self.models)
 
@@ -58,10 +59,10 @@ class Pinned(Plain):
     thread: Thread
     plan: Plan
     searchable: bool = False
-    route: Route = Route()
+    route: TaskQueues = TaskQueues()
 
 
-class AskRequest(Plain):
+class AskModelRequest(Plain):
     """``ask_model``: let a speaker's model speak at the head of a thread.
 
     ``speaker`` is the id of an Agent, or of a Model that is asked by itself. The turn's own messages begin after depth
@@ -77,10 +78,10 @@ class AskRequest(Plain):
     turn: int = 1
     turns: int | None = None
     window: ContextWindow | None = None
-    brief: Brief | None = None
+    brief: SpeakerBrief | None = None
 
 
-class Asked(Plain):
+class AskModelResult(Plain):
     """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it.
 
     ``wrong`` says what a final answer has instead of the form it was asked for in, as in ``is not JSON: …``.
@@ -91,7 +92,7 @@ class Asked(Plain):
     wrong: Text | None = None
 
 
-class UseRequest(Plain):
+class UseToolRequest(Plain):
     """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``.
 
     ``speaker`` is the id of the Agent that calls, or of a Tool that is put to the question itself, without a reply.
@@ -103,7 +104,7 @@ class UseRequest(Plain):
     call: int = 0
 
 
-class Used(Plain):
+class UseToolResult(Plain):
     """The reply to ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
 
     message: Message
@@ -121,7 +122,7 @@ class SelectRequest(Plain):
     turn: int = 1
 
 
-class Selected(Plain):
+class SelectResult(Plain):
     """The reply to ``select``: whose turn it is, how that came about, and what it has cost.
 
     Without a ``seat`` the selector has ended the team, with ``said`` as the final words if it had any.
@@ -143,10 +144,10 @@ class EvaluateRequest(Plain):
     turn: int
     tokens: int
     elapsed: float
-    brief: Brief | None = None
+    brief: SpeakerBrief | None = None
 
 
-class Evaluated(Plain):
+class EvaluateResult(Plain):
     """The reply to ``evaluate``: whether the team ends, and the place of the edge that leads on, if one does."""
 
     ends: bool = False

@@ -7,11 +7,12 @@ from typing import Literal
 from ...resources.base import Plain
 from ...resources.query import TargetType
 from ..failure import Failure
-from ..messages.message import Head, Message, TokenUsage, cut, latest
-from ..messages.turn import StopReason, Turn
+from ..messages.message import Head, Message, TokenUsage, latest_within
+from ..messages.turn import StopReason, TurnResult
+from ..text import truncate
 from .plan import QueryPlan, TargetPlan
 
-ROOM = 150_000
+MAX_STATUS_MESSAGES = 150_000
 """Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more.
 
 With all that stands around them it stays below what our clients keep elsewhere: any client can read it as it is.
@@ -68,7 +69,7 @@ def phase_of(reason: StopReason | None, failed: object) -> Phase:
 
 def query_status(
     plan: QueryPlan,
-    answers: Mapping[int, Turn],
+    answers: Mapping[int, TurnResult],
     times: tuple[datetime, datetime | None],
     *,
     reason: StopReason | None = None,
@@ -84,7 +85,7 @@ def query_status(
     error = failure.message if failure else _joined_error(responses)
     return Status(
         phase=phase_of(reason, error) if end else "Running",
-        message=cut(_joined(responses), ROOM) or (f"Error: {error}" if error else ""),
+        message=truncate(_joined(responses), MAX_STATUS_MESSAGES) or (f"Error: {error}" if error else ""),
         responses=responses,
         stop_reason=_joined_reason(responses, reason, error) if end else None,
         note=note,
@@ -96,7 +97,7 @@ def query_status(
     )
 
 
-def turn_status(turn: Turn, start: datetime, end: datetime | None) -> Status:
+def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Status:
     """The status of a team or an agent that was started by itself; it runs while it has no ``end``."""
     return Status(
         phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
@@ -114,13 +115,15 @@ def turn_status(turn: Turn, start: datetime, end: datetime | None) -> Status:
     )
 
 
-def fitted(plan: QueryPlan, turn: Turn) -> Turn:
+def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
     """The turn of a target, cut to what a status has room for."""
-    room = ROOM // max(1, len(plan.targets))
-    return turn.model_copy(update={"messages": latest(turn.messages, room), "answer": cut(turn.message, room)})
+    room = MAX_STATUS_MESSAGES // max(1, len(plan.targets))
+    return turn.model_copy(
+        update={"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
+    )
 
 
-def _response(target: TargetPlan, turn: Turn | None) -> Response:
+def _response(target: TargetPlan, turn: TurnResult | None) -> Response:
     whom = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
         return Response(target=whom, status="Running")

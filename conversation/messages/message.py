@@ -1,27 +1,14 @@
 """What is one message? Who said it, what it says, which tools it calls for, and what it cost."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_core import to_json
+from pydantic import Field
 
 from ...resources.base import Plain
+from ..text import MAX_MESSAGE, Text, byte_size, truncate
 
-MAX_RESULT = 64_000
-"""Bytes of one message, as JSON, that a history holds; the journal holds all of it."""
-
-
-def whole(text: str) -> str:
-    """Halves of a character, which JSON can hold but no database, are joined, or marked where one is missing."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-Text = Annotated[str, AfterValidator(whole)]
-"""A text as a model or a tool gave it."""
-
-
-MAX_TAIL = 16_000
+MAX_RECENT = 16_000
 """Bytes of what was said before a team's latest turn that its status and its result hold; a run that goes on holds
 them twice more."""
 
@@ -51,7 +38,7 @@ class ToolCall(Plain):
         return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
 
 
-class Blank(Plain):
+class SecretPlaceholder(Plain):
     """A place in a text that a secret parameter fills in, on the worker and at the moment of use."""
 
     at: int
@@ -59,7 +46,7 @@ class Blank(Plain):
     name: str
 
 
-Part = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
+PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
 
 class Message(Plain):
@@ -75,24 +62,24 @@ class Message(Plain):
     name: Text | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: Text | None = None
-    blanks: tuple[Blank, ...] = ()
+    blanks: tuple[SecretPlaceholder, ...] = ()
     model: Text | None = None
     usage: TokenUsage | None = None
-    part: Part | None = None
+    part: PanelMessageKind | None = None
     round: int | None = None
 
     @property
-    def weight(self) -> int:
+    def byte_size(self) -> int:
         """Bytes of the texts in the message."""
-        return weight(self.content) + sum(weight(call.arguments) for call in self.tool_calls)
+        return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
 
-    def cut(self, limit: int = MAX_RESULT) -> "Message":
+    def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message with its texts cut, evenly and with a marker, where it weighs more than ``limit`` bytes."""
-        if self.weight <= limit:
+        if self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))
-        calls = tuple(call.model_copy(update={"arguments": cut(call.arguments, share)}) for call in self.tool_calls)
-        return self.model_copy(update={"content": cut(self.content, share), "tool_calls": calls})
+        calls = tuple(call.model_copy(update={"arguments": truncate(call.arguments, share)}) for call in self.tool_calls)
+        return self.model_copy(update={"content": truncate(self.content, share), "tool_calls": calls})
 
 
 class Head(Plain):
@@ -107,7 +94,7 @@ class Quote(Plain):
 
     row: str
     name: str
-    part: Part
+    part: PanelMessageKind
     round: int
 
     def of(self, message: Message) -> Message:
@@ -122,40 +109,27 @@ class Span(Plain):
     to: Head
 
 
-def weight(text: str) -> int:
-    """Bytes of a text as JSON."""
-    return len(to_json(text))
-
-
-def cut(text: str, limit: int = MAX_RESULT) -> str:
-    """The text, or as much of its beginning as ``limit`` bytes hold, and a marker that says how long it was."""
-    kept = text
-    while (heavy := weight(kept)) > limit + 2:
-        kept = kept[: len(kept) * limit // heavy]
-    return text if kept == text else f"{kept}… [cut here: {len(text):,} characters in all]"
-
-
-AROUND = 300
+MESSAGE_OVERHEAD = 300
 """Bytes that a message takes beside its texts, at most: short ones count, too, where there are many."""
 
 
-def latest(messages: Iterable[Message], limit: int = MAX_RESULT) -> tuple[Message, ...]:
+def latest_within(messages: Iterable[Message], limit: int = MAX_MESSAGE) -> tuple[Message, ...]:
     """The last messages, as many as fit into ``limit`` bytes; at least the last one, cut to fit."""
     kept: list[Message] = []
     for message in reversed(tuple(messages)):
-        if kept and limit < message.weight:
+        if kept and limit < message.byte_size:
             break
-        kept.append(message.cut(limit))
-        limit -= message.weight + AROUND
+        kept.append(message.truncated(limit))
+        limit -= message.byte_size + MESSAGE_OVERHEAD
     return tuple(reversed(kept))
 
 
-def tail(messages: Sequence[Message]) -> tuple[Message, ...]:
+def recent_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The last messages, as many as fit into ``MAX_TAIL`` bytes; at least the last one, whole."""
-    return latest(messages, max(MAX_TAIL, messages[-1].weight)) if messages else ()
+    return latest_within(messages, max(MAX_RECENT, messages[-1].byte_size)) if messages else ()
 
 
-def last_word(messages: Iterable[Message]) -> Message | None:
+def last_spoken(messages: Iterable[Message]) -> Message | None:
     """What counts as the answer: the last text that somebody said; a tool's answer is nobody's word."""
     spoken = [message for message in messages if message.role == "assistant" and message.content]
     return spoken[-1] if spoken else None

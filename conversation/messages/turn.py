@@ -4,7 +4,7 @@ from typing import Literal
 
 from ...resources.base import Plain
 from ..failure import Failure
-from .message import Head, Message, TokenUsage, last_word
+from .message import Head, Message, TokenUsage, last_spoken
 
 StopReason = Literal[
     "completed", "terminated", "condition", "no_progress", "max_turns", "canceled", "timeout", "failed"
@@ -19,7 +19,7 @@ class Thread(Plain):
     head: Head
 
 
-class Turn(Plain):
+class TurnResult(Plain):
     """What a member, a team or an agent asked alone has said.
 
     ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there
@@ -42,5 +42,5 @@ class Turn(Plain):
         """The answer: the last words, if there is no other."""
         if self.answer is not None:
             return self.answer
-        word = last_word(self.messages)
+        word = last_spoken(self.messages)
         return word.content if word else ""
