@@ -8,38 +8,38 @@ from rich.text import Text
 
 from ...conversation.contracts.requests import AskModelRequest
 from ...conversation.messages.message import TokenUsage
-from ..history.live_state import Board, Open
+from ..history.live_state import LiveState, OpenCall
 from ..text.escape import escape_control_characters
 from ..text.units import format_duration, format_usage
-from .printer import turn_of
+from .printer import format_turn
 
 
 @dataclass
-class LivePart:
+class LiveView:
     """What goes on, drawn as it stands whenever it is drawn; at most half as high as the terminal."""
 
-    board: Board
+    board: LiveState
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         now = datetime.now(UTC)
-        calls = [*self.board.open.values()]
+        calls = [*self.board.open_calls.values()]
         rows = max(4, console.height // 2) - 1
         shown = calls[: rows - 1] if len(calls) > rows else calls
         for call in shown:
-            place = f" · {call.run.root.id}" if len(self.board.tallies) > 1 else ""
-            told = f"  {about(call)} · {format_duration(now - call.call.since)}{place}"
+            place = f" · {call.run.root.id}" if len(self.board.runs) > 1 else ""
+            told = f"  {describe_call(call)} · {format_duration(now - call.call.scheduled_at)}{place}"
             yield from _call(call, told, console, rows // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
         yield from _sum(self.board, now)
 
 
-def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
+def _call(open_: OpenCall, told: str, console: Console, rows: int) -> list[Text]:
     """A call in as many rows: who speaks or uses a tool, why it is tried again, the last lines of the text."""
     lines = [_row(Text.assemble((open_.call.speaker, "bold yellow"), (told, "dim")))]
     if open_.failure:
         lines.append(_row(Text(f"  ✗ {' '.join(open_.failure.split())}", style="red")))
-    text = "" if open_.waits else text_of(open_)
+    text = "" if open_.waiting else partial_text(open_)
     room = rows - len(lines)
     if text and room > 0:
         wrapped = Text(escape_control_characters(text.rstrip())).wrap(console, max(10, console.width - 2))
@@ -47,19 +47,19 @@ def _call(open_: Open, told: str, console: Console, rows: int) -> list[Text]:
     return lines[:rows]
 
 
-def about(open_: Open) -> str:
+def describe_call(open_: OpenCall) -> str:
     """The team, the turn, the model or tool, and the attempt, as far as they tell anything."""
     run, speaks = open_.run, isinstance(open_.call.request, AskModelRequest)
     told = [run.name] if run.kind == "team" else []
-    told += [turn_of(open_.call), open_.call.what] if speaks else [turn_of(open_.call), f"uses {open_.call.what}"]
+    told += [format_turn(open_.call), open_.call.name] if speaks else [format_turn(open_.call), f"uses {open_.call.name}"]
     if open_.attempt > 1:
-        told.append(f"attempt {open_.attempt}{' is due' if open_.waits else ''}")
+        told.append(f"attempt {open_.attempt}{' is due' if open_.waiting else ''}")
     return " · ".join(filter(None, told))
 
 
-def text_of(open_: Open) -> str:
+def partial_text(open_: OpenCall) -> str:
     """The last part of what is being said."""
-    return ("…" if open_.live.offset else "") + open_.live.text
+    return ("…" if open_.progress.offset else "") + open_.progress.text
 
 
 def _row(text: Text) -> Text:
@@ -68,12 +68,12 @@ def _row(text: Text) -> Text:
     return text
 
 
-def _sum(board: Board, now: datetime) -> list[Text]:
+def _sum(board: LiveState, now: datetime) -> list[Text]:
     """A line with what is open, what it has cost and how long it has taken."""
-    going = [tally for tally in board.tallies.values() if tally.end is None]
+    going = [tally for tally in board.runs.values() if tally.end is None]
     if not going:
         return []
-    usage = sum((tally.usage for tally in board.tallies.values()), TokenUsage())
-    name = going[0].run.id if len(board.tallies) == 1 else f"{len(going)} of {len(board.tallies)} runs go on"
-    since = min(tally.since for tally in going)
+    usage = sum((tally.usage for tally in board.runs.values()), TokenUsage())
+    name = going[0].run.id if len(board.runs) == 1 else f"{len(going)} of {len(board.runs)} runs go on"
+    since = min(tally.started_at for tally in going)
     return [_row(Text(f"{name} · {format_usage(usage)} · {format_duration(now - since)}", style="dim"))]

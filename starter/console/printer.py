@@ -14,61 +14,61 @@ from ...conversation.contracts.status import Status
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
 from ...resources.problems import ManifestError
-from ..history.run_events import Call, CallEnded, Happening, Run, RunBegan
-from ..scripted_model.script import LABEL
+from ..history.run_events import ActivityCall, CallEnded, RunEvent, RunInfo, RunStarted
+from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
-from ..text.role_output_text import worded
+from ..text.role_output_text import role_output_text
 from ..text.units import format_duration, format_usage
 
 SCRIPTED = "the words below are scripted: no model is asked"
 """What stands above the words of a scripted model."""
 
 
-class Narrator:
+class EventPrinter:
     """Tells what happens. ``runs`` is how many are told at once: then each line names its run."""
 
     def __init__(self, console: Console, runs: int = 1) -> None:
         self._console, self._several = console, runs > 1
         self._warned, self._teams = False, 0
 
-    def tell(self, happening: Happening) -> None:
+    def print_event(self, happening: RunEvent) -> None:
         """Tells one thing that has happened, if it is anything to a person."""
         match happening:
-            case RunBegan(run=run):
+            case RunStarted(run=run):
                 self._teams += run.kind == "team"
                 if run.parent:
                     self._line(Text(f"{run.id} ({run.type})", style="dim"))
-            case CallEnded(call=Call(hidden=True), failure=None):
+            case CallEnded(call=ActivityCall(hidden=True), failure=None):
                 pass
             case CallEnded(reply=AskModelResult() | PerformResult() as reply, call=call):
-                self._said(happening.run, call, reply, happening.at - call.since)
+                self._said(happening.run, call, reply, happening.at - call.scheduled_at)
             case CallEnded(reply=UseToolResult(message=message)):
                 self._used(message.name or "tool", message.content)
             case CallEnded(reply=SelectResult(member=member, how=how)):
                 self._line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
-            case CallEnded(failure=Failure(message=error), call=Call(effect="use_tool") as call):
-                self._used(call.what or "tool", f"failed: {error}")
+            case CallEnded(failure=Failure(message=error), call=ActivityCall(activity_type="use_tool") as call):
+                self._used(call.name or "tool", f"failed: {error}")
             case CallEnded(failure=Failure(message=error), call=call):
-                self._line(Text.assemble("  ✗ ", (call.speaker or call.effect, "red"), f": {error}"))
+                self._line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
 
-    def tell_unfinished(self, name: str, about: str, text: str) -> None:
+    def print_unfinished(self, name: str, about: str, text: str) -> None:
         """Tells what is being said at this moment."""
         self._line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._text(f"{text}…")
 
-    def _said(self, run: Run, call: Call, reply: AskModelResult | PerformResult, took: timedelta) -> None:
+    def _said(self, run: RunInfo, call: ActivityCall, reply: AskModelResult | PerformResult, took: timedelta) -> None:
         message = reply.message
-        if not self._warned and (message.model or "").startswith(LABEL):
+        if not self._warned and (message.model or "").startswith(MODEL_PREFIX):
             self._warned = True
             self._console.print(Text(f"({SCRIPTED})", style="bold magenta"))
         tokens = f"{message.usage.prompt_tokens} + {message.usage.completion_tokens} tokens" if message.usage else ""
         team = run.name if run.kind == "team" and self._teams > 1 and not self._several else ""
         place = run.id if self._several else ""
-        by = message.model if isinstance(call.request, AskModelRequest) else f"function {call.what}"
-        about = " · ".join(filter(None, (team, turn_of(call), by, tokens, format_duration(took), place)))
+        by = message.model if isinstance(call.request, AskModelRequest) else f"function {call.name}"
+        about = " · ".join(filter(None, (team, format_turn(call), by, tokens, format_duration(took), place)))
         self._line(Text.assemble((call.speaker or "?", "bold green"), (f"  {about}", "dim")))
         if message.content:
-            self._text(worded(call.brief, message.content))
+            self._text(role_output_text(call.brief, message.content))
         for wanted in message.tool_calls:
             self._line(Text.assemble("  → ", (wanted.name, "cyan"), f" {truncate(wanted.arguments, 500)}"))
         if isinstance(reply, AskModelResult) and reply.wrong:
@@ -89,7 +89,7 @@ class Narrator:
         self._console.print(text, soft_wrap=True)
 
 
-def turn_of(call: Call) -> str:
+def format_turn(call: ActivityCall) -> str:
     """Which turn it is, as in ``turn 3 of 9``; in a panel the round, and the part of who goes by another name."""
     brief, request = call.brief, call.request
     if brief:
@@ -100,7 +100,7 @@ def turn_of(call: Call) -> str:
     return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
 
 
-def tell_end(console: Console, name: str, status: Status) -> None:
+def print_status(console: Console, name: str, status: Status) -> None:
     """Tells how a run has ended."""
     colour = {"Completed": "green", "Running": "yellow"}.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
@@ -116,7 +116,7 @@ def _taken(status: Status) -> timedelta:
     return end - datetime.fromisoformat(status.start_time)
 
 
-def tell_problems(console: Console, error: ManifestError) -> None:
+def print_problems(console: Console, error: ManifestError) -> None:
     """Tells everything that is wrong with manifests."""
     for line in error.told():
         console.print(Text(line), soft_wrap=True)

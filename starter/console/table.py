@@ -15,7 +15,7 @@ _COLOURS = {
 }
 
 
-def tell_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
     """Tells rows of as many cells as there are columns, or ``none`` where there is no row."""
     if not rows:
         console.print(none)

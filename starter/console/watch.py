@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.live import Live
 from temporalio.client import Client
 
-from ..history.live_state import Board, look
-from ..history.run_events import Happening
-from .live_view import LivePart, about, text_of
-from .printer import Narrator
+from ..history.live_state import LiveState, read_heartbeats
+from ..history.run_events import RunEvent
+from .live_view import LiveView, describe_call, partial_text
+from .printer import EventPrinter
 
 LOOK = 1.0
 """Seconds between two looks at the heartbeats."""
@@ -24,23 +24,23 @@ class Watch:
     """Tells what happens in some runs, and shows what goes on in them where ``console`` is a terminal."""
 
     def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
-        self.board = Board()
+        self.state = LiveState()
         self._client, self._console = client, console
-        self.narrator = Narrator(console, runs)
+        self.printer = EventPrinter(console, runs)
 
-    def tell(self, happening: Happening) -> None:
+    def on_event(self, happening: RunEvent) -> None:
         """Tells one thing that has happened."""
-        self.board.note(happening)
-        self.narrator.tell(happening)
+        self.state.apply(happening)
+        self.printer.print_event(happening)
 
     @contextlib.asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
+    async def live_view(self) -> AsyncIterator[None]:
         """Shows what goes on while the block runs; nobody is asked for it where there is no terminal."""
         if not self._console.is_interactive:
             yield
             return
         live = Live(
-            LivePart(self.board),
+            LiveView(self.state),
             console=self._console,
             auto_refresh=False,
             transient=True,
@@ -58,7 +58,7 @@ class Watch:
 
     async def _look(self) -> None:
         while True:
-            await look(self._client, [*self.board.open.values()])
+            await read_heartbeats(self._client, [*self.state.open_calls.values()])
             await asyncio.sleep(LOOK)
 
     async def _draw(self, live: Live) -> None:
@@ -66,8 +66,8 @@ class Watch:
             live.refresh()
             await asyncio.sleep(DRAW)
 
-    async def tell_unfinished(self) -> None:
+    async def print_unfinished(self) -> None:
         """Tells what is being said at this moment, as lines."""
-        await look(self._client, self.board.open.values())
-        for call in self.board.open.values():
-            self.narrator.tell_unfinished(call.call.speaker, about(call), text_of(call))
+        await read_heartbeats(self._client, self.state.open_calls.values())
+        for call in self.state.open_calls.values():
+            self.printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))

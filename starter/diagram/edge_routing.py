@@ -22,7 +22,7 @@ FIRST, HEAD = 16, 10
 
 
 @dataclass(frozen=True)
-class Spot:
+class Rectangle:
     """A rectangle."""
 
     x: float
@@ -36,7 +36,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Route:
+class ArrowPath:
     """An arrow's way from point to point; what is neither level nor upright is a swing."""
 
     arrow: Arrow
@@ -44,12 +44,12 @@ class Route:
     label_at: Point
 
 
-def tracks(box: Box) -> Counter[int]:
+def count_vertical(box: Box) -> Counter[int]:
     """How many arrows run up or down each gap; gap 0 is on the left of all columns."""
     return Counter(gap for arrow in box.arrows for gap in _gaps(box, arrow))
 
 
-def lanes(box: Box) -> int:
+def count_horizontal(box: Box) -> int:
     """How many arrows run along below the columns."""
     return sum(len(_gaps(box, arrow)) == 2 for arrow in box.arrows)
 
@@ -59,11 +59,11 @@ def _gaps(box: Box, arrow: Arrow) -> tuple[int, ...]:
     return () if end == start + 1 else (start + 1,) if end == start else (start + 1, end)
 
 
-def routed(box: Box, spots: Sequence[Spot], across: Sequence[Span], low: float) -> list[Route]:
+def route_arrows(box: Box, spots: Sequence[Rectangle], across: Sequence[Span], low: float) -> list[ArrowPath]:
     """The ways of all arrows between boxes that stand at these spots, in columns that end at ``low``."""
     ports = _ports(box, spots)
     taken: Counter[int] = Counter()
-    routes: list[Route] = []
+    routes: list[ArrowPath] = []
     lane = low
     for index, arrow in _nearest_first(box, spots):
         start, end, gaps = spots[arrow.start], spots[arrow.end], _gaps(box, arrow)
@@ -78,7 +78,7 @@ def routed(box: Box, spots: Sequence[Spot], across: Sequence[Span], low: float) 
     return routes
 
 
-def _nearest_first(box: Box, spots: Sequence[Spot]) -> list[tuple[int, Arrow]]:
+def _nearest_first(box: Box, spots: Sequence[Rectangle]) -> list[tuple[int, Arrow]]:
     """The arrows in the order in which they take their tracks and lanes: a short one within a long one."""
 
     def distance(numbered: tuple[int, Arrow]) -> tuple[int, float]:
@@ -89,7 +89,7 @@ def _nearest_first(box: Box, spots: Sequence[Spot]) -> list[tuple[int, Arrow]]:
     return sorted(enumerate(box.arrows), key=distance)
 
 
-def _edge(box: Box, spot: Spot, y: float) -> float:
+def _edge(box: Box, spot: Rectangle, y: float) -> float:
     """Where the right side of a box is at a height: a selector is a diamond."""
     aside = abs(y - spot.middle) / (spot.height / 2) if box.shape == "selector" else 0
     return spot.x + spot.width * (1 - aside / 2)
@@ -102,15 +102,15 @@ def _track(gap: int, across: Sequence[Span], taken: Counter[int]) -> float:
     return across[gap - 1][1] + FIRST + nth * TRACK if gap else across[0][0] - FIRST - nth * TRACK
 
 
-def _route(arrow: Arrow, out: Point, to: Point, ups: Sequence[float], lane: float, *, level: bool) -> Route:
+def _route(arrow: Arrow, out: Point, to: Point, ups: Sequence[float], lane: float, *, level: bool) -> ArrowPath:
     first, last = ups[0], ups[-1]
     around = level and len(ups) == 2
     below = ((first, lane), (last, lane)) if around else ()
     height = lane if around else (out[1] + to[1]) / 2
-    return Route(arrow, (out, (first, out[1]), *below, (last, to[1]), to), ((first + last) / 2, height))
+    return ArrowPath(arrow, (out, (first, out[1]), *below, (last, to[1]), to), ((first + last) / 2, height))
 
 
-def _ports(box: Box, spots: Sequence[Spot]) -> dict[tuple[int, str], float]:
+def _ports(box: Box, spots: Sequence[Rectangle]) -> dict[tuple[int, str], float]:
     """The height at which each arrow leaves and enters: spread over a side, so that they don't cross there."""
     sides: dict[tuple[int, str], list[tuple[float, int, str]]] = {}
     for index, arrow in enumerate(box.arrows):

@@ -54,7 +54,7 @@ def mermaid(page: Box) -> str:
 
 
 def _arrow(arrow: Arrow, names: list[str]) -> str:
-    line = f"{'<' if arrow.both else ''}{'-.->' if arrow.maybe else '-->'}"
+    line = f"{'<' if arrow.two_way else ''}{'-.->' if arrow.dashed else '-->'}"
     label = f'|"{_text((arrow.label,))}"|' if arrow.label else ""
     return f"{names[arrow.start]} {line}{label} {names[arrow.end]}"
 

@@ -15,7 +15,7 @@ from ...resources.model import Model
 from ...resources.query import Query
 from ...resources.team import Team
 from ..text.escape import escape_control_characters
-from .strategies import Arrow, arranged, bound
+from .strategies import Arrow, arrange, strategy_label
 
 Shape = Literal["page", "query", "team", "agent", "model", "tool", "missing", "selector", "dot"]
 
@@ -37,7 +37,7 @@ class Box:
     arrows: tuple[Arrow, ...] = ()
 
 
-def chart(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default") -> Box:
+def build_diagram(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default") -> Box:
     """A page with queries and what they ask, each asked one once, or with other resources one below the other."""
     draft = _Draft(catalog)
     queries = [each for each in shown if isinstance(each, Query)]
@@ -54,7 +54,7 @@ def chart(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default
     return Box("page", inside=tuple(boxes), arrows=tuple(dict.fromkeys(arrows)))
 
 
-def outermost(catalog: Catalog) -> list[Team]:
+def outermost_teams(catalog: Catalog) -> list[Team]:
     """The teams that are no member of another."""
     teams = [each for each in catalog.manifests if isinstance(each, Team)]
     members = {found.id for team in teams for each in team.members() if (found := catalog.find(each))}
@@ -89,12 +89,12 @@ class _Draft:
                 return Box("tool", _lines(title, resource.kind.lower()))
 
     def _team(self, team: Team, title: str, depth: int) -> Box:
-        head = _lines(title, bound(team.spec))
+        head = _lines(title, strategy_label(team.spec))
         if team.id in self.drawn or depth > DEEPEST:
             why = "drawn elsewhere" if team.id in self.drawn else "its members are too deep to be drawn"
             return Box("team", (*head, why))
         self.drawn.add(team.id)
-        plan = arranged(
+        plan = arrange(
             team.spec, {part: reference.name if reference else part for part, reference in team.appointed()}
         )
         placed = []
@@ -102,7 +102,7 @@ class _Draft:
             box = replace(self._member(member, reference, team.namespace, depth), column=column)
             lines = (f"{member.as_} = {box.lines[0]}", *box.lines[1:]) if member.as_ else box.lines
             placed.append(replace(box, lines=(*lines, *_lines("", member.stance or "")[1:])))
-        for index in plan.idle:
+        for index in plan.unreachable:
             placed[index] = replace(placed[index], lines=(*placed[index].lines, "is never reached"))
         helpers = [Box(shape, lines, column) for shape, lines, column in plan.helpers]
         return Box("team", head, inside=(*placed, *helpers), arrows=plan.arrows)

@@ -14,8 +14,8 @@ class Arrow:
 
     start: int
     end: int
-    both: bool = False
-    maybe: bool = False
+    two_way: bool = False
+    dashed: bool = False
     label: str = ""
 
 
@@ -24,20 +24,20 @@ Helper = tuple[Literal["selector", "dot", "agent"], tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Arrangement:
     """Where the members of a team stand, what stands beside them, the arrows, and the members that never speak."""
 
     columns: tuple[int, ...]
     arrows: tuple[Arrow, ...]
     helpers: tuple[Helper, ...] = ()
-    idle: tuple[int, ...] = ()
+    unreachable: tuple[int, ...] = ()
 
 
 COUNTED = ("selector", "graph")
 """Strategies whose bound counts turns; so does that of a sequential team that loops."""
 
 
-def bound(spec: TeamSpec) -> str:
+def strategy_label(spec: TeamSpec) -> str:
     """The strategy and how long it may go on, such as ``round-robin · 3 rounds``."""
     words = [spec.strategy, *(["loops"] if spec.loops else [])]
     in_rounds = spec.is_panel or spec.strategy == "round-robin"
@@ -48,12 +48,12 @@ def bound(spec: TeamSpec) -> str:
     return " · ".join(words)
 
 
-def arranged(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
+def arrange(spec: TeamSpec, parts: Mapping[str, str]) -> Arrangement:
     """How a team's members stand and who speaks after whom; ``parts`` are the names of who has a part beside them."""
     return _panel(spec, parts) if spec.is_panel else _ARRANGED[spec.strategy](spec)
 
 
-def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
+def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Arrangement:
     """Rounds as a loop, which a referee closes or a moderator opens; then a judge and a synthesizer, as they are."""
     count, opens = len(spec.members), "moderator" in parts
     helpers: list[Helper] = []
@@ -66,7 +66,7 @@ def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
     if opens:
         last = stands("moderator", 0)
         columns: tuple[int, ...] = (1,) * count
-        arrows = [Arrow(last, place, both=True) for place in range(count)]
+        arrows = [Arrow(last, place, two_way=True) for place in range(count)]
     else:
         columns, last = tuple(range(count)), count - 1
         arrows = [Arrow(*pair) for pair in pairwise(range(count))]
@@ -76,38 +76,38 @@ def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Plan:
             arrows.append(Arrow(before, last))
         if part == "referee" and spec.rounds > 1 and not opens:
             arrows.append(Arrow(last, 0))
-    return Plan(columns, tuple(arrows), tuple(helpers))
+    return Arrangement(columns, tuple(arrows), tuple(helpers))
 
 
 def _goes_round(spec: TeamSpec) -> bool:
     return spec.strategy == "round-robin" or (spec.strategy == "sequential" and spec.loops)
 
 
-def _in_order(spec: TeamSpec) -> Plan:
+def _in_order(spec: TeamSpec) -> Arrangement:
     places = range(len(spec.members))
     back = [Arrow(places[-1], 0)] if _goes_round(spec) else []
-    return Plan(tuple(places), (*(Arrow(*pair) for pair in pairwise(places)), *back))
+    return Arrangement(tuple(places), (*(Arrow(*pair) for pair in pairwise(places)), *back))
 
 
-def _parallel(spec: TeamSpec) -> Plan:
+def _parallel(spec: TeamSpec) -> Arrangement:
     count = len(spec.members)
     forks = (Arrow(count, place) for place in range(count))
     joins = (Arrow(place, count + 1) for place in range(count))
     join: Helper = ("agent", (spec.aggregator.name, "aggregator"), 2) if spec.aggregator else ("dot", (), 2)
-    return Plan((1,) * count, (*forks, *joins), helpers=(("dot", (), 0), join))
+    return Arrangement((1,) * count, (*forks, *joins), helpers=(("dot", (), 0), join))
 
 
-def _selector(spec: TeamSpec) -> Plan:
+def _selector(spec: TeamSpec) -> Arrangement:
     """Without edges everybody is chosen and comes back; with edges anybody may begin, and then the edges tell."""
     count = len(spec.members)
     chooser = spec.selector and (spec.selector.agent or spec.selector.model)
     helper: Helper = ("selector", ("selector", *([chooser.name] if chooser else [])), 0)
     edges = _edges(spec)
-    chosen = (Arrow(count, place, both=not edges, maybe=bool(edges)) for place in range(count))
-    return Plan((1,) * count, (*chosen, *_merged(edges)), helpers=(helper,))
+    chosen = (Arrow(count, place, two_way=not edges, dashed=bool(edges)) for place in range(count))
+    return Arrangement((1,) * count, (*chosen, *_merged(edges)), helpers=(helper,))
 
 
-def _graph(spec: TeamSpec) -> Plan:
+def _graph(spec: TeamSpec) -> Arrangement:
     """The first member begins. Columns count the turns until a member speaks; in the last are those who never do."""
     edges = _edges(spec)
     columns, reached = {0: 1}, [0]
@@ -120,7 +120,7 @@ def _graph(spec: TeamSpec) -> Plan:
     idle = tuple(place for place in range(count) if place not in columns)
     arrows = (Arrow(count, 0), *_merged(edges))
     last = max(columns.values()) + 1
-    return Plan(tuple(columns.get(place, last) for place in range(count)), arrows, (("dot", (), 0),), idle)
+    return Arrangement(tuple(columns.get(place, last) for place in range(count)), arrows, (("dot", (), 0),), idle)
 
 
 def _edges(spec: TeamSpec) -> list[Arrow]:
@@ -136,13 +136,13 @@ def _merged(arrows: Iterable[Arrow]) -> list[Arrow]:
     for arrow in arrows:
         back = (arrow.end, arrow.start, arrow.label)
         if back in merged and arrow.start != arrow.end:
-            merged[back] = Arrow(arrow.end, arrow.start, both=True, label=arrow.label)
+            merged[back] = Arrow(arrow.end, arrow.start, two_way=True, label=arrow.label)
         else:
             merged.setdefault((arrow.start, arrow.end, arrow.label), arrow)
     return [*merged.values()]
 
 
-_ARRANGED: dict[str, Callable[[TeamSpec], Plan]] = {
+_ARRANGED: dict[str, Callable[[TeamSpec], Arrangement]] = {
     "sequential": _in_order,
     "round-robin": _in_order,
     "parallel": _parallel,

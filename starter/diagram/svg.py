@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from .edge_routing import Point, Route, Spot
-from .layout import LINE, PAD, Placed, placed
+from .edge_routing import Point, ArrowPath, Rectangle
+from .layout import LINE, PAD, PlacedBox, place
 from .model import Box
 
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -26,8 +26,8 @@ ROUND = 7
 
 def svg(page: Box) -> str:
     """The chart as a picture; the same chart gives the same text."""
-    root = placed(page)
-    width, height = (f"{round(size)}" for size in (root.spot.width, root.spot.height))
+    root = place(page)
+    width, height = (f"{round(size)}" for size in (root.rectangle.width, root.rectangle.height))
     picture = Element("svg", xmlns="http://www.w3.org/2000/svg", width=width, height=height)
     picture.set("viewBox", f"0 0 {width} {height}")
     picture.set("font-family", FONT)
@@ -41,15 +41,15 @@ def svg(page: Box) -> str:
     return tostring(picture, encoding="unicode")
 
 
-def _fill(parent: Element, around: Placed, depth: int) -> None:
+def _fill(parent: Element, around: PlacedBox, depth: int) -> None:
     for each in around.inside:
         _draw(parent, each, depth)
-    for route in around.routes:
+    for route in around.paths:
         _arrow(parent, route)
 
 
-def _draw(parent: Element, each: Placed, depth: int) -> None:
-    box, spot = each.box, each.spot
+def _draw(parent: Element, each: PlacedBox, depth: int) -> None:
+    box, spot = each.box, each.rectangle
     group = SubElement(parent, "g", transform=f"translate({spot.x:.1f} {spot.y:.1f})")
     fill, stroke = FILLS.get(box.shape, (GROUNDS[depth % 2], SOFT))
     outline = _outline(group, box.shape, spot)
@@ -61,7 +61,7 @@ def _draw(parent: Element, each: Placed, depth: int) -> None:
     _fill(group, each, depth + 1)
 
 
-def _outline(group: Element, shape: str, spot: Spot) -> Element:
+def _outline(group: Element, shape: str, spot: Rectangle) -> Element:
     wide, high = f"{spot.width:.1f}", f"{spot.height:.1f}"
     if shape == "selector":
         x, y = spot.width / 2, spot.height / 2
@@ -81,13 +81,13 @@ def _write(group: Element, lines: Iterable[str], x: float, top: float) -> None:
         text.text = line
 
 
-def _arrow(parent: Element, route: Route) -> None:
+def _arrow(parent: Element, route: ArrowPath) -> None:
     line = SubElement(parent, "path", d=_path(route.points), fill="none", stroke=SOFT)
     line.set("stroke-width", "1.4")
     line.set("marker-end", "url(#head)")
-    if route.arrow.both:
+    if route.arrow.two_way:
         line.set("marker-start", "url(#head)")
-    if route.arrow.maybe:
+    if route.arrow.dashed:
         line.set("stroke-dasharray", "3 4")
     if route.arrow.label:
         x, y = route.label_at

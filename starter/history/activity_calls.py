@@ -15,10 +15,10 @@ from ...conversation.contracts.requests import (
     UseToolResult,
 )
 from ...conversation.messages.message import Head, Message
-from .run_events import Call, Reply, Request, Run
-from .said_messages import said_by
+from .run_events import ActivityCall, CallReply, CallRequest, RunInfo
+from .said_messages import said_messages
 
-REQUESTS: dict[str, type[Request]] = {
+REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "ask_model": AskModelRequest,
     "use_tool": UseToolRequest,
     "select": SelectRequest,
@@ -26,7 +26,7 @@ REQUESTS: dict[str, type[Request]] = {
     "perform": PerformRequest,
     "append": AppendRequest,
 }
-REPLIES: dict[str, type[Reply]] = {
+REPLY_TYPES: dict[str, type[CallReply]] = {
     "pin": Pinned,
     "ask_model": AskModelResult,
     "use_tool": UseToolResult,
@@ -37,7 +37,7 @@ REPLIES: dict[str, type[Reply]] = {
 
 
 @dataclass
-class Calls:
+class CallTracker:
     """The calls of a run, read in their order; ``team`` is what the run is of, if it is a team's."""
 
     team: TeamPlan | None = None
@@ -46,12 +46,12 @@ class Calls:
     _briefs: dict[str, SpeakerBrief] = field(default_factory=dict)
     _hidden: list[str] = field(default_factory=list)
 
-    def child(self, parent: Run, workflow_id: str, run_id: str) -> Run:
+    def child(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
         """A child run of ``parent``, whose calls these are."""
         hidden = parent.hidden or any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden)
-        return Run(workflow_id, run_id, parent=parent, hidden=hidden)
+        return RunInfo(workflow_id, run_id, parent=parent, hidden=hidden)
 
-    def begun(self, run: Run, call: Call) -> Call:
+    def begun(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
         """A call that is wanted, with what is known of it."""
         call = self._named(call)
         brief = self._brief_of(call)
@@ -59,9 +59,9 @@ class Calls:
             return replace(call, hidden=run.hidden)
         if brief.hidden and isinstance(call.request, BriefRequest):
             self._hidden.append(f"round-{brief.round}/{brief.part}")
-        return replace(call, brief=brief, seat=self._seat(brief), hidden=run.hidden or brief.hidden)
+        return replace(call, brief=brief, member=self._seat(brief), hidden=run.hidden or brief.hidden)
 
-    def keep(self, reply: Reply, brief: SpeakerBrief | None = None) -> None:
+    def keep(self, reply: CallReply, brief: SpeakerBrief | None = None) -> None:
         """Keeps what later calls refer to."""
         match reply:
             case AskModelResult(message=message, head=head):
@@ -78,30 +78,30 @@ class Calls:
             case Pinned(plan=AgentPlan() as agent):
                 self._speakers = {agent.speaker: agent}
 
-    def said(self, call: Call, reply: Reply) -> tuple[Message, ...]:
+    def said(self, call: ActivityCall, reply: CallReply) -> tuple[Message, ...]:
         """What has been said, and may be heard, once a call is answered."""
         panel = self.team.panel if self.team else None
         hidden = "deliverable" if panel and not panel.visibility.client else None
-        said = () if call.hidden else said_by(call, reply, self._replies)
+        said = () if call.hidden else said_messages(call, reply, self._replies)
         return tuple(message for message in said if hidden is None or message.part != hidden)
 
-    def _named(self, call: Call) -> Call:
+    def _named(self, call: ActivityCall) -> ActivityCall:
         """The call with the name of what is asked or used."""
         match call.request:
             case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
-                return replace(call, what=self._speakers[speaker].models[fallback])
+                return replace(call, name=self._speakers[speaker].models[fallback])
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 wanted = self._replies[reply].tool_calls[number]
-                return replace(call, what=wanted.name, arguments=wanted.arguments)
+                return replace(call, name=wanted.name, arguments=wanted.arguments)
             case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
-                return replace(call, what=self.team.chooser.models[fallback])
+                return replace(call, name=self.team.chooser.models[fallback])
             case UseToolRequest(reply=None):
-                return replace(call, what=call.speaker)
+                return replace(call, name=call.speaker)
             case PerformRequest(function=function):
-                return replace(call, what=function)
+                return replace(call, name=function)
         return call
 
-    def _brief_of(self, call: Call) -> SpeakerBrief | None:
+    def _brief_of(self, call: ActivityCall) -> SpeakerBrief | None:
         match call.request:
             case AskModelRequest(brief=brief) | BriefRequest(brief=brief) | PerformRequest(brief=brief):
                 return brief

@@ -16,10 +16,10 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .event_data import about, briefed, failed, outcome, tokens
-from .run_events import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded, spent
+from .event_data import call_data, round_data, failure_data, reply_data, usage_data
+from .run_events import ActivityCall, CallScheduled, CallEnded, RunEvent, RunInfo, RunStarted, RunEnded, token_usage
 
-Named = tuple[str, JsonObject]
+NamedEvent = tuple[str, JsonObject]
 """The name of an event, and its data."""
 
 SUBJECTS = {
@@ -48,10 +48,10 @@ class _Speaker:
 
 
 @dataclass
-class Account:
+class EventBuilder:
     """What has been seen of a run. ``begun`` are its members' turns, of which several may go on at once, and parts."""
 
-    run: Run
+    run: RunInfo
     usage: TokenUsage = field(default_factory=TokenUsage)
     max_turns: int | None = None
     max_rounds: int | None = None
@@ -62,28 +62,28 @@ class Account:
     ended_by: str | None = None
     last_words: str | None = None
 
-    def spend(self, happening: Happening) -> None:
+    def add_usage(self, happening: RunEvent) -> None:
         """Adds what was spent in the run, or in a child run."""
-        usage = spent(happening)
+        usage = token_usage(happening)
         self.usage += usage
         if speaker := self._speaker(happening):
             speaker.usage += usage
 
-    def events(self, happening: Happening) -> Iterator[Named]:
+    def build(self, happening: RunEvent) -> Iterator[NamedEvent]:
         """The events that stand for what has happened in the run itself."""
         match happening:
-            case RunBegan() if self.run.kind in SUBJECTS:
+            case RunStarted() if self.run.kind in SUBJECTS:
                 yield f"{SUBJECTS[self.run.kind]}{'Received' if self.run.kind == 'query' else 'Started'}", self._about
-            case CallBegan(call=call):
+            case CallScheduled(call=call):
                 yield from self._call_began(call)
             case CallEnded():
                 yield from self._call_ended(happening)
             case RunEnded():
                 yield from self._ended(happening)
 
-    def _speaker(self, happening: Happening) -> _Speaker | None:
+    def _speaker(self, happening: RunEvent) -> _Speaker | None:
         """Whose turn a call belongs to; several speak at once in a parallel team."""
-        if not isinstance(happening, CallBegan | CallEnded) or happening.run.chain != self.run.chain:
+        if not isinstance(happening, CallScheduled | CallEnded) or happening.run.first_run_id != self.run.first_run_id:
             return None
         match happening.call.request:
             case AskModelRequest() as request:
@@ -92,7 +92,7 @@ class Account:
                 return self.speakers.get(self.asked_in[reply])
         return None
 
-    def turn_begins(self, member: str, number: int = 0, in_round: int = 0) -> Iterator[Named]:
+    def start_turn(self, member: str, number: int = 0, in_round: int = 0) -> Iterator[NamedEvent]:
         """A member's turn begins; events count turns from 0. Where nobody had to choose the member, it says so."""
         number = number or 1 + sum(not part for _, part in self.begun)
         if self.run.type == "selector" and not self.selected:
@@ -111,43 +111,43 @@ class Account:
             return {"team": run.name, "namespace": run.namespace, "strategy": run.type}
         return {run.kind: run.name, "namespace": run.namespace}
 
-    def _call_began(self, call: Call) -> Iterator[Named]:
-        if call.effect == "pin" and self.run.kind == "query":
+    def _call_began(self, call: ActivityCall) -> Iterator[NamedEvent]:
+        if call.activity_type == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._about
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _place(request) not in self.begun:
                 yield from self._agent_begins(call, request)
             case PerformRequest(name=name, brief=brief) if brief.seat is not None:
-                yield from self.turn_begins(name, in_round=brief.round)
-        if call.effect in CALLS:
-            shown = call.effect == "use_tool" and not call.hidden
+                yield from self.start_turn(name, in_round=brief.round)
+        if call.activity_type in CALLS:
+            shown = call.activity_type == "use_tool" and not call.hidden
             arguments: JsonObject = {"arguments": call.arguments} if shown else {}
-            yield f"{CALLS[call.effect]}Started", {**about(call), **arguments}
+            yield f"{CALLS[call.activity_type]}Started", {**call_data(call), **arguments}
 
-    def _agent_begins(self, call: Call, request: AskModelRequest) -> Iterator[Named]:
+    def _agent_begins(self, call: ActivityCall, request: AskModelRequest) -> Iterator[NamedEvent]:
         """An agent begins to speak, as a member or in another part of a panel."""
         place = _place(request)
         if not place[1]:
-            yield from self.turn_begins(call.agent, request.turn, call.brief.round if call.brief else 0)
+            yield from self.start_turn(call.agent, request.turn, call.brief.round if call.brief else 0)
         self.begun.add(place)
         names: JsonObject = {"agent": call.agent, "namespace": request.speaker.split("/")[1], "team": self.run.name}
-        speaker = self.speakers[place] = _Speaker({**names, "turn": request.turn - 1, **briefed(call)}, place)
+        speaker = self.speakers[place] = _Speaker({**names, "turn": request.turn - 1, **round_data(call)}, place)
         yield "AgentExecutionStarted", speaker.about
 
-    def _call_ended(self, ended: CallEnded) -> Iterator[Named]:
+    def _call_ended(self, ended: CallEnded) -> Iterator[NamedEvent]:
         call = ended.call
-        if call.effect == "pin":
+        if call.activity_type == "pin":
             yield from self._pinned(ended)
-        if call.effect in CALLS:
+        if call.activity_type in CALLS:
             end = "Failed" if ended.failure else "Completed" if ended.reply else "Canceled"
-            yield f"{CALLS[call.effect]}{end}", {**about(call), "attempts": ended.attempts, **outcome(ended)}
+            yield f"{CALLS[call.activity_type]}{end}", {**call_data(call), "attempts": ended.attempts, **reply_data(ended)}
         if isinstance(ended.reply, SelectResult):
             self.selected = True
             yield "ParticipantSelected", {**self._about, "member": ended.reply.member, "reason": ended.reply.how}
         if speaker := self._speaker(ended):
             yield from self._answered(speaker, ended)
 
-    def _answered(self, speaker: _Speaker, ended: CallEnded) -> Iterator[Named]:
+    def _answered(self, speaker: _Speaker, ended: CallEnded) -> Iterator[NamedEvent]:
         """A member's turn is over with words that call for no tool, or with the answers to those that end its team."""
         call, reply, speaker.failure = ended.call, ended.reply, ended.failure
         match reply:
@@ -162,21 +162,21 @@ class Account:
         if speaker.unanswered == 0 and (speaker.ends or (isinstance(reply, AskModelResult) and not reply.wrong)):
             yield self._fall_silent(speaker, "Completed")
 
-    def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> Named:
+    def _fall_silent(self, speaker: _Speaker, outcome: str, failure: Failure | None = None) -> NamedEvent:
         del self.speakers[speaker.place]
-        return f"AgentExecution{outcome}", {**speaker.about, **failed(failure), **tokens(speaker.usage)}
+        return f"AgentExecution{outcome}", {**speaker.about, **failure_data(failure), **usage_data(speaker.usage)}
 
-    def _pinned(self, ended: CallEnded) -> Iterator[Named]:
+    def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
         """A run that was started from outside finds its context; a child run is given its own."""
         match ended.reply:
             case Pinned(plan=TeamPlan(max_turns=bound, panel=panel)):
                 self.max_turns, self.max_rounds = bound, panel.max_rounds if panel else None
         if self.run.parent is None and ended.failure:
-            yield "ContextLoadFailed", {**self._about, **failed(ended.failure)}
+            yield "ContextLoadFailed", {**self._about, **failure_data(ended.failure)}
         elif self.run.parent is None and isinstance(ended.reply, Pinned):
             yield "ContextLoaded", {**self._about, "messages": ended.reply.thread.head.depth}
 
-    def _ended(self, ended: RunEnded) -> Iterator[Named]:
+    def _ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
         silent = [*self.speakers.values()]
         for speaker in silent:
             failure = ended.failure if len(silent) == 1 and not speaker.failure else speaker.failure
@@ -189,7 +189,7 @@ class Account:
             yield "TeamTerminated", {**self._about, "member": self.ended_by, "reason": reason}
         if self.run.kind in SUBJECTS:
             how = {"turns": ended.turns, "stopReason": ended.stop_reason, "note": ended.note}
-            about = {**self._about, **how, **failed(ended.failure), **tokens(self.usage)}
+            about = {**self._about, **how, **failure_data(ended.failure), **usage_data(self.usage)}
             yield f"{SUBJECTS[self.run.kind]}{ended.phase}", about
 
 

@@ -11,50 +11,50 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .run_events import Call, CallEnded, spent
+from .run_events import ActivityCall, CallEnded, token_usage
 
 
-def about(call: Call) -> JsonObject:
+def call_data(call: ActivityCall) -> JsonObject:
     """Who made a call, and what was asked or used."""
     who: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
     match call.request:
         case AskModelRequest(turn=turn):
-            return {**who, "turn": turn - 1, **briefed(call), "model": call.what}
+            return {**who, "turn": turn - 1, **round_data(call), "model": call.name}
         case SelectRequest(turn=turn):
-            return {**who, "turn": turn - 1, "model": call.what}
+            return {**who, "turn": turn - 1, "model": call.name}
         case PerformRequest(name=name):
-            return {**who, "member": name, **briefed(call), "function": call.what}
-    return {**who, **briefed(call), "tool": call.what}
+            return {**who, "member": name, **round_data(call), "function": call.name}
+    return {**who, **round_data(call), "tool": call.name}
 
 
-def briefed(call: Call) -> JsonObject:
+def round_data(call: ActivityCall) -> JsonObject:
     """The round of a panel in which a call was made, and the part in it of who is no member."""
     if call.brief is None:
         return {}
     return {"round": call.brief.round, **({"part": call.brief.part} if call.brief.seat is None else {})}
 
 
-def outcome(ended: CallEnded) -> JsonObject:
+def reply_data(ended: CallEnded) -> JsonObject:
     """What came of a call; the words of one that is hidden are left out."""
     match ended.reply:
         case AskModelResult(message=message, wrong=wrong):
             calls = [call.name for call in message.tool_calls]
             told: JsonObject = {"content": message.content, "toolCalls": [*calls] or None, "wrong": wrong}
-            return {**({} if ended.call.hidden else told), **tokens(spent(ended))}
+            return {**({} if ended.call.hidden else told), **usage_data(token_usage(ended))}
         case UseToolResult(message=message) | PerformResult(message=message):
             return {} if ended.call.hidden else {"content": message.content}
         case SelectResult():
-            return tokens(spent(ended))
-    return failed(ended.failure)
+            return usage_data(token_usage(ended))
+    return failure_data(ended.failure)
 
 
-def failed(failure: Failure | None) -> JsonObject:
+def failure_data(failure: Failure | None) -> JsonObject:
     """What went wrong."""
     if failure is None:
         return {}
     return {"error": failure.message, "errorType": failure.type, "member": failure.member, "target": failure.target}
 
 
-def tokens(usage: TokenUsage) -> JsonObject:
+def usage_data(usage: TokenUsage) -> JsonObject:
     """What was spent."""
     return {"tokenUsage": usage.model_dump(mode="json")}

@@ -9,8 +9,8 @@ from pydantic import JsonValue
 
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
-from .event_builder import Account
-from .run_events import Happening, Run, RunBegan
+from .event_builder import EventBuilder
+from .run_events import RunEvent, RunInfo, RunStarted
 
 SHOWN = 160
 """Bytes of a value that a line of text shows."""
@@ -42,29 +42,29 @@ class Event:
         return f"{time}  {name:<23} {'  '.join(f'{key}={_short(each)}' for key, each in data.items())}"
 
 
-class Recorder:
+class EventRecorder:
     """Makes events of what happens in a run and its child runs."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, EventBuilder] = {}
 
-    def record(self, happening: Happening) -> Iterator[Event]:
+    def record(self, happening: RunEvent) -> Iterator[Event]:
         """The events that a happening stands for."""
-        run, account = happening.run, self._accounts.get(happening.run.chain)
-        if account is None or isinstance(happening, RunBegan):
-            account = self._accounts[run.chain] = Account(run)
-            parent = self._accounts.get(run.parent.chain) if run.parent else None
+        run, account = happening.run, self._accounts.get(happening.run.first_run_id)
+        if account is None or isinstance(happening, RunStarted):
+            account = self._accounts[run.first_run_id] = EventBuilder(run)
+            parent = self._accounts.get(run.parent.first_run_id) if run.parent else None
             if parent and (run.turn or run.round):
-                for name, data in parent.turn_begins(run.name, run.turn, run.round):
+                for name, data in parent.start_turn(run.name, run.turn, run.round):
                     yield self._event(happening, parent.run, name, data)
-        above: Run | None = run
-        while above and above.chain in self._accounts:
-            self._accounts[above.chain].spend(happening)
+        above: RunInfo | None = run
+        while above and above.first_run_id in self._accounts:
+            self._accounts[above.first_run_id].add_usage(happening)
             above = above.parent
-        for name, data in account.events(happening):
+        for name, data in account.build(happening):
             yield self._event(happening, run, name, data)
 
-    def _event(self, happening: Happening, run: Run, name: str, data: JsonObject) -> Event:
+    def _event(self, happening: RunEvent, run: RunInfo, name: str, data: JsonObject) -> Event:
         return Event(happening.at, name, run.id, {key: value for key, value in data.items() if value is not None})
 
 

@@ -10,33 +10,33 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ..runs.execution_chain import chain
+from ..runs.execution_chain import execution_chain
 from ..runs.runs import Handle
-from .history_decoder import Reader, told
-from .run_events import Happening, Run, RunEnded
+from .history_decoder import HistoryDecoder, event_attributes
+from .run_events import RunEvent, RunInfo, RunEnded
 
-Tell = Callable[[Happening], None]
+OnEvent = Callable[[RunEvent], None]
 
 AGAIN = 0.5
 """Seconds until a lost connection is tried again."""
 
 
-async def follow(client: Client, handle: Handle, tell: Tell, *, wait: bool = True, patience: float = 0) -> None:
+async def follow(client: Client, handle: Handle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0) -> None:
     """Tells what happens in a run and in its child runs, from its beginning to its end, or with ``wait`` false to now.
 
     It only reads: the run doesn't notice, however many follow it. A connection that is lost meanwhile is tried again
     for ``patience`` seconds; then Temporal's RPCError is raised.
     """
     newest = handle.run_id or (await handle.describe()).run_id
-    first, *later = [run_id for run_id, _ in await chain(client, handle.id, newest)]
-    trail = _Trail(client, Reader(Run(handle.id, first), client.data_converter), later)
+    first, *later = [run_id for run_id, _ in await execution_chain(client, handle.id, newest)]
+    trail = _Trail(client, HistoryDecoder(RunInfo(handle.id, first), client.data_converter), later)
     for happening in await trail.past():
-        tell(happening)
+        on_event(happening)
     if wait:
-        await _to_the_end(trail, tell, patience)
+        await _to_the_end(trail, on_event, reconnect_timeout)
 
 
-async def _to_the_end(trail: "_Trail", tell: Tell, patience: float) -> None:
+async def _to_the_end(trail: "_Trail", tell: OnEvent, patience: float) -> None:
     """Goes on with a trail, again and again where the connection breaks off."""
     lost_at, since = -1, 0.0
     while True:
@@ -58,7 +58,7 @@ class _Trail:
     """
 
     client: Client
-    reader: Reader
+    reader: HistoryDecoder
     later: list[str] = field(default_factory=list)
     last: int = 0
     seen: int = 0
@@ -70,13 +70,13 @@ class _Trail:
         """How many events have been read, those of child runs included."""
         return self.seen + sum(child.read for child in self.children.values())
 
-    async def past(self) -> list[Happening]:
+    async def past(self) -> list[RunEvent]:
         """What has happened until now, in the order of time."""
         own = [happening async for _, happenings in self._new(wait=False) for happening in happenings]
         inner = await asyncio.gather(*(child.past() for child in self.children.values()))
         return sorted(itertools.chain(own, *inner), key=lambda happening: happening.at)
 
-    async def go_on(self, tell: Tell) -> None:
+    async def go_on(self, tell: OnEvent) -> None:
         """Tells what happens from now on; all of a child run before what its parent does next."""
         tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
@@ -98,7 +98,7 @@ class _Trail:
             for task in tasks.values():
                 task.cancel()
 
-    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[Happening]]]:
+    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[RunEvent]]]:
         """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
         read = None
         while not self.over and read != self.reader.run.run_id:
@@ -113,25 +113,25 @@ class _Trail:
                 if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:
                     raise
 
-    async def _read(self, event: HistoryEvent) -> list[Happening]:
-        match told(event):
+    async def _read(self, event: HistoryEvent) -> list[RunEvent]:
+        match event_attributes(event):
             case "child_workflow_execution_started", started:
                 inner = started.workflow_execution
                 child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
-                trail = _Trail(self.client, Reader(child, self.client.data_converter))
+                trail = _Trail(self.client, HistoryDecoder(child, self.client.data_converter))
                 self.children[self.reader.run.run_id, event.event_id] = trail
             case "workflow_execution_continued_as_new", ended:
-                self.reader.goes_on(self.later.pop(0) if self.later else ended.new_execution_run_id)
+                self.reader.continue_as_new(self.later.pop(0) if self.later else ended.new_execution_run_id)
                 self.last = 0
                 return []
-        happenings = await self.reader.read(event)
+        happenings = await self.reader.decode(event)
         self.over = any(isinstance(each, RunEnded) for each in happenings)
         return happenings
 
 
 def _ended_child(event: HistoryEvent) -> int:
     """The event that told the start of the child run whose end an event tells, if it does."""
-    name, about = told(event)
+    name, about = event_attributes(event)
     if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
         return int(about.started_event_id)
     return 0

@@ -20,12 +20,12 @@ from ...conversation.failure import Failure
 from ...conversation.messages.message import Head, Message, TokenUsage
 from ...conversation.messages.turn import StopReason
 
-Request = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
-Reply = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
+CallRequest = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
+CallReply = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
 
 
 @dataclass(frozen=True)
-class Run:
+class RunInfo:
     """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent.
 
     ``run_id`` is the one in whose history something happened; ``first``, if it is another, the one in which it began.
@@ -38,14 +38,14 @@ class Run:
     kind: str = ""
     name: str = ""
     namespace: str = "default"
-    parent: "Run | None" = None
-    first: str = ""
+    parent: "RunInfo | None" = None
+    continued_from: str = ""
     hidden: bool = False
 
     @property
-    def chain(self) -> str:
+    def first_run_id(self) -> str:
         """What tells it from all other runs, however often it goes on in a new one."""
-        return self.first or self.run_id
+        return self.continued_from or self.run_id
 
     @property
     def turn(self) -> int:
@@ -62,13 +62,13 @@ class Run:
         return int(place[1]) if place else 0
 
     @property
-    def root(self) -> "Run":
+    def root(self) -> "RunInfo":
         """The run that was started from outside."""
         return self.parent.root if self.parent else self
 
 
 @dataclass(frozen=True)
-class Call:
+class ActivityCall:
     """A call of an activity. ``what`` is the model that is asked, or what is used, with its ``arguments``.
 
     In a panel, ``brief`` is what it is made on, and ``seat`` the name of the member that makes it. What comes of a
@@ -76,21 +76,21 @@ class Call:
     """
 
     id: str
-    effect: str
-    since: datetime
-    request: Request | None = None
-    what: str = ""
+    activity_type: str
+    scheduled_at: datetime
+    request: CallRequest | None = None
+    name: str = ""
     arguments: str = ""
     brief: SpeakerBrief | None = None
-    seat: str = ""
+    member: str = ""
     hidden: bool = False
 
     @property
     def speaker(self) -> str:
         """The name of who speaks, uses a tool or selects; empty for a call of another kind."""
         match self.request:
-            case AskModelRequest() | UseToolRequest() if self.seat:
-                return self.seat
+            case AskModelRequest() | UseToolRequest() if self.member:
+                return self.member
             case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker):
                 return speaker.rpartition("/")[2]
             case PerformRequest(name=name):
@@ -111,21 +111,21 @@ class Call:
 
 
 @dataclass(frozen=True)
-class RunBegan:
+class RunStarted:
     """A run has begun, or goes on after runs of which no history is left, with what was ``pinned`` in them."""
 
-    run: Run
+    run: RunInfo
     at: datetime
     pinned: Pinned | None = None
 
 
 @dataclass(frozen=True)
-class CallBegan:
+class CallScheduled:
     """A call is wanted; a worker takes it up as soon as it can."""
 
-    run: Run
+    run: RunInfo
     at: datetime
-    call: Call
+    call: ActivityCall
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,20 @@ class CallEnded:
     ``said`` are the messages that have become part of the conversation by it, as whoever listens hears them.
     """
 
-    run: Run
+    run: RunInfo
     at: datetime
-    call: Call
+    call: ActivityCall
     attempts: int = 1
-    reply: Reply | None = None
+    reply: CallReply | None = None
     failure: Failure | None = None
-    said: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunEnded:
     """A run is over; ``turns`` are those of a team."""
 
-    run: Run
+    run: RunInfo
     at: datetime
     phase: Phase
     stop_reason: StopReason | None = None
@@ -157,13 +157,13 @@ class RunEnded:
     turns: int | None = None
 
 
-Happening = RunBegan | CallBegan | CallEnded | RunEnded
+RunEvent = RunStarted | CallScheduled | CallEnded | RunEnded
 
 
-def spent(happening: Happening) -> TokenUsage:
+def token_usage(happening: RunEvent) -> TokenUsage:
     """What a happening has cost."""
     match happening:
-        case CallBegan(call=Call(request=UseToolRequest() | PerformRequest())):
+        case CallScheduled(call=ActivityCall(request=UseToolRequest() | PerformRequest())):
             return TokenUsage(tool_calls=1)
         case CallEnded(reply=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from ...conversation.contracts.requests import AppendRequest, AskModelRequest, AskModelResult
 from ...conversation.messages.message import Message, Quote, Span
-from .run_events import Call, Reply
+from .run_events import ActivityCall, CallReply
 
 
-def said_by(call: Call, reply: Reply, replies: Mapping[str, Message]) -> Iterator[Message]:
+def said_messages(call: ActivityCall, reply: CallReply, replies: Mapping[str, Message]) -> Iterator[Message]:
     """What has been said once a call is answered; a panel's speakers have said what is entered of their ``replies``."""
     match call.request, reply:
         case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong):

@@ -17,17 +17,17 @@ from ...resources.base import JsonObject
 from ..runs.runs import Handle
 from ..text.units import format_duration
 from .follow import follow
-from .live_state import Board, look
-from .run_events import Call, CallBegan, CallEnded, Happening, Run, RunBegan, RunEnded
+from .live_state import LiveState, read_heartbeats
+from .run_events import ActivityCall, CallScheduled, CallEnded, RunEvent, RunInfo, RunStarted, RunEnded
 
-State = Literal["in_progress", "completed", "errored", "cancelled"]
+TaskStatus = Literal["in_progress", "completed", "errored", "cancelled"]
 
 SHOWN = 4_000
 """Bytes of what a member has said that its task holds."""
 
 
 @dataclass
-class Task:
+class TurnTask:
     """A member's turn in a panel. ``attempts`` is the largest number of attempts that one of its steps has taken."""
 
     id: str
@@ -37,7 +37,7 @@ class Task:
     stance: str | None
     started: datetime
     ended: datetime | None = None
-    status: State = "in_progress"
+    status: TaskStatus = "in_progress"
     attempts: int = 1
     output: str | None = None
     error: str | None = None
@@ -87,66 +87,66 @@ COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "WO
 class _Room:
     """What is known of a run of a team: its plan, the words by their rows, its tasks, and the one that goes on."""
 
-    run: Run
+    run: RunInfo
     team: TeamPlan
     said: dict[str, Message] = field(default_factory=dict)
-    tasks: list[Task] = field(default_factory=list)
-    open: Task | None = None
+    tasks: list[TurnTask] = field(default_factory=list)
+    open: TurnTask | None = None
 
 
 @dataclass
-class Audit:
+class TaskRecorder:
     """The tasks of a run and of its child runs, as far as their histories have been told."""
 
     _rooms: dict[str, _Room] = field(default_factory=dict)
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[TurnTask]:
         """All tasks, in the order in which they began."""
         return sorted((task for room in self._rooms.values() for task in room.tasks), key=lambda task: task.started)
 
-    def note(self, happening: Happening) -> None:
+    def apply(self, happening: RunEvent) -> None:
         """Takes one thing into account that has happened."""
         match happening:
             case (
                 CallEnded(run=run, reply=Pinned(plan=TeamPlan() as team))
-                | RunBegan(run=run, pinned=Pinned(plan=TeamPlan() as team))
+                | RunStarted(run=run, pinned=Pinned(plan=TeamPlan() as team))
             ):
-                self._rooms[run.chain] = _Room(run, team)
-            case CallBegan(run=run, at=at, call=Call(brief=SpeakerBrief(part="member") as brief)):
-                _begin(self._rooms[run.chain], brief, at)
+                self._rooms[run.first_run_id] = _Room(run, team)
+            case CallScheduled(run=run, at=at, call=ActivityCall(brief=SpeakerBrief(part="member") as brief)):
+                _begin(self._rooms[run.first_run_id], brief, at)
             case CallEnded(run=run, attempts=attempts):
-                self.tried(run, attempts)
-                _end(self._rooms.get(run.chain), happening)
+                self.count_attempts(run, attempts)
+                _end(self._rooms.get(run.first_run_id), happening)
             case RunEnded(run=run):
-                _break_off(self._rooms.get(run.chain), happening)
+                _break_off(self._rooms.get(run.first_run_id), happening)
 
-    def tried(self, run: Run, attempts: int) -> None:
+    def count_attempts(self, run: RunInfo, attempts: int) -> None:
         """Notes how often a step was tried, for the tasks that it is a part of."""
         for task in self._around(run):
             task.attempts = max(task.attempts, attempts)
 
-    def _around(self, run: Run | None) -> Iterator[Task]:
+    def _around(self, run: RunInfo | None) -> Iterator[TurnTask]:
         """The tasks that go on in a run and in those around it."""
         while run:
-            room = self._rooms.get(run.chain)
+            room = self._rooms.get(run.first_run_id)
             if room and room.open:
                 yield room.open
             run = run.parent
 
 
-async def audited(client: Client, handle: Handle) -> list[Task]:
+async def list_tasks(client: Client, handle: Handle) -> list[TurnTask]:
     """The tasks of a run until now, with the attempts of what goes on at this moment."""
-    audit, board = Audit(), Board()
+    audit, board = TaskRecorder(), LiveState()
 
-    def tell(happening: Happening) -> None:
-        audit.note(happening)
-        board.note(happening)
+    def tell(happening: RunEvent) -> None:
+        audit.apply(happening)
+        board.apply(happening)
 
     await follow(client, handle, tell, wait=False)
-    await look(client, board.open.values())
-    for call in board.open.values():
-        audit.tried(call.run, call.attempt)
+    await read_heartbeats(client, board.open_calls.values())
+    for call in board.open_calls.values():
+        audit.count_attempts(call.run, call.attempt)
     return audit.tasks
 
 
@@ -159,7 +159,7 @@ def _begin(room: _Room, brief: SpeakerBrief, at: datetime) -> None:
     twin = sum((task.assignee, task.round) == (name, brief.round) for task in room.tasks)
     place = f"{room.run.id}/round-{brief.round}/{name}" + (f"-{twin + 1}" if twin else "")
     stance = panel.stances[seat] if panel.stances else None
-    room.open = Task(place, panel.audit or room.team.name, name, brief.round, stance, started=at)
+    room.open = TurnTask(place, panel.audit or room.team.name, name, brief.round, stance, started=at)
     room.tasks.append(room.open)
 
 
@@ -183,7 +183,7 @@ def _break_off(room: _Room | None, ended: RunEnded) -> None:
         _close(room, "errored" if ended.failure else "cancelled", ended.at)
 
 
-def _close(room: _Room, status: State, at: datetime, output: str | None = None) -> None:
+def _close(room: _Room, status: TaskStatus, at: datetime, output: str | None = None) -> None:
     if room.open:
         room.open.status, room.open.ended, room.open.output = status, at, output
         room.open = None

@@ -7,7 +7,7 @@ from ...conversation.messages.panel import Contribution, contributed
 from ...conversation.temporal.encryption import Keys
 
 
-async def shared(session: str, key: str, environ: Mapping[str, str] = os.environ) -> tuple[Contribution, ...]:
+async def read_contributions(session: str, key: str, environ: Mapping[str, str] = os.environ) -> tuple[Contribution, ...]:
     """The contributions to the latest panel that began under a session's key; none if there is no such panel.
 
     Raises JournalUnavailable where the journal that the environment names can't be read.

@@ -7,7 +7,7 @@ from temporalio.service import RPCError, RPCStatusCode
 Started = WorkflowExecutionStartedEventAttributes
 
 
-async def chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
+async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
     """The run ids that lead from the first run to this one, each with what it was started with.
 
     Runs that Temporal has forgotten are left out: the newest are kept longest. Raises RPCError if it has forgotten all.
@@ -25,7 +25,7 @@ async def chain(client: Client, name: str, run_id: str) -> list[tuple[str, Start
     return found[::-1]
 
 
-async def first_run(handle: WorkflowHandle[object, object]) -> str:
+async def first_run_id(handle: WorkflowHandle[object, object]) -> str:
     """The run id of the first run of those that go on in one another."""
     return (await handle.describe()).raw_description.workflow_execution_info.first_run_id
 

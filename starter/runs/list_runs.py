@@ -13,11 +13,11 @@ from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
 from ..text.units import format_duration
-from .execution_chain import first_run
+from .execution_chain import first_run_id
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run that was started from outside. ``name`` is its Query's, as far as its client has told it."""
 
     id: str
@@ -54,16 +54,16 @@ class Listed:
         return self.id, self.name or "", self.type, self.state, instant(self.start), format_duration(self.duration)
 
 
-WHOLE = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
+ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
 """Runs that were started from outside, each once, however often it has gone on in a new one."""
 
 COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
 
 
-async def listed(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[Listed]:
+async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
     """The newest runs, without child runs; with a namespace, those of its Queries."""
-    found: list[Listed] = []
-    async for run in client.list_workflows(f"TaskQueue = '{queue or task_queue()}' AND {WHOLE}"):
+    found: list[ListedRun] = []
+    async for run in client.list_workflows(f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}"):
         one = await _listed(client, run)
         if namespace in (None, one.namespace):
             found.append(one)
@@ -72,18 +72,18 @@ async def listed(client: Client, namespace: str | None, limit: int, queue: str |
     return sorted(found, key=lambda each: each.start, reverse=True)
 
 
-async def _listed(client: Client, run: WorkflowExecution) -> Listed:
+async def _listed(client: Client, run: WorkflowExecution) -> ListedRun:
     memo: Mapping[str, object] = {}
     with contextlib.suppress(SettingsError):  # without its key a run is listed by its id alone
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
-    return Listed(run.id, name, namespace, run.workflow_type, state, await _begun(client, run), run.close_time)
+    return ListedRun(run.id, name, namespace, run.workflow_type, state, await _begun(client, run), run.close_time)
 
 
 async def _begun(client: Client, run: WorkflowExecution) -> datetime:
     """When the run began that goes on in this one; its own start where that is forgotten."""
     with contextlib.suppress(RPCError):
-        first = await first_run(client.get_workflow_handle(run.id, run_id=run.run_id))
+        first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
         return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
     return run.start_time

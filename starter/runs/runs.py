@@ -24,7 +24,7 @@ from ...conversation.text import truncate
 from ...resources.base import API_VERSION, JsonObject, Plain
 from ...resources.catalog import Catalog
 from ...resources.query import Query
-from .execution_chain import chain, first_run
+from .execution_chain import execution_chain, first_run_id
 
 Handle = WorkflowHandle[object, object]
 
@@ -86,7 +86,7 @@ async def find_run(client: Client, name: str, namespace: str) -> Handle:
             if (memo.get("query"), memo.get("namespace")) == (name, namespace):  # the newest comes first
                 found = client.get_workflow_handle(run.id, run_id=run.run_id)
                 newest = client.get_workflow_handle(run.id)  # in which it may have gone on
-                return newest if await first_run(newest) == await first_run(found) else found
+                return newest if await first_run_id(newest) == await first_run_id(found) else found
     if hidden:
         raise hidden
     raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
@@ -135,7 +135,7 @@ def _closed_by_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
     return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
 
 
-async def is_over(handle: Handle) -> None:
+async def wait_until_closed(handle: Handle) -> None:
     """Waits until a run is over, however it ends and however often Temporal is away meanwhile."""
     while True:
         try:
@@ -159,10 +159,10 @@ async def terminate(handle: Handle, reason: str, *, now: bool) -> None:
     await handle.signal("terminate_team", TerminateRequest(reason=reason, now=now))
 
 
-async def described(client: Client, handle: Handle, status: Status) -> JsonObject:
+async def run_manifest(client: Client, handle: Handle, status: Status) -> JsonObject:
     """What a run was started with, as a manifest with its status filled in."""
     run_id = handle.run_id or (await handle.describe()).run_id
-    (_, started), *_ = await chain(client, handle.id, run_id)
+    (_, started), *_ = await execution_chain(client, handle.id, run_id)
     values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
     return {**_asked_for(values[0], started.workflow_type.name), "status": _plain(status)}
 

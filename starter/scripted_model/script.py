@@ -12,7 +12,7 @@ Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
 
 
-LABEL = "scripted:"
+MODEL_PREFIX = "scripted:"
 """What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
 
 
@@ -20,7 +20,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Call(_Strict):
+class ScriptedToolCall(_Strict):
     """A tool call."""
 
     name: str
@@ -37,7 +37,7 @@ class Reply(_Strict):
     """
 
     text: str = ""
-    calls: list[Call] = []
+    calls: list[ScriptedToolCall] = []
     delay: float = 0
     pause: float = 0
     status: int | None = None
@@ -49,7 +49,7 @@ class Reply(_Strict):
     before: list["Reply"] = []
 
 
-class Line(_Strict):
+class ScriptLine(_Strict):
     """The answers of one speaker, in their order; the last is said again and again.
 
     ``system`` is a part of the system prompt by which it is known (case-blind; empty fits everybody), ``agent`` its
@@ -68,12 +68,12 @@ class Line(_Strict):
             [{"text": each} if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
         )
 
-    def fits(self, request: Request) -> bool:
+    def matches(self, request: Request) -> bool:
         """Whether it is this speaker who asks."""
         system = " ".join(each.get("content") or "" for each in request["messages"] if each["role"] == "system")
         return self.system.lower() in system.lower() and self.model in (None, request["model"])
 
-    def spoken(self, request: Request) -> int:
+    def turns_taken(self, request: Request) -> int:
         """How many messages of this speaker the conversation holds; in a panel, where it holds none, rounds count."""
         said: int = sum(
             each["role"] == "assistant" and self.agent in (None, each.get("name")) for each in request["messages"]
@@ -92,7 +92,7 @@ class Script(_Strict):
     """What a scripted model says; the first line that fits answers."""
 
     delay: float = 0
-    lines: list[Line] = Field(min_length=1)
+    lines: list[ScriptLine] = Field(min_length=1)
 
     def model_post_init(self, _context: object) -> None:
         """Begins to count the failures that were served."""
@@ -106,8 +106,8 @@ class Script(_Strict):
     def answer(self, request: Request) -> Reply:
         """What is said to a request."""
         for number, line in enumerate(self.lines):
-            if line.fits(request):
-                index = min(line.spoken(request), len(line.say) - 1)
+            if line.matches(request):
+                index = min(line.turns_taken(request), len(line.say) - 1)
                 reply = line.say[index]
                 served = self._served[number, index]
                 if served < len(reply.before):

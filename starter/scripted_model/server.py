@@ -13,25 +13,25 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ..http.thread_server import serve_in_thread
-from .script import LABEL, Reply, Request
+from .script import MODEL_PREFIX, Reply, Request
 
-PIECE = 40
+CHUNK_SIZE = 40
 """Characters of a text that are streamed at a time, or more where it would take more than MOST_PIECES."""
 
-MOST_PIECES = 2_000
+MAX_CHUNKS = 2_000
 
-NEVER = 3600.0
+HANG_SECONDS = 3600.0
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request that the server has had. ``at`` and ``given_up`` are times in seconds since the epoch."""
 
-    request: Request
+    body: Request
     path: str
-    at: float = field(default_factory=time.time)
+    received_at: float = field(default_factory=time.time)
     answered: bool = False
-    given_up: float | None = None
+    disconnected_at: float | None = None
 
 
 class ScriptedModel:
@@ -42,8 +42,8 @@ class ScriptedModel:
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
         self._answer = answer
-        self.asked: list[Asked] = []
-        self.hear: Callable[[Mapping[str, str]], object] = lambda _: None
+        self.requests: list[ReceivedRequest] = []
+        self.on_headers: Callable[[Mapping[str, str]], object] = lambda _: None
         self.app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
@@ -53,7 +53,7 @@ class ScriptedModel:
         )
 
     @contextlib.contextmanager
-    def serving(self, port: int = 0) -> Iterator[str]:
+    def serve(self, port: int = 0) -> Iterator[str]:
         """Serves from a thread as long as the block runs, on a free port unless one is given; gives the base URL."""
         with serve_in_thread(self.app, port) as url:
             yield f"{url}/v1"
@@ -64,11 +64,11 @@ class ScriptedModel:
 
     async def _complete(self, http: HttpRequest) -> Response:
         request: Request = await http.json()
-        asked = Asked(request, f"{http.url.path}?{http.url.query}".removesuffix("?"))
-        self.asked.append(asked)
-        self.hear(http.headers)
+        asked = ReceivedRequest(request, f"{http.url.path}?{http.url.query}".removesuffix("?"))
+        self.requests.append(asked)
+        self.on_headers(http.headers)
         reply = self._answer(request)
-        await _wait(http, asked, NEVER if reply.hang else reply.delay)
+        await _wait(http, asked, HANG_SECONDS if reply.hang else reply.delay)
         if reply.status:
             error = {
                 "message": reply.text or f"scripted failure {reply.status}",
@@ -84,18 +84,18 @@ class ScriptedModel:
         return JSONResponse(_completion(request, reply))
 
 
-async def _wait(http: HttpRequest, asked: Asked, seconds: float) -> None:
+async def _wait(http: HttpRequest, asked: ReceivedRequest, seconds: float) -> None:
     """Waits before the answer, and notes when the client has given it up."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, 0.05))
         if await http.is_disconnected():
-            asked.given_up = time.time()
+            asked.disconnected_at = time.time()
             return
 
 
-async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
-    request = asked.request
+async def _stream(asked: ReceivedRequest, reply: Reply) -> AsyncIterator[str]:
+    request = asked.body
     base = {"id": "scripted", "object": "chat.completion.chunk", "created": int(time.time()), "model": _label(request)}
 
     def chunk(delta: Request, finish: str | None = None) -> str:
@@ -103,7 +103,7 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
 
     yield chunk({"role": "assistant", "content": ""})
     text = reply.text[: reply.cut]
-    piece = max(PIECE, len(text) // MOST_PIECES)
+    piece = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
     for start in range(0, len(text), piece):
         await asyncio.sleep(reply.pause)
         yield chunk({"content": text[start : start + piece]})
@@ -113,7 +113,7 @@ async def _stream(asked: Asked, reply: Reply) -> AsyncIterator[str]:
         yield chunk({"tool_calls": [call]})
     yield chunk({}, _finish(reply))
     if (request.get("stream_options") or {}).get("include_usage"):
-        yield _event({**base, "choices": [], "usage": usage_of(request, reply)})
+        yield _event({**base, "choices": [], "usage": estimate_usage(request, reply)})
     asked.answered = True
     yield "data: [DONE]\n\n"
 
@@ -127,7 +127,7 @@ def _completion(request: Request, reply: Reply) -> Request:
         "created": int(time.time()),
         "model": _label(request),
         "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
-        "usage": usage_of(request, reply),
+        "usage": estimate_usage(request, reply),
     }
 
 
@@ -146,7 +146,7 @@ def _calls(reply: Reply) -> list[Request]:
     ]
 
 
-def usage_of(request: Request, reply: Reply) -> dict[str, int]:
+def estimate_usage(request: Request, reply: Reply) -> dict[str, int]:
     """Tokens as a rule of thumb has them: four characters each."""
     prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
     completion = (len(reply.text) + sum(len(json.dumps(call)) for call in _calls(reply))) // 4 + 1
@@ -158,7 +158,7 @@ def _finish(reply: Reply) -> str:
 
 
 def _label(request: Request) -> str:
-    return f"{LABEL}{request['model']}"
+    return f"{MODEL_PREFIX}{request['model']}"
 
 
 def _event(data: Request) -> str:

@@ -6,7 +6,7 @@ from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
 
 
-def worded(brief: SpeakerBrief | None, text: str) -> str:
+def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
     """What was said on a brief, for people; as it is where it is not what its part is asked for."""
     part = brief.part if brief else "member"
     try:
