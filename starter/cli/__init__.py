@@ -1,1 +1,1 @@
-""""""
+"""The command line. Command modules import Baton's libraries inside their functions, so that ``--help`` is fast."""

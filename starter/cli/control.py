@@ -1,21 +1,20 @@
-"""How are runs told what to do? The commands that end them, let them wait, and say something to them."""
+"""Commands that control a run: terminate, cancel, pause, resume, steer, session."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import JsonValue
-from temporalio.client import Client, WorkflowUpdateFailedError
 
-from ...conversation.contracts.control_messages import SteerRequest, SteerResult
-from ...resources.base import JsonObject
-from ..runs import runs
-from ..runs.runs import Handle
-from ..server.connection import Place
-from .inspect import Namespace, RunName
-from .targets import UsageError
-from .terminal import at_temporal, say
+from ..errors import UsageError
+from .options import Namespace, RunName
+from .terminal import print_message
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from ...resources.base import JsonObject
+    from ..runs.runs import Handle
 
 app = typer.Typer()
 
@@ -24,91 +23,95 @@ app = typer.Typer()
 def terminate(
     name: RunName,
     namespace: Namespace = "default",
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")] = "",
-    now: Annotated[bool, typer.Option("--now", help="Give up the call in flight.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is shown in the status.")] = "",
+    now: Annotated[bool, typer.Option("--now", help="Don't wait for the call in flight.")] = False,
 ) -> None:
     """Ends a run gracefully after the current turn; it counts as completed."""
-    _tell(name, namespace, lambda handle: runs.terminate(handle, reason, now=now), "was told to end")
+    from ..runs import runs
+
+    _control(name, namespace, lambda handle: runs.terminate(handle, reason, now=now), "was asked to end")
 
 
 @app.command()
 def cancel(name: RunName, namespace: Namespace = "default") -> None:
-    """Cancels a run at once; what was said is kept."""
-    _tell(name, namespace, lambda handle: handle.cancel(), "was told to cancel")
+    """Cancels a run at once; its messages are kept."""
+    _control(name, namespace, lambda handle: handle.cancel(), "was asked to cancel")
 
 
 @app.command()
 def pause(name: RunName, namespace: Namespace = "default") -> None:
-    """Lets a run wait before the next model call."""
-    _tell(name, namespace, lambda handle: handle.signal("pause"), "was told to wait")
+    """Pauses a run before its next model call."""
+    _control(name, namespace, lambda handle: handle.signal("pause"), "was asked to pause")
 
 
 @app.command()
 def resume(name: RunName, namespace: Namespace = "default") -> None:
-    """Lets a run that waits go on."""
-    _tell(name, namespace, lambda handle: handle.signal("resume"), "was told to go on")
+    """Resumes a paused run."""
+    _control(name, namespace, lambda handle: handle.signal("resume"), "was asked to resume")
 
 
 @app.command()
 def steer(
     name: RunName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said to whoever speaks next.")],
-    speaker: Annotated[str, typer.Option("--as", help="Under which name it is said.")] = "user",
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message to the next speaker.")],
+    speaker: Annotated[str, typer.Option("--as", help="The name under which it is sent.")] = "user",
     namespace: Namespace = "default",
 ) -> None:
-    """Says something to a run, as a person who takes part."""
+    """Sends a message into a run's discussion, as a person who takes part."""
+    from ...conversation.contracts.control_messages import SteerRequest, SteerResult
 
-    async def said(handle: Handle) -> None:
-        steered = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)
-        when = f"at turn {steered.turn} at the latest" if steered.turn else "before the next model call"
-        say(f"it is heard {when}")
+    async def send(handle: "Handle") -> None:
+        result = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)
+        when = f"at turn {result.turn} at the latest" if result.turn else "before the next model call"
+        print_message(f"the message takes effect {when}")
 
-    _tell(name, namespace, said)
+    _control(name, namespace, send)
 
 
 @app.command()
 def session(
     name: RunName,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE …", help="JSON or text; nothing takes it out.")],
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE …", help="JSON or text; an empty value removes.")],
     namespace: Namespace = "default",
 ) -> None:
-    """Changes values of a run's session, which the conditions of its panels read."""
-    changes = _values(values)
+    """Changes values in a run's session, which the conditions of its panels read."""
+    changes = _read_values(values)
 
-    async def changed(handle: Handle) -> None:
-        now: JsonObject = await handle.execute_update("session", changes)
-        say(f"the session is now {json.dumps(now, ensure_ascii=False)}")
+    async def change(handle: "Handle") -> None:
+        current: JsonObject = await handle.execute_update("session", changes)
+        print_message(f"the session is now {json.dumps(current, ensure_ascii=False)}")
 
-    _tell(name, namespace, changed)
+    _control(name, namespace, change)
 
 
-def _values(given: Sequence[str]) -> JsonObject:
-    """``name=value`` as what it says: JSON where it is, else a text."""
+def _read_values(given: Sequence[str]) -> "JsonObject":
+    """Values written as ``NAME=VALUE``: JSON if it can be read as such, else text. Raises UsageError."""
     changes: JsonObject = {}
     for each in given:
         name, equals, text = each.partition("=")
         if not (name and equals):
             raise UsageError(f"'{each}' is not of the form NAME=VALUE")
-        changes[name] = _value(text) if text else None
+        try:
+            changes[name] = json.loads(text) if text else None
+        except ValueError:
+            changes[name] = text
     return changes
 
 
-def _value(text: str) -> JsonValue:
-    try:
-        value: JsonValue = json.loads(text)
-    except ValueError:
-        return text
-    return value
+def _control(
+    name: str, namespace: str, action: Callable[["Handle"], Awaitable[object]], done: str | None = None
+) -> None:
+    """Does something to a run, and prints ``done`` behind its id. Raises UsageError if the run refuses it."""
+    from temporalio.client import WorkflowUpdateFailedError
 
+    from .client import with_run
 
-def _tell(name: str, namespace: str, what: Callable[[Handle], Awaitable[object]], told: str | None = None) -> None:
-    async def tell(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
+    async def act(_client: "Client", handle: "Handle") -> None:
         try:
-            await what(handle)
+            await action(handle)
         except WorkflowUpdateFailedError as error:
             raise UsageError(str(error.cause)) from None
-        if told:
-            say(f"{handle.id} {told}")
+        if done:
+            print_message(f"{handle.id} {done}")
 
-    at_temporal(tell)
+    with_run(name, namespace, act)

@@ -1,72 +1,62 @@
-"""What does a command's end say? Every error becomes a sentence on stderr and an exit code, never a traceback."""
+"""Runs the command line and ends the process with an exit code; an error becomes one sentence on stderr.
+
+Exit codes: 0 done, 1 bad usage or refused manifest, 2 the query failed or was canceled, 3 Temporal can't be reached,
+130 interrupted by Ctrl-C.
+"""
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
 
 import typer
-import yaml
-from pydantic import ValidationError
-from rich.console import Console
-from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.failure import BatonError
-from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.temporal_client import ConnectionFailed
-from ...resources.problems import ManifestError
-from ..console.printer import tell_problems
-from ..runs.runs import NoSuchRunError
-from ..server.connection import UnreachableError
-from ..server.embedded import ServerError
-from .run import LostError
-from .targets import UsageError
+from .terminal import print_message, stderr_console
 
 DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
-START = "start a server and a worker with 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
-
 
 class CommandEndError(Exception):
-    """A command has said all there is to say, and ends with an exit code."""
+    """A command has printed everything it has to say, and ends with an exit code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
         super().__init__(code)
 
 
-def exit_code(app: typer.Typer, console: Console) -> int:
-    """Runs the command line; the exit code of what came of it."""
+def run_and_exit(app: typer.Typer) -> NoReturn:
+    """Runs the command line and exits with the code of its result."""
+    code = exit_code(app)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the reader of a pipe may have gone
+            stream.flush()
+    os._exit(code)  # the SDK's threads can't be waited for, and would abort an interpreter that ends before them
+
+
+def exit_code(app: typer.Typer) -> int:
+    """Runs the command line; the exit code of its result."""
     try:
         app()
         return DONE
-    except SystemExit as end:  # typer's own: of --help, bad usage, or Ctrl-C
+    except SystemExit as end:  # raised by typer: for --help, bad usage, or Ctrl-C
         return INTERRUPTED if end.code == INTERRUPTED else REFUSED if end.code else DONE
     except CommandEndError as end:
         return end.code
-    except ManifestError as error:
-        tell_problems(console, error)
-        return REFUSED
     except Exception as error:
-        code, text = _meaning(error)
-        console.print(f"error: {text}", soft_wrap=True, markup=False, style="red")
-        return code
+        return _report(error)
 
 
-def _meaning(error: Exception) -> tuple[int, str]:
-    """The exit code and the sentence for an error; one that nobody has thought of goes on as it is."""
-    match error:
-        case UsageError() | NoSuchRunError():
-            return REFUSED, str(error)
-        case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
-            return REFUSED, str(error)
-        case BatonError():
-            return REFUSED, error.message
-        case UnreachableError() | ServerError():
-            return UNREACHABLE, str(error)
-        case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
-            return REFUSED, f"Temporal refused it: {error.message}"
-        case RPCError(status=RPCStatusCode.NOT_FOUND | RPCStatusCode.FAILED_PRECONDITION):
-            return REFUSED, error.message
-        case RPCError(message=text) | LostError(args=(text,)):
-            return UNREACHABLE, f"Temporal did not answer: {text}; {START}"
-        case ConnectionFailed():
-            return UNREACHABLE, f"{error}; {START}"
-        case SettingsError():
-            return REFUSED, str(error)
-    raise error
+def _report(error: Exception) -> int:
+    """Prints what an error says; its exit code. An unexpected error is raised again."""
+    from ...resources.problems import ManifestError
+
+    if isinstance(error, ManifestError):
+        from ..console.printer import print_problems
+
+        print_problems(stderr_console(), error)
+        return REFUSED
+    from .error_messages import explain
+
+    code, text = explain(error)
+    print_message(f"error: {text}", style="red")
+    return code

@@ -1,153 +1,180 @@
-"""How are runs looked at? The commands that list them, and tell how one stands and what is said in it."""
+"""Commands that show runs: list, status, watch, transcript, events, tasks, contributions."""
 
-import asyncio
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from temporalio.client import Client
 
-from ...conversation.messages.panel import as_lines
-from ..console.printer import tell_end
-from ..console.table import tell_table
-from ..console.watch import Watch
-from ..history import turn_tasks
-from ..history.events import Event, Recorder
-from ..history.follow import follow
-from ..history.run_events import Happening
-from ..journal.contributions import shared
-from ..runs import runs
-from ..runs.list_runs import COLUMNS, listed
-from ..server.connection import Place
-from .run import dumped
-from .targets import UsageError
-from .terminal import Form, Output, at_temporal, err, show
+from ..errors import UsageError
+from .options import Namespace, Output, OutputFormat, RunName
+from .terminal import print_result, stderr_console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import JsonValue
+    from temporalio.client import Client
+
+    from ..history.run_events import RunEvent
+    from ..runs.runs import Handle
 
 app = typer.Typer()
-
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of what is named.")]
-RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The id of a run, or a Query's name: its newest run.")]
 
 
 @app.command("list")
 def list_runs(
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only of Queries in it.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many.")] = 20,
-    output: Output = Form.text,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only Queries of this namespace.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of runs.")] = 20,
+    output: Output = OutputFormat.text,
 ) -> None:
     """Lists the newest runs."""
-    found = at_temporal(lambda client, _place: listed(client, namespace, limit))
-    if output is Form.text:
-        tell_table(Console(highlight=False), COLUMNS, [run.row for run in found], "there is no run")
-    else:
-        show(dumped([run.value for run in found], output))
+    from ..runs.list_runs import COLUMNS, recent_runs
+    from .client import with_client
+
+    found = with_client(lambda client: recent_runs(client, namespace, limit))
+    _print_table(COLUMNS, [(run.row, run.value) for run in found], output, "there is no run")
 
 
 @app.command()
-def status(name: RunName, namespace: Namespace = "default", output: Output = Form.yaml) -> None:
-    """Shows how a run stands, or how it has ended."""
+def status(name: RunName, namespace: Namespace = "default", output: Output = OutputFormat.yaml) -> None:
+    """Shows the status of a run."""
+    from ..console.printer import print_status
+    from ..runs import runs
+    from .client import with_run
+    from .formats import dump
 
-    async def stand(client: Client, _place: Place) -> str:
-        handle = await runs.find_run(client, name, namespace)
+    async def read(client: "Client", handle: "Handle") -> str:
         current = await runs.status_of(handle)
-        if output is Form.text:
-            tell_end(err, handle.id, current)
+        if output is OutputFormat.text:
+            print_status(stderr_console(), handle.id, current)
             return current.message
-        return dumped(await runs.described(client, handle, current), output)
+        return dump(await runs.run_manifest(client, handle, current), output)
 
-    show(at_temporal(stand))
+    print_result(with_run(name, namespace, read))
 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follows a run from its beginning, also one that is over."""
+    """Follows a run from its beginning to its end; also shows a run that is over."""
+    from ..console.printer import print_status
+    from ..console.watch import Watch
+    from ..history.follow import follow
+    from .client import with_run
 
-    async def look(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
-        watch = Watch(client, err)
-        async with watch.shown():
-            await follow(client, handle, watch.tell)
-        tell_end(err, handle.id, watch.board.tallies[handle.id].status)
+    async def show(client: "Client", handle: "Handle") -> None:
+        watch = Watch(client, stderr_console())
+        async with watch.live_view():
+            await follow(client, handle, watch.on_event)
+        print_status(stderr_console(), handle.id, watch.state.runs[handle.id].status)
 
-    at_temporal(look)
+    with_run(name, namespace, show)
 
 
 @app.command()
 def transcript(name: RunName, namespace: Namespace = "default") -> None:
-    """Shows what has been said in a run until now."""
+    """Prints the messages of a run until now."""
+    from rich.console import Console
 
-    async def look(client: Client, _place: Place) -> None:
-        handle = await runs.find_run(client, name, namespace)
+    from ..console.printer import print_status
+    from ..console.watch import Watch
+    from ..history.follow import follow
+    from .client import with_run
+
+    async def show(client: "Client", handle: "Handle") -> None:
         watch = Watch(client, Console(highlight=False))
-        await follow(client, handle, watch.tell, wait=False)
-        await watch.tell_unfinished()
-        tell_end(err, handle.id, watch.board.tallies[handle.id].status)
+        await follow(client, handle, watch.on_event, wait=False)
+        await watch.print_unfinished()
+        print_status(stderr_console(), handle.id, watch.state.runs[handle.id].status)
 
-    at_temporal(look)
+    with_run(name, namespace, show)
 
 
 @app.command()
 def events(
     name: RunName,
     namespace: Namespace = "default",
-    output: Output = Form.text,
-    wait: Annotated[bool, typer.Option("-F", "--follow", help="Also those to come, until the run is over.")] = False,
+    output: Output = OutputFormat.text,
+    wait: Annotated[bool, typer.Option("-F", "--follow", help="Also new events, until the run is over.")] = False,
 ) -> None:
-    """Shows the events of a run, each with its time."""
-    recorder = Recorder()
+    """Prints the events of a run, each with its time."""
+    from ..history.events import Event, EventRecorder
+    from ..history.follow import follow
+    from .client import with_run
+    from .formats import dump
 
-    def tell(happening: Happening) -> None:
+    recorder = EventRecorder()
+
+    def write(event: Event) -> str:
+        match output:
+            case OutputFormat.text:
+                return event.line
+            case OutputFormat.yaml:
+                return f"---\n{dump(event.value, output)}"
+        return json.dumps(event.value, ensure_ascii=False)
+
+    def show(happening: "RunEvent") -> None:
         for event in recorder.record(happening):
-            show(_written(event, output))
+            print_result(write(event))
 
-    async def look(client: Client, _place: Place) -> None:
-        await follow(client, await runs.find_run(client, name, namespace), tell, wait=wait)
-
-    at_temporal(look)
-
-
-def _written(event: Event, form: Form) -> str:
-    if form is Form.text:
-        return event.line
-    return f"---\n{dumped(event.value, form)}" if form is Form.yaml else json.dumps(event.value, ensure_ascii=False)
+    with_run(name, namespace, lambda client, handle: follow(client, handle, show, wait=wait))
 
 
 @app.command()
 def tasks(
     name: RunName,
     namespace: Namespace = "default",
-    status: Annotated[turn_tasks.State | None, typer.Option("--status", help="Only those of this status.")] = None,
-    output: Output = Form.text,
+    status: Annotated[
+        Literal["in_progress", "completed", "errored", "cancelled"] | None,
+        typer.Option("--status", help="Only tasks with this status."),
+    ] = None,
+    output: Output = OutputFormat.text,
 ) -> None:
-    """Lists who has taken a turn in the panels and debates of a run, when, and what came of it."""
+    """Lists the turns of the members in a run's panels and debates, with their times and results."""
+    from ..history.turn_tasks import COLUMNS, list_tasks
+    from .client import with_run
 
-    async def look(client: Client, _place: Place) -> list[turn_tasks.Task]:
-        return await turn_tasks.audited(client, await runs.find_run(client, name, namespace))
-
-    found = [task for task in at_temporal(look) if status in (None, task.status)]
-    if output is Form.text:
-        none = "no member of a panel has taken a turn in it"
-        tell_table(Console(highlight=False), turn_tasks.COLUMNS, [task.row for task in found], none)
-    else:
-        show(dumped([task.value for task in found], output))
+    found = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
+    none = "no member of a panel has taken a turn in it"
+    _print_table(COLUMNS, [(task.row, task.value) for task in found], output, none)
 
 
 @app.command()
 def contributions(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="The run in which it was said.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="The session, if it is no run's own.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="The run of the panel.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="The session, if it is not a run's own.")] = None,
     key: Annotated[str, typer.Option("--key", help="The key under which the panel shares them.")] = "contributions",
     namespace: Namespace = "default",
-    output: Output = Form.text,
+    output: Output = OutputFormat.text,
 ) -> None:
-    """Shows what was said in a panel that shares its contributions. It reads the journal, as a worker does."""
+    """Prints the contributions to a panel that shares them. Reads the journal, as a worker does."""
+    import asyncio
+
+    from ...conversation.messages.panel import as_lines
+    from ..journal.contributions import read_contributions
+    from .client import with_run
+    from .formats import dump
+
     if (name is None) == (session is None):
         raise UsageError("name a run, or a --session")
 
-    async def run_id(client: Client, _place: Place) -> str:
-        return (await runs.find_run(client, name or "", namespace)).id
+    async def run_id(_client: "Client", handle: "Handle") -> str:
+        return handle.id
 
-    found = asyncio.run(shared(session or at_temporal(run_id), key))
+    found = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
     values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
-    show(as_lines(found) if output is Form.text else dumped(values, output))
+    print_result(as_lines(found) if output is OutputFormat.text else dump(values, output))
+
+
+def _print_table(
+    columns: "Sequence[str]", found: "Sequence[tuple[Sequence[str], JsonValue]]", output: OutputFormat, none: str
+) -> None:
+    """Prints rows as a table, or their values as JSON or YAML."""
+    from rich.console import Console
+
+    from ..console.table import print_table
+    from .formats import dump
+
+    if output is OutputFormat.text:
+        print_table(Console(highlight=False), columns, [row for row, _ in found], none)
+    else:
+        print_result(dump([value for _, value in found], output))

@@ -1,35 +1,68 @@
-"""Are these manifests right? What checks them, here and in an editor."""
+"""Commands that read manifests without running them: validate, schema, graph."""
 
 import json
-from pathlib import Path
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from ...resources.problems import ManifestError
-from ...resources.schema import manifest_schema
-from . import targets
-from .terminal import err, say
+from .options import Files, Target
+from .terminal import print_message, print_result
 
-Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
+app = typer.Typer()
 
 
+class DrawingFormat(StrEnum):
+    """The form in which a drawing is printed."""
+
+    mermaid = "mermaid"
+    svg = "svg"
+
+
+@app.command()
 def validate(
     file: Files,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
 ) -> None:
-    """Checks the manifests in FILE and says everything that is wrong with them."""
-    loaded = targets.load(file, err)
+    """Checks the manifests in FILE and reports every error in them."""
+    from ...resources.problems import ManifestError
+    from .targets import load
+
+    loaded = load(file)
     outside = loaded.unresolved()
     if strict and outside:
         raise ManifestError(outside)
     for problem in outside:
-        say(f"warning: {problem}")
+        print_message(f"warning: {problem}")
     for problem in loaded.assumed():
-        say(f"note: {problem}")
+        print_message(f"note: {problem}")
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
 
 
+@app.command()
 def schema() -> None:
-    """Prints a JSON Schema of all manifests, with which an editor completes and checks them."""
+    """Prints a JSON Schema of all manifests, for completion and checks in an editor."""
+    from ...resources.schema import manifest_schema
+
     print(json.dumps(manifest_schema(), indent=2))
+
+
+@app.command()
+def graph(
+    *,
+    target: Target = None,
+    file: Files,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Draw only this namespace.")] = None,
+    output: Annotated[
+        DrawingFormat, typer.Option("-o", "--output", help="The form of the drawing on stdout.")
+    ] = DrawingFormat.mermaid,
+) -> None:
+    """Draws the queries in FILE with their targets, or the teams if there is no query, or the resource named."""
+    from ..diagram.mermaid import mermaid
+    from ..diagram.model import build_diagram
+    from ..diagram.svg import svg
+    from .targets import load, shown
+
+    loaded = load(file)
+    page = build_diagram(loaded.catalog, shown(loaded, target, namespace), namespace or "default")
+    print_result(svg(page) if output is DrawingFormat.svg else mermaid(page))

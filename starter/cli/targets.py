@@ -1,11 +1,9 @@
-"""What is to be run? The queries of the files, or one that is made of a target and an input."""
+"""Finds what a command works on: reads its manifests, and selects queries or resources in them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from ...resources.catalog import Resource
 from ...resources.documents import Document
@@ -13,21 +11,18 @@ from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
 from ...resources.query import TARGETS, Query, QuerySpec, Target, TargetType
 from ...resources.values import Parameter
-from ..diagram.model import outermost
+from ..errors import UsageError
+from .terminal import print_message
 
 
-class UsageError(Exception):
-    """The command line asks for what can't be done."""
-
-
-def load(paths: Sequence[Path], console: Console, parameters: Sequence[Parameter] = ()) -> Loaded:
-    """Reads manifests, the queries with ``parameters`` added, and says what is passed over; raises ManifestError."""
+def load(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) -> Loaded:
+    """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
     loaded = load_files(paths, partial(_with_parameters, parameters))
     if loaded.passed_over:
         passed = ", ".join(loaded.passed_over)
-        console.print(f"note: passed over, as no run needs it: {passed}", style="dim", soft_wrap=True, markup=False)
+        print_message(f"note: passed over, as no run needs it: {passed}", style="dim")
     for notice in loaded.notices():
-        console.print(f"warning: {notice}", style="dim", soft_wrap=True, markup=False)
+        print_message(f"warning: {notice}", style="dim")
     return loaded
 
 
@@ -41,7 +36,7 @@ def read_parameters(given: Sequence[str]) -> list[Parameter]:
 
 
 def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
-    """A document that, if it is a Query, has these parameters in place of its own of the same names."""
+    """The document; if it is a Query, with these parameters, which replace its own of the same names."""
     data = document.data
     spec = data.get("spec") if isinstance(data, dict) and data.get("kind") == "Query" else None
     own = spec.get("parameters", []) if isinstance(spec, dict) else None
@@ -93,8 +88,10 @@ def shown(loaded: Loaded, target: str | None, namespace: str | None) -> list[Res
     """
     if target is not None:
         return [named(loaded, target, namespace)]
+    from ..diagram.model import outermost_teams
+
     queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
-    for found in (queries, outermost(loaded.catalog)):
+    for found in (queries, outermost_teams(loaded.catalog)):
         if wanted := [each for each in found if namespace in (None, each.namespace)]:
             return [*wanted]
     raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")

@@ -1,8 +1,8 @@
-"""What can be found out about an installation, without changing it or paying for a call?"""
+"""The checks of ``baton doctor``: they change nothing and make no model call that costs money."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,13 +17,12 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ...activities.context.value_resolver import Values
-from ...activities.journal import schema
+from ...activities.context.value_resolver import ValueResolver
 from ...activities.journal.engine import connect
-from ...activities.journal.statements import version
+from ...activities.journal.migrate import VERSION, version
 from ...activities.model.models import Models
-from ...activities.process.secrets import Vault
-from ...activities.process.settings import ROLES, Lane, Settings
+from ...activities.process.secrets import SecretStore
+from ...activities.process.settings import ROLES, Settings, WorkerQueue
 from ...conversation.failure import BatonError
 from ...conversation.temporal import search_attributes
 from ...resources.agent import DEFAULT_MODEL
@@ -31,73 +30,72 @@ from ...resources.loader import Loaded
 from ...resources.model import Model
 from .stuck_runs import stuck_runs
 
-PATIENCE = 2.5
-"""Seconds that anything may take to answer."""
+CHECK_TIMEOUT = 2.5
+"""Seconds after which a check is given up."""
 
-SHORTEST = timedelta(days=3)
-"""Closed runs that are kept for less are gone before somebody looks for them."""
+MIN_RETENTION = timedelta(days=3)
+"""With a shorter retention closed runs are deleted before somebody looks at them."""
 
-REGISTER = "; ".join(
+REGISTER_ATTRIBUTES = "; ".join(
     f"temporal operator search-attribute create --name {key.name} --type Keyword" for key in search_attributes.ALL
 )
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was found of something, whether it is well, and what to do if it isn't."""
+class CheckResult:
+    """The result of a check: what was checked, whether it is ok, what was found, and a hint where it is not ok."""
 
     what: str
-    well: bool
+    ok: bool
     text: str
-    todo: str = ""
+    hint: str = ""
 
 
-Findings = AsyncIterator[Finding]
+CheckResults = AsyncIterator[CheckResult]
 
 
-async def gathered(what: str, findings: Findings, todo: str) -> list[Finding]:
-    """All findings, or that nothing could be found: nothing that is asked here may fail or hang a doctor."""
-    found: list[Finding] = []
+async def collect(what: str, results: CheckResults, hint: str) -> list[CheckResult]:
+    """The results of a check, or the error or timeout that ended it, as a result with ``hint``."""
+    found: list[CheckResult] = []
     try:
-        async with asyncio.timeout(PATIENCE):
-            async for each in findings:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            async for each in results:
                 found.append(each)
     except TimeoutError:
-        found.append(Finding(what, False, f"no answer within {PATIENCE:g} s", todo))
+        found.append(CheckResult(what, False, f"no answer within {CHECK_TIMEOUT:g} s", hint))
     except (RPCError, BatonError) as error:
-        found.append(Finding(what, False, error.message, todo))
+        found.append(CheckResult(what, False, error.message, hint))
     return found
 
 
-async def server(client: Client) -> Findings:
-    """The server and its namespace, with the limits that it tells."""
+async def server(client: Client) -> CheckResults:
+    """The server and its namespace, with their limits."""
     info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
-    yield Finding("server", True, f"Temporal {info.server_version} at {client.service_client.config.target_host}")
+    yield CheckResult("server", True, f"Temporal {info.server_version} at {client.service_client.config.target_host}")
     asked = DescribeNamespaceRequest(namespace=client.namespace)
     space = await client.workflow_service.describe_namespace(asked, retry=True)
     kept = space.config.workflow_execution_retention_ttl.ToTimedelta()
-    todo = f"temporal operator namespace update --namespace {client.namespace} --retention 30d"
-    yield Finding(
-        "retention", kept >= SHORTEST, f"closed runs are kept for {kept.days} days", "" if kept >= SHORTEST else todo
-    )
+    ok, longer = kept >= MIN_RETENTION, f"namespace update --namespace {client.namespace} --retention 30d"
+    hint = "" if ok else f"temporal operator {longer}"
+    yield CheckResult("retention", ok, f"closed runs are kept for {kept.days} days", hint)
     if largest := space.namespace_info.limits.blob_size_limit_error:
-        yield Finding("limits", True, f"one value may have {largest:,} bytes")
+        yield CheckResult("limits", True, f"one value may have {largest:,} bytes")
     known = await search_attributes.registered(client)
     text = "runs can be searched by team, strategy, phase and reason" if known else "runs can't be searched by team"
-    yield Finding("attributes", known, text, "" if known else f"{REGISTER}; then start the workers anew")
+    yield CheckResult("attributes", known, text, "" if known else f"{REGISTER_ATTRIBUTES}; then restart the workers")
 
 
-async def workers(client: Client, settings: Settings) -> Findings:
-    """Who polls the task queues that these settings lead to."""
-    for lane in settings.model_copy(update={"serves": frozenset(ROLES)}).lanes():
-        for kind in ("WORKFLOW", "ACTIVITY") if "workflows" in lane.roles else ("ACTIVITY",):
-            yield await _polled(client, lane, kind)
+async def workers(client: Client, settings: Settings) -> CheckResults:
+    """The workers that poll the task queues of these settings."""
+    for queue in settings.model_copy(update={"serves": frozenset(ROLES)}).lanes():
+        for kind in ("WORKFLOW", "ACTIVITY") if "workflows" in queue.roles else ("ACTIVITY",):
+            yield await _poller_check(client, queue, kind)
 
 
-async def _polled(client: Client, lane: Lane, kind: str) -> Finding:
+async def _poller_check(client: Client, queue: WorkerQueue, kind: str) -> CheckResult:
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=lane.queue),
+        task_queue=TaskQueue(name=queue.queue),
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
@@ -106,56 +104,56 @@ async def _polled(client: Client, lane: Lane, kind: str) -> Finding:
     waiting = found.stats.approximate_backlog_count
     what = "runs" if kind == "WORKFLOW" else "calls"
     who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
-    text = f"{who} for {what} on the task queue {lane.queue}, {waiting} waiting"
-    todo = f"start one that serves {', '.join(sorted(lane.roles))}: python worker.py MANIFESTS"
-    return Finding("workers", bool(count), text, "" if count else todo)
+    text = f"{who} for {what} on the task queue {queue.queue}, {waiting} waiting"
+    hint = f"start one that serves {', '.join(sorted(queue.roles))}: python worker.py MANIFESTS"
+    return CheckResult("workers", bool(count), text, "" if count else hint)
 
 
-async def runs(client: Client, settings: Settings) -> Findings:
-    """Runs that get nowhere."""
+async def runs(client: Client, settings: Settings) -> CheckResults:
+    """Runs that are stuck."""
     stuck = [each async for each in stuck_runs(client, settings.queue)]
-    for run, text, todo in stuck:
-        yield Finding("run", False, f"{run}: {text}", todo)
+    for run, text, hint in stuck:
+        yield CheckResult("run", False, f"{run}: {text}", hint)
     if not stuck:
-        yield Finding("runs", True, "no run is stuck")
+        yield CheckResult("runs", True, "no run is stuck")
 
 
-async def journal(settings: Settings) -> Findings:
-    """Whether the journal answers, and of which version it is."""
+async def journal(settings: Settings) -> CheckResults:
+    """Whether the journal can be reached, and its version."""
     engine = connect(settings.journal)
     url = make_url(settings.journal)
     where = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
-        yield Finding("journal", True, f"{where} is not there yet: the first worker makes it")
+        yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
         return
     try:
-        found = await engine.do(version)
+        found = await engine.run(version)
     finally:
         await engine.dispose()
-    well = found in (None, schema.VERSION)
-    text = "is empty: the first worker makes its tables" if found is None else f"is of version {found}"
-    todo = "" if well else f"this Baton is for version {schema.VERSION}: run the one that made it"
-    yield Finding("journal", well, f"{where} {text}", todo)
+    ok = found <= VERSION
+    text = f"is of version {found}" if found else "is empty: the first worker creates its tables"
+    if 0 < found < VERSION:
+        text += f": the next worker that starts migrates it to version {VERSION}"
+    hint = "" if ok else f"this Baton knows the tables up to version {VERSION}: run one that knows version {found}"
+    yield CheckResult("journal", ok, f"{where} {text}", hint)
 
 
-async def models(loaded: Loaded, environment: Mapping[str, str]) -> list[Finding]:
-    """Whether the server of each Model answers and takes its key; without manifests, the environment's."""
-    vault = Vault(loaded.secrets, environment)
-    asked: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
-    if not asked and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
-        asked = [None]
-    found, values = Models(vault), Values(loaded.catalog, vault)
+async def models(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
+    """Whether the server of each Model answers and accepts its key; without manifests, that of the environment."""
+    secrets = SecretStore(loaded.secrets, environment)
+    models: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
+    if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
+        models = [None]
+    found, values = Models(secrets), ValueResolver(loaded.catalog, secrets)
 
-    async def greeted(model: Model | None) -> Findings:
+    async def check(model: Model | None) -> CheckResults:
         endpoint = found.endpoint(model, DEFAULT_MODEL, values)
         await found.greet(endpoint)
-        yield Finding("model", True, f"{model.id if model else 'default'}: {endpoint.base_url} answers")
+        yield CheckResult("model", True, f"{model.id if model else 'default'}: {endpoint.base_url} answers")
 
     try:
-        todo = "check its address and key"
-        told = await asyncio.gather(*(gathered("model", greeted(model), todo) for model in asked))
-        return [
-            Finding(each.what, each.well, vault.redact(each.text), each.todo) for findings in told for each in findings
-        ]
+        hint = "check its address and key"
+        results = await asyncio.gather(*(collect("model", check(model), hint) for model in models))
+        return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
     finally:
         await found.close()

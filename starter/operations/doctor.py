@@ -1,10 +1,9 @@
-"""Is all well? Looks at what Baton stands on, and says what to do where something is not as it should be."""
+"""Checks the server, workers, journal and models that an installation uses."""
 
 import asyncio
 import os
 import platform
-from collections.abc import Coroutine
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine
 from importlib.metadata import version
 from typing import Any
 
@@ -14,62 +13,61 @@ from ...activities.process.settings import Settings
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed, connect
 from ...resources.loader import Loaded
-from ..cli.exit_codes import START
-from ..cli.run import dumped
-from ..cli.terminal import say
+from ..errors import START_HINT
 from ..server.connection import Place, UnreachableError, temporal
 from . import checks
-from .checks import Finding, gathered
+from .checks import CheckResult, collect
 
-Work = Coroutine[Any, Any, list[Finding]]
+Check = Coroutine[Any, Any, list[CheckResult]]
 
 
-def examine(loaded: Loaded) -> list[Finding]:
-    """All that was found, of the Models in ``loaded``, too."""
+def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
+    """The results of all checks, those of the Models in ``loaded`` included; ``report`` is given warnings."""
     try:
         settings = Settings.of(os.environ)
-        with temporal(say, start=False) as place:
-            return [_versions(), *asyncio.run(_look(place, settings, loaded))]
+        with temporal(report, start=False) as place:
+            return [_versions(), *asyncio.run(_check(place, settings, loaded))]
     except SettingsError as error:
-        return [_versions(), Finding("settings", False, str(error), "mend it, and start what was started with it anew")]
+        return [
+            _versions(),
+            CheckResult("settings", False, str(error), "correct it, then restart the processes"),
+        ]
     except UnreachableError as error:
-        unreachable = Finding("server", False, str(error), START)
-        return [_versions(), unreachable, *asyncio.run(_look(None, settings, loaded))]
+        unreachable = CheckResult("server", False, str(error), START_HINT)
+        return [_versions(), unreachable, *asyncio.run(_check(None, settings, loaded))]
 
 
-def _versions() -> Finding:
+def _versions() -> CheckResult:
     packages = ", ".join(f"{name} {version(name)}" for name in ("baton", "temporalio"))
-    return Finding("versions", True, f"{packages}, Python {platform.python_version()}")
+    return CheckResult("versions", True, f"{packages}, Python {platform.python_version()}")
 
 
-async def _look(place: Place | None, settings: Settings, loaded: Loaded) -> list[Finding]:
-    """What is looked at at the same time; where there is no server, all but that."""
-    works: list[Work] = [_temporal(place.address, settings)] if place else []
-    works.append(gathered("journal", checks.journal(settings), "start its database, or mend BATON_JOURNAL_URL"))
-    works.append(checks.models(loaded, os.environ))
-    return [each for findings in await asyncio.gather(*works) for each in findings]
+async def _check(place: Place | None, settings: Settings, loaded: Loaded) -> list[CheckResult]:
+    """Runs the checks at the same time; without ``place`` all but those of the server."""
+    checking: list[Check] = [_temporal(place.address, settings)] if place else []
+    checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
+    checking.append(checks.models(loaded, os.environ))
+    return [each for results in await asyncio.gather(*checking) for each in results]
 
 
-async def _temporal(address: str | None, settings: Settings) -> list[Finding]:
+async def _temporal(address: str | None, settings: Settings) -> list[CheckResult]:
     try:
-        client: Client = await asyncio.wait_for(connect(address), checks.PATIENCE)
+        client: Client = await asyncio.wait_for(connect(address), checks.CHECK_TIMEOUT)
     except (ConnectionFailed, TimeoutError) as error:
-        return [Finding("server", False, str(error) or "Temporal gave no answer in time", START)]
+        return [CheckResult("server", False, str(error) or "Temporal did not answer in time", START_HINT)]
     found = await asyncio.gather(
-        gathered("server", checks.server(client), START),
-        gathered("workers", checks.workers(client, settings), START),
-        gathered("runs", checks.runs(client, settings), "look at them in Temporal's UI"),
+        collect("server", checks.server(client), START_HINT),
+        collect("workers", checks.workers(client, settings), START_HINT),
+        collect("runs", checks.runs(client, settings), "look at the runs in Temporal's UI"),
     )
-    return [each for findings in found for each in findings]
+    return [each for results in found for each in results]
 
 
-def told(findings: list[Finding], form: str) -> str:
-    """Findings as JSON, YAML, or text: a line for each, and below one that is not well what to do."""
-    if form != "text":
-        return dumped([asdict(each) for each in findings], form)
+def as_text(results: list[CheckResult]) -> str:
+    """Results as text: a line for each, and a hint below one that is not ok."""
     lines = []
-    for each in findings:
-        lines.append(f"{'ok   ' if each.well else 'WRONG'}  {each.what:<10}  {each.text}")
-        if each.todo:
-            lines.append(f"{'':19}→ {each.todo}")
+    for each in results:
+        lines.append(f"{'ok   ' if each.ok else 'WRONG'}  {each.what:<10}  {each.text}")
+        if each.hint:
+            lines.append(f"{'':19}→ {each.hint}")
     return "\n".join(lines)

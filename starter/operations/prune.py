@@ -1,4 +1,4 @@
-"""What of the journal is past its time? What no run needs that is open, or that was closed a short while ago."""
+"""Deletes from the journal what no open run needs, nor a run that was closed within the retention."""
 
 import asyncio
 import uuid
@@ -13,18 +13,20 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...activities.journal.engine import connect
 from ...activities.journal.prune import Conversation, conversations, count, families, prune, release
 from ...activities.journal.storage_driver import family
-from ...conversation.messages.message import cut
+from ...conversation.text import truncate
 from ...resources.duration import parse_duration
-from ..cli.targets import UsageError
+from ..errors import UsageError
 
-AT_ONCE = 20
-TIMED = 7
-"""The version of a UUID that tells when it was made; Temporal gives one to every run that continues no other."""
+BATCH = 20
+"""Requests to Temporal at the same time."""
+
+TIME_ORDERED = 7
+"""The version of a UUID that holds its time; Temporal gives one to every run that doesn't continue another."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What has gone, or would go: conversations, and their messages; and how many conversations stay."""
+    """How many conversations and messages were deleted, or would be, and how many conversations are kept."""
 
     conversations: int
     messages: int
@@ -43,26 +45,26 @@ def read_age(text: str) -> timedelta:
     try:
         return timedelta(days=int(text[:-1])) if text.endswith("d") else parse_duration(text)
     except (ValueError, OverflowError):
-        raise UsageError(f"'{cut(text, 20)}' is no age: write such as 30d or 12h") from None
+        raise UsageError(f"'{truncate(text, 20)}' is not an age: write for example 30d or 12h") from None
 
 
 async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
-    """Deletes the conversations that are past their time, or only counts them if ``dry``.
+    """Deletes the conversations that are older than ``age``, or only counts them if ``dry``.
 
     Without an ``age``, runs are kept as long as the namespace keeps them. Raises JournalUnavailable and RPCError.
     """
     since = datetime.now(UTC) - (await _retention(client) if age is None else age)
     engine = connect(url)
     try:
-        found = await engine.do(conversations)  # first: later there may be others
-        idle = await engine.do(lambda connection: families(connection, since))
+        found = await engine.run(conversations)  # read first: new ones may come meanwhile
+        idle = await engine.run(lambda connection: families(connection, since))
         needed = await _needed(client, since)
-        past = [each for each in found if not (each & needed.runs or _young(each, since))]
+        past = [each for each in found if not (each & needed.runs or _is_recent(each, since))]
         runs = {run for each in past for run in each}
-        messages = await engine.do(lambda connection: count(connection, runs))
+        messages = await engine.run(lambda connection: count(connection, runs))
         if not dry:
-            await engine.do(lambda connection: prune(connection, runs))
-            await engine.do(lambda connection: release(connection, idle - needed.families, since))
+            await engine.run(lambda connection: prune(connection, runs))
+            await engine.run(lambda connection: release(connection, idle - needed.families, since))
         return Pruned(len(past), messages, len(found) - len(past))
     finally:
         await engine.dispose()
@@ -76,39 +78,39 @@ async def _retention(client: Client) -> timedelta:
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:
-    """The runs that are open, or were closed since then, and those in which their conversations have begun."""
+    """The runs that are open or were closed since then, and the runs in which their conversations began."""
     needed, continued = _Needed(set(), set()), list[WorkflowExecution]()
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
         needed.runs.update({run.run_id, run.root_run_id or run.run_id})
         needed.families.add(family(run.id))
-        if _begun(run.run_id) is None:
+        if _start_time(run.run_id) is None:
             continued.append(run)
-    for start in range(0, len(continued), AT_ONCE):
-        needed.runs.update(await asyncio.gather(*(_first(client, run) for run in continued[start : start + AT_ONCE])))
+    for start in range(0, len(continued), BATCH):
+        needed.runs.update(await asyncio.gather(*(_first_run(client, run) for run in continued[start : start + BATCH])))
     return needed
 
 
-async def _first(client: Client, run: WorkflowExecution) -> str:
-    """The run that a run goes back to, by however many others."""
+async def _first_run(client: Client, run: WorkflowExecution) -> str:
+    """The first run of the chain of runs that a run continues."""
     try:
         described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-        return run.run_id  # it has gone in this moment
+        return run.run_id  # it was deleted meanwhile
     return described.raw_info.first_run_id
 
 
-def _young(conversation: Conversation, since: datetime) -> bool:
-    """Whether it may have begun since then: Temporal lists a run a moment after its beginning."""
-    begun = [time for run in conversation if (time := _begun(run))]
+def _is_recent(conversation: Conversation, since: datetime) -> bool:
+    """Whether it may have begun since then: Temporal lists a new run only after a moment."""
+    begun = [time for run in conversation if (time := _start_time(run))]
     return not begun or max(begun) >= since
 
 
-def _begun(run: str) -> datetime | None:
-    """When a run has begun; None where its id doesn't tell."""
+def _start_time(run: str) -> datetime | None:
+    """When a run began; None where its id doesn't hold the time."""
     try:
-        told = uuid.UUID(run)
+        parsed = uuid.UUID(run)
     except ValueError:
         return None
-    return datetime.fromtimestamp((told.int >> 80) / 1_000, UTC) if told.version == TIMED else None
+    return datetime.fromtimestamp((parsed.int >> 80) / 1_000, UTC) if parsed.version == TIME_ORDERED else None

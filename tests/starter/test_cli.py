@@ -58,7 +58,7 @@ def test_a_target_can_be_asked_without_a_query(machine: UserMachine) -> None:
     assert done.returncode == 0, done.stderr
     query = json.loads(done.stdout)
     assert (query["spec"]["input"], query["status"]["message"]) == ("How are you?", "hello")
-    assert machine.model.asked[0].request["messages"][-1]["content"] == "How are you?"
+    assert machine.model.requests[0].body["messages"][-1]["content"] == "How are you?"
 
 
 def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: UserMachine) -> None:
@@ -193,7 +193,7 @@ def test_a_detached_run_can_be_watched_ended_and_canceled(machine: UserMachine) 
     told = machine.run("transcript", "talk").stdout
     assert [word for word in told.split() if word in ("1", "a", "2")].count("2") >= 1
 
-    machine.model.asked.clear()
+    machine.model.requests.clear()
     machine.released.clear()
     machine.run("run", "-f", file, "--detach")
     machine.wait_for_calls(3)
@@ -294,7 +294,7 @@ def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: UserMachine) -
     machine.released.set()
     assert (joined.communicate(timeout=60)[0], joined.returncode) == ("hello\n", 0)
     assert "Completed" in machine.run("status", "talk", "-o", "text").stderr, "it answers to its Query's name, too"
-    assert len(machine.model.asked) == 1
+    assert len(machine.model.requests) == 1
     assert machine.run("status", "mine", "-o", "text").stdout == "hello\n"
 
 
@@ -395,14 +395,14 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))
     machine.run("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
     machine.wait_for_calls(1)
-    assert "talk was told to wait" in machine.run("pause", "talk").stderr
-    assert "it is heard" in machine.run("steer", "talk", "Be kind.", "--as", "ann").stderr
+    assert "talk was asked to pause" in machine.run("pause", "talk").stderr
+    assert "the message takes effect" in machine.run("steer", "talk", "Be kind.", "--as", "ann").stderr
     assert '{"enough": true, "note": "x"}' in machine.run("session", "talk", "enough=true", "note=x").stderr
     assert machine.run("session", "talk", "nonsense").returncode == 1
     assert "a text of 1 to" in machine.run("steer", "talk", " ").stderr
-    asked = len(machine.model.asked)
-    assert "talk was told to go on" in machine.run("resume", "talk").stderr
+    asked = len(machine.model.requests)
+    assert "talk was asked to resume" in machine.run("resume", "talk").stderr
     machine.wait_for_calls(asked + 2)
     machine.run("terminate", "talk")
-    heard = [message["content"] for message in machine.model.asked[-1].request["messages"]]
+    heard = [message["content"] for message in machine.model.requests[-1].body["messages"]]
     assert heard.count("Be kind.") == 1

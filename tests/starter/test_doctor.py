@@ -43,9 +43,9 @@ async def test_all_is_well_where_server_workers_journal_and_models_answer(
     given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": env.task_queue}
     journal = await postgres.database()
     code, found, seconds = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
-    assert (code, [each for each in found.values() if not each["well"]]) == (0, [])
+    assert (code, [each for each in found.values() if not each["ok"]]) == (0, [])
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
-    assert not env.model.asked, "no call was paid for"
+    assert not env.model.requests, "no call was paid for"
     print(f"it took {seconds:.1f} s")
 
 
@@ -55,15 +55,15 @@ async def test_each_thing_that_is_wrong_is_told_with_what_to_do(server: Embedded
     journal = f"postgresql://baton:{KEY}@127.0.0.1:9/baton"
     code, found, _ = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
     assert code == 1
-    wrong = {what: each["todo"] for what, each in found.items() if not each["well"]}
+    wrong = {what: each["hint"] for what, each in found.items() if not each["ok"]}
     assert wrong.keys() == {"workers", "journal", "model"}
     assert all(wrong.values())
 
 
 async def test_without_a_server_the_rest_is_looked_at_all_the_same(tmp_path: Path) -> None:
     code, found, _ = await examined(BATON_HOME=str(tmp_path / "none"))
-    assert (code, found["server"]["well"], found["journal"]["well"]) == (1, False, True)
-    assert "baton dev" in found["server"]["todo"]
+    assert (code, found["server"]["ok"], found["journal"]["ok"]) == (1, False, True)
+    assert "baton dev" in found["server"]["hint"]
     code, found, _ = await examined(BATON_JOURNAL_URL="postgres//nonsense")
     assert "is not the address of a database" in found["journal"]["text"]
     code, found, _ = await examined(BATON_MAX_ACTIVITIES="many")
@@ -78,10 +78,10 @@ async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
     await env.wait_for_calls(4)
     code, found, _ = await examined(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
     await handle.cancel()
-    assert (code, found["run"]["well"]) == (1, False)
+    assert (code, found["run"]["ok"]) == (1, False)
     assert handle.id in found["run"]["text"]
     assert "HTTP 503: overloaded" in found["run"]["text"]
-    assert handle.id in found["run"]["todo"]
+    assert handle.id in found["run"]["hint"]
 
 
 async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
@@ -91,7 +91,7 @@ async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
         client = await Client.connect(proxy.address)
 
         async def server_is_well() -> bool:
-            return all([each.well async for each in checks.server(client)])
+            return all([each.ok async for each in checks.server(client)])
 
         async def nothing_is_pruned() -> bool:
             url = f"sqlite:///{tmp_path / 'journal.db'}"

@@ -20,7 +20,7 @@ from baton.conversation.messages.message import Head, Message
 from baton.conversation.temporal.temporal_client import storing
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
-from baton.starter.cli.targets import UsageError
+from baton.starter.errors import UsageError
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, agent, line, team, texts
@@ -94,7 +94,7 @@ async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged:
     over = await staged.start_team(TEAM)
     await staged.turn_result(over)
     script(staged, slow=2)
-    staged.model.asked.clear()
+    staged.model.requests.clear()
     running = await staged.start_query(TEAM, "team/team")
     await staged.wait_for_calls(2)
     while over.first_execution_run_id in await ids(staged):  # the server lists it as closed a moment later
@@ -110,7 +110,7 @@ async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_ha
     first = await staged.start_team(TEAM)
     await staged.turn_result(first)
     script(staged, slow=3)
-    staged.model.asked.clear()
+    staged.model.requests.clear()
     second = await reset(staged, first, (await steps(first))[1])
     await staged.wait_for_calls(1)
     await asyncio.sleep(1)  # until the first is listed as closed
@@ -146,11 +146,12 @@ async def test_the_command_says_what_would_go_and_deletes_it_when_told(
     def typed(*options: str) -> str:
         return baton("prune", *options, env=env).stderr
 
-    assert "1 conversations with 1 messages would go, 1 stay" in await asyncio.to_thread(typed, "--dry-run")
-    assert "2 conversations with 2 messages are gone, 0 stay" in await asyncio.to_thread(typed, "--older-than", "10d")
+    assert "1 conversations with 1 messages would be deleted, 1 stay" in await asyncio.to_thread(typed, "--dry-run")
+    deleted = await asyncio.to_thread(typed, "--older-than", "10d")
+    assert "2 conversations with 2 messages were deleted, 0 stay" in deleted
 
 
 @pytest.mark.parametrize("age", ["", "d", "30", "a month", "9" * 30 + "d"])
-def test_an_age_that_is_none_is_refused(age: str) -> None:
-    with pytest.raises(UsageError, match="write such as 30d or 12h"):
+def test_text_that_is_not_an_age_is_refused(age: str) -> None:
+    with pytest.raises(UsageError, match="write for example 30d or 12h"):
         read_age(age)

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from baton.resources.catalog import catalog_of
 from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
-from baton.starter.cli.targets import UsageError, shown
-from baton.starter.diagram.edge_routing import Point, Route, Spot
-from baton.starter.diagram.layout import Placed, placed
+from baton.starter.cli.targets import shown
+from baton.starter.diagram.edge_routing import ArrowPath, Point, Rectangle
+from baton.starter.diagram.layout import PlacedBox, place
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.diagram.model import Box, chart
+from baton.starter.diagram.model import Box, build_diagram
 from baton.starter.diagram.strategies import Arrow
 from baton.starter.diagram.svg import svg
+from baton.starter.errors import UsageError
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import ROOT
@@ -52,7 +53,7 @@ def write(tmp_path: Path) -> Writer:
 
 
 def drawn(loaded: Loaded, target: str | None = None, namespace: str | None = None) -> Box:
-    return chart(loaded.catalog, shown(loaded, target, namespace), namespace or "default")
+    return build_diagram(loaded.catalog, shown(loaded, target, namespace), namespace or "default")
 
 
 def names(box: Box) -> list[str]:
@@ -64,7 +65,7 @@ def told(box: Box) -> list[str]:
     """The arrows in a box, with the titles of what they join."""
     titles = names(box)
     heads = {(False, False): "→", (True, False): "↔", (False, True): "⇢"}
-    return [f"{titles[each.start]} {heads[each.both, each.maybe]} {titles[each.end]}" for each in box.arrows]
+    return [f"{titles[each.start]} {heads[each.two_way, each.dashed]} {titles[each.end]}" for each in box.arrows]
 
 
 def arrows_of(write: Writer, *members: str, **spec: Any) -> list[str]:
@@ -297,7 +298,7 @@ def test_many_arrows_have_room_in_one_gap(write: Writer) -> None:
 
 def test_an_arrow_that_comes_back_enters_below_the_one_that_goes_on(write: Writer) -> None:
     page = drawn(write.load(team("t", *"abcd", strategy="graph", graph=edges("ab", "bc", "cd", "db"))))
-    on, back = (next(each for each in placed(page).inside[0].routes if each.arrow == Arrow(*ends)) for ends in ENDS)
+    on, back = (next(each for each in place(page).inside[0].paths if each.arrow == Arrow(*ends)) for ends in ENDS)
     assert on.points[-1][1] < back.points[-1][1]
 
 
@@ -305,59 +306,59 @@ ENDS = ((0, 1), (3, 1))
 
 
 def test_a_long_name_has_room_in_its_box(write: Writer) -> None:
-    page = placed(drawn(write.load(team("n" * 60, "x", strategy="parallel"), team("l", "m" * 40, strategy="parallel"))))
+    page = place(drawn(write.load(team("n" * 60, "x", strategy="parallel"), team("l", "m" * 40, strategy="parallel"))))
     wide, narrow = page.inside[1], page.inside[0].inside[0]
-    assert wide.spot.width > 60 * 8
-    assert narrow.spot.width > 40 * 12
+    assert wide.rectangle.width > 60 * 8
+    assert narrow.rectangle.width > 40 * 12
 
 
 def nothing_is_crossed(page: Box) -> None:
-    for around in everything(placed(page)):
+    for around in everything(place(page)):
         for index, each in enumerate(around.inside):
-            assert inside(around.spot, corners(each.spot))
-            assert not any(overlap(each.spot, other.spot) for other in around.inside[index + 1 :])
-        for route in around.routes:
-            assert inside(around.spot, route.points)
+            assert inside(around.rectangle, corners(each.rectangle))
+            assert not any(overlap(each.rectangle, other.rectangle) for other in around.inside[index + 1 :])
+        for route in around.paths:
+            assert inside(around.rectangle, route.points)
             assert on_the_outline(around.inside[route.arrow.start], route.points[0])
             for other in crossable(around, route):
-                assert not any(overlap(other.spot, part(*step)) for step in pairwise(route.points)), other.box
+                assert not any(overlap(other.rectangle, part(*step)) for step in pairwise(route.points)), other.box
 
 
-def on_the_outline(start: Placed, point: Point) -> bool:
+def on_the_outline(start: PlacedBox, point: Point) -> bool:
     """Whether an arrow begins on the right side of a box, or of a diamond."""
-    spot = start.spot
+    spot = start.rectangle
     right, down = point[0] - spot.x - spot.width / 2, abs(point[1] - spot.middle)
     share = right / (spot.width / 2) + (down / (spot.height / 2) if start.box.shape == "selector" else 0)
     return abs(share - 1) < 0.001
 
 
-def everything(around: Placed) -> Iterator[Placed]:
+def everything(around: PlacedBox) -> Iterator[PlacedBox]:
     yield around
     for each in around.inside:
         yield from everything(each)
 
 
-def crossable(around: Placed, route: Route) -> list[Placed]:
+def crossable(around: PlacedBox, route: ArrowPath) -> list[PlacedBox]:
     """The boxes that an arrow may not run through: all but the diamond that it begins in."""
     start = around.inside[route.arrow.start]
     return [each for each in around.inside if each is not start or each.box.shape != "selector"]
 
 
-def corners(spot: Spot) -> list[Point]:
+def corners(spot: Rectangle) -> list[Point]:
     return [(spot.x, spot.y), (spot.x + spot.width, spot.y + spot.height)]
 
 
-def part(start: Point, end: Point) -> Spot:
+def part(start: Point, end: Point) -> Rectangle:
     """The rectangle around a part of an arrow: a swing doesn't leave it."""
     (left, right), (top, low) = sorted((start[0], end[0])), sorted((start[1], end[1]))
-    return Spot(left, top, right - left, low - top)
+    return Rectangle(left, top, right - left, low - top)
 
 
-def inside(spot: Spot, points: list[Point] | tuple[Point, ...]) -> bool:
+def inside(spot: Rectangle, points: list[Point] | tuple[Point, ...]) -> bool:
     return all(0 <= x <= spot.width and 0 <= y <= spot.height for x, y in points)
 
 
-def overlap(one: Spot, other: Spot) -> bool:
+def overlap(one: Rectangle, other: Rectangle) -> bool:
     """Whether a rectangle, or a line, lies within another one and not only on its edge."""
     near = 0.01
     aside = other.x > one.x + one.width - near or other.x + other.width < one.x + near

@@ -1,0 +1,40 @@
+"""Connects a command to a Temporal server that runs already, and finds the run that it names."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+
+from ..runs import runs
+from ..runs.runs import Handle
+from ..server.connection import Place, temporal
+from .terminal import print_message
+
+T = TypeVar("T")
+
+
+def silence_sdk() -> None:
+    """Stops the core of Temporal's SDK from logging on stdout, where results stand; its errors are reported anyway."""
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
+
+
+def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """The result of work with a connected client; raises UnreachableError if no server runs."""
+
+    async def connected(server: Place) -> T:
+        return await work(await server.connect())
+
+    silence_sdk()
+    with temporal(print_message, start=False) as server:
+        return asyncio.run(connected(server))
+
+
+def with_run(name: str, namespace: str, work: Callable[[Client, Handle], Coroutine[Any, Any, T]]) -> T:
+    """The result of work with a run, given its id or the name of its Query; raises NoSuchRunError."""
+
+    async def found(client: Client) -> T:
+        return await work(client, await runs.find_run(client, name, namespace))
+
+    return with_client(found)

@@ -1,0 +1,120 @@
+"""Starts runs of queries, follows them to their end, and writes their results."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import JsonValue
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from ...conversation.contracts.status import Status, instant
+from ...resources.base import JsonObject
+from ...resources.loader import Loaded
+from ...resources.query import Query
+from ..console.printer import print_status
+from ..console.watch import Watch
+from ..errors import ConnectionLostError, UsageError
+from ..history.follow import follow
+from ..runs.runs import Handle, run_manifest, final_status, has_worker, start_query
+from ..server.connection import Place
+from .formats import dump
+from .terminal import print_message, stderr_console
+
+
+async def run_queries(
+    server: Place,
+    loaded: Loaded,
+    queries: list[Query],
+    paths: Sequence[Path],
+    *,
+    run_id: str | None = None,
+    detach: bool = False,
+) -> list[JsonObject]:
+    """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
+    if run_id and len(queries) > 1:
+        raise UsageError("an id is for one run: name the Query that it is meant for")
+    client = await server.connect()
+    started = await _start_all(client, server, loaded, queries, paths, run_id)
+    with _explain_return(started):
+        for handle in started:
+            print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
+        if not await has_worker(client):
+            print_message("note: no worker is running; start one with: python worker.py")
+        if detach:
+            running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
+            return [await run_manifest(client, handle, running) for handle in started]
+        return await _follow_to_end(client, started)
+
+
+async def _start_all(
+    client: Client,
+    server: Place,
+    loaded: Loaded,
+    queries: list[Query],
+    paths: Sequence[Path],
+    run_id: str | None = None,
+) -> list[Handle]:
+    """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
+    catalogs = [loaded.reach(query, elsewhere=server.home is None) for query in queries]
+    started = []
+    for query, catalog in zip(queries, catalogs, strict=True):
+        if server.home and loaded.secrets:
+            server.home.write_sources(catalog.sha, [*paths])
+        started.append(await start_query(client, query, catalog, run_id))
+    return started
+
+
+async def _follow_to_end(client: Client, started: list[Handle]) -> list[JsonObject]:
+    """Prints the progress of runs until they are over, and how they ended; the queries with their status."""
+    console = stderr_console()
+    watch = Watch(client, console, len(started))
+    async with watch.live_view():
+        await asyncio.gather(*(follow(client, handle, watch.on_event) for handle in started))
+    results = []
+    for handle in started:
+        status = await final_status(handle)
+        print_status(console, handle.id, status)
+        results.append(await run_manifest(client, handle, status))
+    return results
+
+
+@contextlib.contextmanager
+def _explain_return(started: list[Handle]) -> Iterator[None]:
+    """Says how to follow runs again where the user detaches from them or the connection is lost."""
+    try:
+        yield
+    except (asyncio.CancelledError, RPCError) as end:
+        watch = " or ".join(f"baton watch {handle.id}" for handle in started)
+        lost = "connection lost: the run goes on as soon as Temporal and a worker are back"
+        reason = lost if isinstance(end, RPCError) else "detached: the run goes on"
+        print_message(f"{reason}. Come back with: {watch}")
+        if isinstance(end, RPCError):  # of any kind: a server that is being shut down may answer with any of them
+            raise ConnectionLostError(end.message) from None
+        raise
+
+
+def _link(server: Place, client: Client, handle: Handle) -> str:
+    return f"  {server.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if server.ui else ""
+
+
+def printed(results: list[JsonObject], form: str) -> str:
+    """Results as text, JSON or YAML: one object, or a List of several, as ``kubectl get`` prints them."""
+    if form != "text":
+        several: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*results]}
+        return dump(results[0] if len(results) == 1 else several, form)
+    texts = [(str(_at(each, "metadata", "name")), str(_at(each, "status", "message") or "")) for each in results]
+    return "\n\n".join(f"{name}:\n{text}" if len(texts) > 1 else text for name, text in texts)
+
+
+def ended_well(result: JsonObject) -> bool:
+    """Whether a query has the phase Completed."""
+    return _at(result, "status", "phase") == "Completed"
+
+
+def _at(value: JsonValue, *keys: str) -> JsonValue:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

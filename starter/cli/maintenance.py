@@ -1,0 +1,60 @@
+"""Commands that look after an installation: doctor, prune, version."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .exit_codes import REFUSED, CommandEndError
+from .options import Output, OutputFormat
+from .terminal import print_message, print_result
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(
+    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Manifests whose Models are checked.")] = None,
+    output: Output = OutputFormat.text,
+) -> None:
+    """Checks what is reachable and what is stuck, and says what to do; exit code 1 if anything is wrong."""
+    from dataclasses import asdict
+
+    from ..operations.doctor import as_text, run_checks
+    from .client import silence_sdk
+    from .formats import dump
+    from .targets import load
+
+    silence_sdk()
+    results = run_checks(load(file or ()), print_message)
+    values = [asdict(each) for each in results]
+    print_result(as_text(results) if output is OutputFormat.text else dump([*values], output))
+    if not all(each.ok for each in results):
+        raise CommandEndError(REFUSED)
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str | None, typer.Option(help="An age such as 30d: only runs that ended before. Default: the retention.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+) -> None:
+    """Deletes conversations that no run needs any longer from the journal at BATON_JOURNAL_URL."""
+    from ...activities.process.settings import Settings
+    from ..operations.prune import prune_journal, read_age
+    from .client import with_client
+
+    url, age = Settings.of(os.environ).journal, read_age(older_than) if older_than else None
+    pruned = with_client(lambda client: prune_journal(client, url, age, dry=dry_run))
+    deleted = "would be deleted" if dry_run else "were deleted"
+    print_message(f"{pruned.conversations} conversations with {pruned.messages} messages {deleted}, {pruned.kept} stay")
+
+
+@app.command()
+def version() -> None:
+    """Prints the version."""
+    from importlib.metadata import version as version_of
+
+    print(version_of("baton"))
