@@ -13,7 +13,8 @@ from sqlalchemy import Row as Found
 from ...conversation.errors import JournalLost, JournalUnavailable
 from . import schema
 from .engine import Engine, connect
-from .statements import hold, insert_new, prepare
+from .migrate import migrate
+from .statements import hold, insert_new
 
 PATIENCE = 1.0
 """Seconds between two attempts to reach the journal."""
@@ -34,7 +35,7 @@ class Database:
         """The database at ``url`` while the block runs; raises JournalUnavailable."""
         database = cls(connect(url))
         try:
-            await prepare(database.engine)
+            await migrate(database.engine)
             yield database
         finally:
             await database.close()
@@ -74,7 +75,7 @@ class Database:
             result = connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
             return result.all() if result.returns_rows else ()
 
-        return await self.engine.do(execute)
+        return await self.engine.run(execute)
 
     async def keep(self, blob: bytes, family: str) -> str:
         """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""

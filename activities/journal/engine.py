@@ -1,12 +1,12 @@
-"""How is a database reached? SQLite on a thread of its own, PostgreSQL on asyncio; what is committed stays."""
+"""Connects to the journal's database: SQLite on a thread of its own, PostgreSQL on asyncio."""
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
-from sqlalchemy import URL, Connection, QueuePool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -14,13 +14,16 @@ from ...conversation.errors import JournalUnavailable
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-"""What is done with a connection; every statement of it commits by itself."""
+"""A function that uses a connection."""
 
 _PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
-"""FULL, because a row that Temporal's history refers to must not be lost with the power."""
+"""FULL, because a row that Temporal's history refers to must not be lost in a power failure."""
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
-"""Seconds after which a PostgreSQL server that doesn't answer counts as one that can't be reached."""
+"""Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
+
+_MIGRATION_LOCK = int.from_bytes(b"baton")
+"""The key of PostgreSQL's advisory lock that one migration at a time holds."""
 
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -31,8 +34,8 @@ class _Options(TypedDict):
     max_overflow: int
 
 
-_ALONE = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
-"""Every statement commits by itself: the journal never needs two to hold together, nor a rollback after them."""
+_AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
+"""Each statement commits by itself: no two of the journal's statements have to succeed together."""
 
 
 class _Cursor(Protocol):
@@ -45,51 +48,76 @@ class _Connection(Protocol):
 
 
 class Engine(ABC):
-    """A database that can be reached; ``dialect`` is ``sqlite`` or ``postgresql``."""
+    """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``."""
 
     dialect: str
 
-    async def do(self, work: Work[T]) -> T:
-        """What comes of work that is done with a connection.
+    async def run(self, work: Work[T]) -> T:
+        """Calls a function with a connection on which each statement commits by itself, and returns its result.
 
-        Raises JournalUnavailable for all that goes wrong with the database, without the values of the statement.
+        Raises JournalUnavailable for every database error; its text holds no values of the statement.
         """
-        try:
-            return await self._do(work)
-        except (SQLAlchemyError, OSError) as error:
-            raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
+        return await _translated(self._run(work))
+
+    async def run_exclusively(self, work: Work[T]) -> T:
+        """Calls a function with a connection in one transaction, at most one at a time in all processes.
+
+        It waits while another process does the same. Raises JournalUnavailable as ``run`` does.
+        """
+        return await _translated(self._run_exclusively(work))
 
     @abstractmethod
-    async def _do(self, work: Work[T]) -> T: ...
+    async def _run(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _run_exclusively(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def dispose(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
+
+
+async def _translated(result: Awaitable[T]) -> T:
+    try:
+        return await result
+    except (SQLAlchemyError, OSError) as error:
+        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
 
 
 class _SQLite(Engine):
-    """One connection on one thread: a statement goes there and back once, and waits for those before it in order."""
+    """One connection on one thread: each call costs one change of threads, and calls run in their order."""
 
     dialect = "sqlite"
 
     def __init__(self, url: URL) -> None:
-        self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_ALONE)
-        event.listen(self._engine, "connect", _tune)
+        self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
+        event.listen(self._engine, "connect", _set_pragmas)
         self._thread = ThreadPoolExecutor(1, "journal")
 
-    async def _do(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._at_once, work)
+    async def _run(self, work: Work[T]) -> T:
+        return await self._on_thread(lambda: self._connect(work))
 
-    def _at_once(self, work: Work[T]) -> T:
+    async def _run_exclusively(self, work: Work[T]) -> T:
+        return await self._on_thread(lambda: self._begin_immediate(work))
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _connect(self, work: Work[T]) -> T:
         with self._engine.connect() as connection:
             return work(connection)
 
+    def _begin_immediate(self, work: Work[T]) -> T:
+        with self._engine.begin() as connection:  # which commits or rolls back at its end
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
+            return work(connection)
+
     async def dispose(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        await self._on_thread(self._engine.dispose)
         self._thread.shutdown(wait=False)
 
 
-def _tune(connection: _Connection, _record: object) -> None:
+def _set_pragmas(connection: _Connection, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
@@ -103,16 +131,29 @@ class _PostgreSQL(Engine):
 
     def __init__(self, url: URL) -> None:
         address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._address: dict[str, Any] = {"dsn": address, "timeout": CONNECT_TIMEOUT}
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
-            connect_args={"dsn": address, "timeout": CONNECT_TIMEOUT, "command_timeout": STATEMENT_TIMEOUT},
+            connect_args={**self._address, "command_timeout": STATEMENT_TIMEOUT},
             pool_size=10,
             pool_pre_ping=True,
-            **_ALONE,
+            **_AUTOCOMMIT,
         )
 
-    async def _do(self, work: Work[T]) -> T:
+    async def _run(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def _run_exclusively(self, work: Work[T]) -> T:
+        """On a connection of its own without a timeout for statements: a migration of a large table takes long."""
+        engine = create_async_engine(
+            "postgresql+asyncpg://",
+            connect_args=self._address,
+            poolclass=NullPool,
+            isolation_level="READ COMMITTED",  # to see, once it has the lock, what others have committed meanwhile
+        )
+        async with engine.begin() as connection:
+            await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             return await connection.run_sync(work)
 
     async def dispose(self) -> None:
@@ -123,7 +164,10 @@ _ENGINES: dict[str, Callable[[URL], Engine]] = {"sqlite": _SQLite, "postgresql":
 
 
 def connect(url: str) -> Engine:
-    """An engine for a journal URL such as ``sqlite:///.baton/journal.db``; raises JournalUnavailable for another."""
+    """Returns an engine for a journal URL such as ``sqlite:///.baton/journal.db``; it connects when it is first used.
+
+    Raises JournalUnavailable if the URL is none, or names a kind of database that is not supported.
+    """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # whose texts may quote a part of the password
@@ -135,6 +179,6 @@ def connect(url: str) -> Engine:
 
 
 def _reason(error: Exception) -> str:
-    """The first line, because PostgreSQL tells the row in a second one."""
+    """The first line of an error: PostgreSQL puts the values of the row into the second."""
     reason = error.orig if isinstance(error, DBAPIError) else error
     return str(reason).partition("\n")[0] or type(reason).__name__

@@ -14,9 +14,10 @@ from ...resources.catalog import Catalog
 from . import schema
 from .database import Database, lost
 from .engine import Engine, connect
+from .migrate import migrate
 from .row import Row
 from .row_encryption import Seal, key_ids
-from .statements import prepare, set_bookmark
+from .statements import set_bookmark
 
 CACHED = 64_000_000
 """Characters of rows that a worker keeps in memory."""
@@ -46,7 +47,7 @@ class Journal(Database):
         """
         journal = cls(connect(url), Seal(keys))
         try:
-            await prepare(journal.engine)
+            await migrate(journal.engine)
             await journal._seal.agree(journal.engine)
         except (JournalUnavailable, SettingsError):
             await journal.close()
@@ -55,7 +56,7 @@ class Journal(Database):
 
     async def key_ids(self) -> Sequence[str]:
         """The ids of all keys that the journal has ever been sealed with."""
-        return await self.engine.do(key_ids)
+        return await self.engine.run(key_ids)
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""

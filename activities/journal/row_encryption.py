@@ -62,11 +62,11 @@ class Seal:
             first = self._keys.all[0].id
             row = {"id": first, "proof": self._closed("", f"key {first}")}
             note = insert_new(engine.dialect, schema.keys)
-            await engine.do(lambda connection: connection.execute(note, row).all())
+            await engine.run(lambda connection: connection.execute(note, row).all())
             await self._try(engine)  # another worker may have brought another key of that id meanwhile
 
     async def _try(self, engine: Engine) -> None:
-        noted = await engine.do(lambda connection: connection.execute(select(schema.keys)).all())
+        noted = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
         try:
             for each in noted:
                 self._decrypted(each.proof, f"key {each.id}")

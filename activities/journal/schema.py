@@ -1,8 +1,6 @@
-"""In which tables does the journal stand?"""
+"""The journal's tables, as the code uses them; ``migrations/`` creates and changes them."""
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
-
-VERSION = 1
 
 metadata = MetaData()
 
@@ -62,7 +60,7 @@ holds = Table(
 """Which workflows have kept which value, and when they last did, in seconds since 1970: it stays with any of them."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
-"""The one row says which version of these tables this is."""
+"""One row for each version that the tables have been migrated to; the highest is that of today."""
 
 keys = Table(
     "baton_keys",

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from baton.activities.journal import Journal
-from baton.activities.journal.schema import VERSION
+from baton.activities.journal.migrate import VERSION
 from baton.conversation.errors import JournalLost, JournalUnavailable
 from baton.conversation.messages.message import Head, Message, Span, ToolCall
 from baton.resources.documents import Document
@@ -125,7 +125,7 @@ async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: 
 async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
     await (await Journal.open(journal_url)).close()
     await execute(journal_url, f"update baton_schema set version = {VERSION + 1}")
-    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, this worker's of {VERSION}"):
+    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, and this Baton knows them up to version {VERSION}: run"):
         await Journal.open(journal_url)
 
 

@@ -39,7 +39,7 @@ async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_who
     env.script(line("one", call("noop", message=HUGE), call("terminate", HUGE, response=HUGE)))
     handle = await env.start_team([agent("one", "noop", "terminate"), team("team", "one")])
     turn = await env.turn_result(handle)
-    assert (turn.stop_reason, len(env.model.asked)) == ("terminated", 2)
+    assert (turn.stop_reason, len(env.model.requests)) == ("terminated", 2)
     said = env.transcript(turn.head.id)
     assert [len(row["content"]) for row in said[2:]] == [len(HUGE)] * 3
     assert [len(row["toolCalls"][0]["arguments"]) > len(HUGE) for row in said[1:4:2]] == [True, True]
@@ -51,12 +51,12 @@ async def test_answers_of_three_megabytes_are_joined_and_chosen_among(env: Envir
     names = [f"a{n}" for n in range(3)]
     bounded = {"maxTurns": 2, "onMaxTurns": "complete"}
     for strategy, extra, calls in (("parallel", {"aggregator": "a0"}, 4), ("selector", bounded, 2 * 3)):
-        env.model.asked.clear()
+        env.model.requests.clear()
         handle = await env.start_team([*map(agent, names), team("team", *names, strategy=strategy, **extra)])
         turn = await env.turn_result(handle)
         assert turn.failure is None, turn.failure
         assert all(len(row["content"]) == len(HUGE) for row in env.transcript(turn.head.id)[1:])
-        assert len(env.model.asked) == calls
+        assert len(env.model.requests) == calls
         assert await size(env, handle) < 1_500_000
 
 
@@ -93,7 +93,7 @@ async def test_what_a_tool_or_a_failing_model_says_at_length_is_cut_and_neither_
     assert turn.failure
     assert turn.failure.family == "ModelError"
     assert len(turn.failure.message) < 10_000
-    assert (len(tool_server.seen), len(env.model.asked)) == (1, 2)
+    assert (len(tool_server.seen), len(env.model.requests)) == (1, 2)
     assert len(env.transcript(turn.head.id)[-1]["content"]) < 300_000
     assert await size(env, handle) < 1_000_000
 
@@ -111,7 +111,7 @@ async def test_long_signals_are_no_harm(env: Environment) -> None:
         await handle.signal("steer", {"text": HUGE})
     await ours.signal("terminate_team", {"reason": HUGE})
     turn = await env.turn_result(handle)
-    assert (turn.stop_reason, texts(turn.messages), len(env.model.asked)) == ("terminated", ["a"], 1)
+    assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == ("terminated", ["a"], 1)
     assert len(turn.note or "") < 10_000
     assert await size(env, handle) < 1_000_000
 
@@ -128,4 +128,4 @@ async def test_a_status_that_any_client_reads_is_short_however_long_the_answers(
     status = await env.status(handle)
     assert status.phase == "Completed"
     assert 200_000 < len(status.model_dump_json()) < 500_000
-    assert len(env.model.asked) == 8
+    assert len(env.model.requests) == 8

@@ -38,7 +38,7 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
-    with serve_in_thread(bucket.app) as s3, model.serving() as url:
+    with serve_in_thread(bucket.app) as s3, model.serve() as url:
         at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": queue, "BATON_HOME": str(tmp_path)}
         env = process_env(**at, **ASKS, AWS_ENDPOINT_URL_S3=s3, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         env[PAYLOADS_URL] = "s3://long"

@@ -181,5 +181,5 @@ async def test_a_run_survives_the_death_of_its_journals_server(
                 await asyncio.sleep(0.3)
         turn = await env.turn_result(handle)
     assert texts(turn.messages) == [f"answer {number}" for number in range(1, 13)]
-    assert len(env.model.asked) == 12, "no answer was asked for twice"
+    assert len(env.model.requests) == 12, "no answer was asked for twice"
     assert await execute(url, "select count(*) from baton_messages") == [(13,)]

@@ -1,0 +1,237 @@
+"""Migrations of the journal's tables: forward only, once however many start, whole or not at all, on every database."""
+
+import asyncio
+import inspect
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from baton.activities.journal import schema
+from baton.activities.journal.engine import connect
+from baton.activities.journal.journal import Journal
+from baton.activities.journal.migrate import MIGRATIONS, VERSION, migrate
+from baton.conversation.errors import JournalUnavailable
+from baton.conversation.messages.message import Head, Message
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.postgres import execute
+from tests.harness.processes import process_env
+
+NEXT = VERSION + 1
+
+VERSION_1 = """
+create table baton_messages (
+    id varchar(255) not null primary key, parent varchar(255) not null, depth integer not null, message text not null
+);
+create table baton_catalogs (sha varchar(64) not null primary key, catalog text not null);
+create table baton_uses (run varchar(255) not null, sha varchar(64) not null, primary key (run, sha));
+create table baton_bookmarks (
+    session varchar(255) not null, key varchar(255) not null, owner text not null, begun integer not null,
+    head varchar(255) not null, depth integer not null, primary key (session, key)
+);
+create table baton_blobs (sha varchar(64) not null primary key, blob BYTES not null);
+create table baton_holds (
+    family varchar(64) not null, sha varchar(64) not null, at bigint not null, primary key (family, sha)
+);
+create table baton_schema (version integer not null primary key);
+create table baton_keys (id varchar(64) not null primary key, proof text not null);
+insert into baton_messages values ('call/0', '', 1, '{"role":"assistant","content":"a"}');
+insert into baton_schema values (1)
+"""
+"""What Baton made before it had migrations, with one message."""
+
+ADDS = """
+import sqlalchemy as sa
+def upgrade(op):
+    op.create_table("baton_budgets", sa.Column("session", sa.String(255)), sa.Column("tokens", sa.Integer))
+    op.add_column("baton_messages", sa.Column("tokens", sa.Integer, nullable=True))
+    op.execute("insert into baton_budgets values ('s', 1)")
+"""
+"""A migration as the rules allow it; run twice, it would fail or leave two rows."""
+
+
+def migrations(tmp_path: Path, code: str) -> Path:
+    """A folder of all migrations and one more."""
+    folder = tmp_path / "migrations"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(MIGRATIONS, folder)
+    ids = f"revision, down_revision = '{NEXT:04}', '{VERSION:04}'\n"
+    (folder / f"version_{NEXT:04}.py").write_text(ids + inspect.cleandoc(code))
+    return folder
+
+
+async def migrated(url: str, folder: Path) -> None:
+    """Does what a worker of the next version does first."""
+    engine = connect(url)
+    try:
+        await migrate(engine, folder)
+    finally:
+        await engine.dispose()
+
+
+async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
+    """The same in a process of its own."""
+    code = (
+        "import asyncio, sys, pathlib; from baton.activities.journal.engine import connect;"
+        "from baton.activities.journal.migrate import migrate;"
+        "asyncio.run(migrate(connect(sys.argv[1]), pathlib.Path(sys.argv[2])))"
+    )
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, folder, stderr=asyncio.subprocess.PIPE)
+
+
+async def made_before_there_were_migrations(url: str) -> None:
+    """Makes a journal as Baton did before it had migrations."""
+    for statement in VERSION_1.replace("BYTES", "blob" if url.startswith("sqlite") else "bytea").split(";"):
+        await execute(url, statement)
+
+
+async def versions(url: str) -> list[int]:
+    """The versions that the journal has been brought to."""
+    return [int(str(row[0])) for row in await execute(url, "select version from baton_schema order by version")]
+
+
+async def contents(journal: Journal, head: Head) -> list[str]:
+    return [row.message.content for row in await journal.read(head)]
+
+
+def reply(text: str) -> list[Message]:
+    return [Message(role="assistant", content=text)]
+
+
+async def test_the_migrations_make_the_tables_that_the_code_uses(journal_url: str) -> None:
+    def differences(connection: Connection) -> list[object]:
+        return [*compare_metadata(MigrationContext.configure(connection), schema.metadata)]
+
+    engine = connect(journal_url)
+    await migrate(engine)
+    assert await engine.run(differences) == []
+    await engine.dispose()
+
+
+def test_each_migration_is_one_file_that_follows_the_one_before_it() -> None:
+    found = ScriptDirectory(MIGRATIONS, version_locations=[MIGRATIONS]).walk_revisions()
+    assert [(each.revision, Path(each.path).stem) for each in found] == [
+        (f"{number:04}", f"version_{number:04}") for number in range(VERSION, 0, -1)
+    ]
+
+
+async def test_a_journal_from_before_there_were_migrations_is_taken_over_as_it_is(
+    journal_url: str, tmp_path: Path
+) -> None:
+    await made_before_there_were_migrations(journal_url)
+    journal = await Journal.open(journal_url)
+    head = await journal.append(Head(id="call/0", depth=1), reply("b"), "call-2")
+    await journal.close()
+    await migrated(journal_url, migrations(tmp_path, ADDS))
+    assert await versions(journal_url) == [*range(1, NEXT + 1)]
+    assert await execute(journal_url, "select id, parent, depth, tokens from baton_messages order by depth") == [
+        ("call/0", "", 1, None),
+        ("call-2/0", "call/0", 2, None),
+    ]
+    assert head.depth == 2
+
+
+async def test_tables_of_which_some_are_missing_are_completed(journal_url: str) -> None:
+    await made_before_there_were_migrations(journal_url)
+    await execute(journal_url, "drop table baton_keys")
+    await execute(journal_url, "delete from baton_schema")
+    journal = await Journal.open(journal_url)
+    assert await contents(journal, Head(id="call/0", depth=1)) == ["a"]
+    assert await journal.key_ids() == []
+    await journal.close()
+
+
+async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables_are_migrated(
+    journal_url: str, tmp_path: Path
+) -> None:
+    folder = migrations(tmp_path, ADDS)
+    journal, head, written = await Journal.open(journal_url), Head(), 0
+    migrating = asyncio.create_task(migrated(journal_url, folder))
+    while not migrating.done() or written < 10:
+        head = await journal.append(head, reply(f"{written}"), f"call-{written}")
+        written += 1
+    await migrating
+    assert await contents(journal, head) == [f"{number}" for number in range(written)]
+    await journal.close()
+    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+
+
+async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
+    journal_url: str, tmp_path: Path, server: EmbeddedServer
+) -> None:
+    await migrated(journal_url, migrations(tmp_path, ADDS))
+    refusal = (
+        f"the journal's tables are of version {NEXT}, and this Baton knows them up to version {VERSION}: "
+        f"run a Baton that knows version {NEXT}, or restore the journal's backup"
+    )
+    with pytest.raises(JournalUnavailable, match=refusal):
+        await Journal.open(journal_url)
+    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
+    command = [sys.executable, "-m", "baton.worker"]
+    worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
+    assert (await worker.communicate(), worker.returncode) == ((None, f"{refusal}\n".encode()), 1)
+
+
+async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:
+    await (await Journal.open(journal_url)).close()
+    folder = migrations(tmp_path, ADDS + "    import time; time.sleep(1)\n")
+    started = [await process(journal_url, folder) for _ in range(4)]
+    ended = [(each.returncode, error) for each, (_, error) in [(each, await each.communicate()) for each in started]]
+    assert ended == [(0, b"")] * 4
+    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+    assert await versions(journal_url) == [*range(1, NEXT + 1)]
+
+
+async def test_many_processes_that_start_on_an_empty_database_make_its_tables_once(
+    journal_url: str, tmp_path: Path
+) -> None:
+    folder = migrations(tmp_path, ADDS)
+    started = [await process(journal_url, folder) for _ in range(4)]
+    assert [await each.communicate() for each in started] == [(None, b"")] * 4
+    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+
+
+async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next_worker(
+    journal_url: str, tmp_path: Path
+) -> None:
+    await made_before_there_were_migrations(journal_url)
+    reached = tmp_path / "reached"
+    halting = f"    import pathlib, time; pathlib.Path({str(reached)!r}).touch(); time.sleep(60)\n"
+    killed = await process(journal_url, migrations(tmp_path, ADDS + halting))
+    while not await asyncio.to_thread(reached.exists):
+        assert killed.returncode is None, await killed.communicate()
+        await asyncio.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    await killed.wait()
+    assert await versions(journal_url) == [1]
+    with pytest.raises(JournalUnavailable, match="baton_budgets"):
+        await execute(journal_url, "select * from baton_budgets")
+    await migrated(journal_url, migrations(tmp_path, ADDS))
+    assert await versions(journal_url) == [*range(1, NEXT + 1)]
+    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+
+
+async def test_a_migration_that_fails_says_why_and_changes_nothing(journal_url: str, tmp_path: Path) -> None:
+    await made_before_there_were_migrations(journal_url)
+    folder = migrations(tmp_path, ADDS + "    op.execute('insert into nowhere values (1)')\n")
+    with pytest.raises(JournalUnavailable, match="nowhere"):
+        await migrated(journal_url, folder)
+    assert await versions(journal_url) == [1]
+    journal = await Journal.open(journal_url)
+    assert await contents(journal, Head(id="call/0", depth=1)) == ["a"]
+    await journal.close()
+    with pytest.raises(JournalUnavailable, match="baton_budgets"):
+        await execute(journal_url, "select * from baton_budgets")
+
+
+async def test_two_journals_are_migrated_at_once_in_one_process(tmp_path: Path) -> None:
+    folder = migrations(tmp_path, ADDS)
+    urls = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two", "three")]
+    await asyncio.gather(*(migrated(url, folder) for url in urls))
+    assert [await execute(url, "select * from baton_budgets") for url in urls] == [[("s", 1)]] * 3
