@@ -11,6 +11,7 @@ from .capability import Context
 from .condition import PanelCondition
 from .json_schema import JsonSchema
 from .member import Member, Speaker
+from .strategies import AppliesTo
 from .template import check_names
 from .union_by_shape import BY_SHAPE, MAPPING, SINGLE
 from .values import Shared
@@ -71,21 +72,32 @@ class Prompts(Plain):
     judge: Prompt | None = None
 
 
+DEBATE = AppliesTo(("debate",))
+
 Rounds = Annotated[int, Field(strict=True, ge=1)]
 
 
 class PanelFields(Plain):
-    """The fields that make a panel of a round-robin team (seed 002, Config reference), or that a debate has."""
+    """The fields of panels and debates (round-robin pattern: config reference).
+
+    A field without ``AppliesTo`` is for every strategy whose teams can be panels.
+    """
 
     max_rounds: Rounds | None = Field(
         None, description="how many rounds there are at most: 1 or more (maxRounds must be > 0)"
     )
-    terminate_when: Ending | None = Field(
-        None, description="a condition in CEL, or {function: NAME}, that ends the team"
+    terminate_when: Annotated[
+        Ending | None, AppliesTo(("sequential", "round-robin", "selector", "graph", "debate"))
+    ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
+    referee: Annotated[Appointed | None, AppliesTo(("round-robin",))] = Field(
+        None, description="true or an agent: who criticizes each round"
     )
-    referee: Appointed | None = Field(None, description="true or an agent: who criticizes each round")
-    moderator: Appointed | None = Field(None, description="true or an agent: who opens each round of a debate")
-    judge: Appointed | None = Field(None, description="the agent that judges a debate, in place of the default one")
+    moderator: Annotated[Appointed | None, DEBATE] = Field(
+        None, description="true or an agent: who opens each round of a debate"
+    )
+    judge: Annotated[Appointed | None, DEBATE] = Field(
+        None, description="the agent that judges a debate, in place of the default one"
+    )
     synthesizer: Appointed | None = Field(None, description="false for none, or an agent in place of the default one")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema of what the synthesizer delivers")
     instructions: Instructions | None = Field(None, description="what default members are told, or {function: NAME}")
@@ -100,19 +112,23 @@ class PanelFields(Plain):
     audit: Name | None = Field(None, description="the id of its list of tasks; by default the team's name")
     session: JsonObject | None = Field(None, description="the session's values at the start, for conditions")
     synthesizer_visibility: Visibility | None = Field(None, description="{client, history}, both true by default")
-    anonymize_transcript: bool = Field(True, description="whether a debate's judge is not told who said what")
-    shuffle_for_judge: bool = Field(True, description="whether a debate's judge reads each round in another order")
+    anonymize_transcript: Annotated[bool, DEBATE] = Field(
+        True, description="whether a debate's judge is not told who said what"
+    )
+    shuffle_for_judge: Annotated[bool, DEBATE] = Field(
+        True, description="whether a debate's judge reads each round in another order"
+    )
 
-    def wrong(self, members: Sequence[Member], *, debate: bool) -> Iterator[tuple[Path, str]]:
+    def wrong(self, members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
         """What is wrong with a panel of these members, or a debate (seed 002)."""
-        if debate and len(members) < 2:
+        if stances and len(members) < 2:
             yield ("members",), "must contain at least 2 entries: nobody can debate alone"
         for index, member in enumerate(members):
             if member.address in [other.address for other in members[:index]]:
                 yield ("members", index), f"duplicate roster name '{member.address}': names tell contributions apart"
-            if debate and not (member.stance or "").strip():
+            if stances and not (member.stance or "").strip():
                 yield ("members", index, "stance"), f"is missing: debater '{member.address}' needs a non-empty stance"
-            if member.stance and not debate:
+            if member.stance and not stances:
                 yield ("members", index, "stance"), "has no use in a panel, but with the strategy 'debate'"
         if self.output_schema is not None and self.synthesizer is False:
             yield ("outputSchema",), "cannot be set when synthesizer: false, as nothing is delivered that it applies to"

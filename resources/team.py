@@ -1,7 +1,7 @@
-"""``kind: Team``: who takes part, and by which strategy they speak (seeds 000 and 001)."""
+"""``kind: Team``: the members of a team and the strategy by which they speak (ARK: teams, ARK: team strategies)."""
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -12,62 +12,59 @@ from .condition import check
 from .manifest import Manifest
 from .member import KINDS, Member, Speaker
 from .panel import PanelFields
-from .strategy import Graph, NoProgress, Selector
+from .strategies import (
+    PANEL_STRATEGIES,
+    STRATEGIES,
+    AppliesTo,
+    PanelRole,
+    Strategy,
+    StrategyRules,
+    default_rounds,
+    listed,
+)
+from .team_fields import Graph, NoProgress, Selector
 from .window import ContextWindow
 
-Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
-
-_BELONGS: dict[str, tuple[Strategy, ...]] = {
-    "loops": ("sequential",),
-    "selector": ("selector",),
-    "graph": ("graph", "selector"),
-    "aggregator": ("parallel",),
-    "max_concurrency": ("parallel",),
-    "on_member_error": ("parallel",),
-    "no_progress": ("sequential", "round-robin", "selector", "graph"),
-    "terminate_when": ("sequential", "round-robin", "selector", "graph", "debate"),
-    "max_turns": ("sequential", "parallel", "round-robin", "selector", "graph"),
-    "referee": ("round-robin",),
-    "moderator": ("debate",),
-    "judge": ("debate",),
-    "anonymize_transcript": ("debate",),
-    "shuffle_for_judge": ("debate",),
-}
-_PANEL = frozenset(PanelFields.model_fields) - {"terminate_when"}
-_BELONGS |= {name: ("round-robin", "debate") for name in _PANEL if name not in _BELONGS}
-
-DEFAULT_ROUNDS = {"round-robin": 5, "debate": 2}
-
-ALWAYS = {"round-robin": ("synthesizer",), "debate": ("judge", "synthesizer")}
-"""The parts that are there where nothing is said of them."""
-
-PARTS = ("referee", "moderator", "judge", "synthesizer")
-"""Who may have a part in a panel or a debate beside its members."""
+PARALLEL = AppliesTo(("parallel",))
 
 
 class TeamSpec(PanelFields):
     """A team's ``spec``."""
 
-    strategy: Strategy = Field(description="'sequential', 'parallel', 'round-robin', 'selector', 'graph' or 'debate'")
+    strategy: Strategy = Field(description=listed())
     members: tuple[Member, ...] = Field(min_length=1, description="a roster of at least 1 entry {name, type}")
     description: str | None = Field(None, description="a word for people, and for a selector above this team")
-    max_turns: int | None = Field(None, ge=1, description="how many rounds of a round-robin, else turns, there may be")
+    max_turns: Annotated[int | None, AppliesTo(("sequential", "parallel", "round-robin", "selector", "graph"))] = Field(
+        None, ge=1, description="how many rounds of a round-robin, else turns, there may be"
+    )
     on_max_turns: Literal["fail", "complete"] = Field("fail", description="'fail', or 'complete' for a normal end")
-    loops: bool = Field(False, description="whether a sequential team begins anew after its last member")
-    selector: Selector | None = Field(None, description="how a selector chooses")
-    graph: Graph | None = Field(None, description="the edges of a graph, or those that limit a selector")
-    aggregator: NameOrRef | None = Field(None, description="the Agent that makes one answer of a parallel team's")
-    max_concurrency: int | None = Field(None, ge=1, description="how many members of a parallel team speak at once")
-    on_member_error: Literal["fail", "continue"] = Field("fail", description="'fail', or 'continue' with the others")
-    no_progress: NoProgress | None = Field(None, description="when the team counts as one that gets nowhere")
+    loops: Annotated[bool, AppliesTo(("sequential",))] = Field(
+        False, description="whether a sequential team begins anew after its last member"
+    )
+    selector: Annotated[Selector | None, AppliesTo(("selector",))] = Field(None, description="how a selector chooses")
+    graph: Annotated[Graph | None, AppliesTo(("graph", "selector"))] = Field(
+        None, description="the edges of a graph, or those that limit a selector"
+    )
+    aggregator: Annotated[NameOrRef | None, PARALLEL] = Field(
+        None, description="the Agent that makes one answer of a parallel team's"
+    )
+    max_concurrency: Annotated[int | None, PARALLEL] = Field(
+        None, ge=1, description="how many members of a parallel team speak at once"
+    )
+    on_member_error: Annotated[Literal["fail", "continue"], PARALLEL] = Field(
+        "fail", description="'fail', or 'continue' with the others"
+    )
+    no_progress: Annotated[NoProgress | None, AppliesTo(("sequential", "round-robin", "selector", "graph"))] = Field(
+        None, description="when the team counts as one that gets nowhere"
+    )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its members read")
 
     @model_validator(mode="after")
     def _fits_its_strategy(self) -> Self:
-        if self.strategy == "graph" and not self.graph:
-            raise FieldError(("graph",), "is missing: the strategy 'graph' needs graph.edges")
-        for name, strategies in _BELONGS.items():
-            field = type(self).model_fields[name]
+        if self.rules.order == "by_edges" and not self.graph:
+            raise FieldError(("graph",), f"is missing: the strategy '{self.strategy}' needs graph.edges")
+        for name, field in type(self).model_fields.items():
+            strategies = _strategies_of(name)
             if getattr(self, name) not in (None, False, field.default) and self.strategy not in strategies:
                 alias, fits = field.alias or name, " or ".join(strategies)
                 raise FieldError((alias,), f"has no use with the strategy '{self.strategy}', but with {fits}")
@@ -78,23 +75,29 @@ class TeamSpec(PanelFields):
         return self
 
     @property
+    def rules(self) -> StrategyRules:
+        """The rules of its strategy."""
+        return STRATEGIES[self.strategy]
+
+    @property
     def is_panel(self) -> bool:
-        """Whether its members speak in rounds on a goal, with a deliverable at the end (seed 002)."""
-        fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL)
+        """Whether its members speak in rounds on a goal, with a deliverable at the end (round-robin pattern)."""
+        panel = self.rules.panel
+        fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
         own = any(member.role or member.type == "activity" for member in self.members)
-        return self.strategy == "debate" or (self.strategy == "round-robin" and (fields or own))
+        return panel is not None and (panel.always or fields or own)
 
     @property
     def rounds(self) -> int:
         """How many rounds a panel or a debate has at most."""
-        return self.max_rounds or DEFAULT_ROUNDS[self.strategy]
+        return self.max_rounds or default_rounds(self.strategy)
 
     def _wrong_panel(self) -> Iterator[tuple[Path, str]]:
         for name in ("max_turns", "no_progress"):
             if getattr(self, name) is not None:
                 alias = type(self).model_fields[name].alias or name
                 yield (alias,), "stands beside the fields of a panel, which is bounded by maxRounds: take it out"
-        yield from self.wrong(self.members, debate=self.strategy == "debate")
+        yield from self.wrong(self.members, stances=bool(self.rules.panel and self.rules.panel.stances))
 
     def _wrong_without_rounds(self) -> Iterator[tuple[Path, str]]:
         for index, member in enumerate(self.members):
@@ -112,12 +115,22 @@ class TeamSpec(PanelFields):
     def _check_addresses(self) -> None:
         addresses = [member.address for member in self.members]
         for index, address in enumerate(addresses):
-            if self.strategy in ("graph", "selector") and address in addresses[:index]:
+            if self.rules.finds_members_by_name and address in addresses[:index]:
                 raise FieldError(
                     ("members", index), f"'{address}' stands there twice: give one of them another name, as: NAME"
                 )
-        for path, text in self.graph.wrong(addresses, limits=self.strategy == "selector") if self.graph else ():
+        for path, text in self.graph.wrong(addresses, limits=self.rules.order == "selected") if self.graph else ():
             raise FieldError(("graph", *path), text)
+
+
+def _strategies_of(name: str) -> tuple[Strategy, ...]:
+    """The strategies that use a field: those it is marked with; without a mark all, or all that can be panels."""
+    marks = [mark for mark in TeamSpec.model_fields[name].metadata if isinstance(mark, AppliesTo)]
+    return marks[0].strategies if marks else PANEL_STRATEGIES if name in PanelFields.model_fields else (*STRATEGIES,)
+
+
+_PANEL_FIELDS = [name for name in PanelFields.model_fields if {*_strategies_of(name)} <= {*PANEL_STRATEGIES}]
+"""The fields that make a team a panel."""
 
 
 class Team(Manifest):
@@ -130,7 +143,7 @@ class Team(Manifest):
         yield from super().references()
         yield from self.members()
         yield from (reference for _, reference in self.appointed() if reference)
-        if self.spec.strategy == "selector":
+        if self.spec.rules.order == "selected":
             yield self.chooser()
         if self.spec.is_panel:
             yield self.default_model()
@@ -142,22 +155,13 @@ class Team(Manifest):
         """Who has a part beside the members, by its field; without a reference it is the default one, or a function."""
         if ref := self.spec.aggregator:
             yield "aggregator", self._refer(("spec", "aggregator", "name"), ("Agent",), ref)
-        for part in PARTS if self.spec.is_panel else ():
-            speaker = getattr(self.spec, part)
+        panel = self.spec.rules.panel
+        for role in get_args(PanelRole) if panel and self.spec.is_panel else ():
+            speaker = getattr(self.spec, role)
             if isinstance(speaker, Speaker):
-                yield part, self._speaks(speaker, ("spec", part, "name"))
-            elif speaker or (speaker is None and part in ALWAYS[self.spec.strategy]):
-                yield part, None
-
-    @property
-    def may_go_on_for_ever(self) -> bool:
-        """Whether its strategy alone would never end it."""
-        spec = self.spec
-        if spec.strategy == "selector":
-            return not (spec.selector and spec.selector.enable_terminate_tool)
-        if spec.strategy == "graph" and spec.graph:
-            return spec.graph.has_cycle(spec.members[0].address)
-        return (spec.strategy == "round-robin" and not spec.is_panel) or spec.loops
+                yield role, self._speaks(speaker, ("spec", role, "name"))
+            elif speaker or (speaker is None and role in panel.default_roles):
+                yield role, None
 
     def chooser(self) -> Reference:
         """The Agent or Model that chooses who speaks next; a Model may be one of the environment's server."""

@@ -75,11 +75,11 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
-    if team.spec.max_turns is not None or not team.may_go_on_for_ever:
+    if team.spec.max_turns is not None or not team.spec.rules.is_endless(team.spec):
         return
     members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
-        unit = "rounds" if team.spec.strategy == "round-robin" else "turns"
+        unit = f"{team.spec.rules.turn_unit}s"
         yield Violation(
             team,
             ("spec", "maxTurns"),

@@ -6,11 +6,10 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from baton.resources.team import Strategy
+from baton.resources.strategies import STRATEGIES
 from tests.harness.processes import ROOT
 
 ROOMS: dict[str, str] = {
@@ -39,13 +38,14 @@ ROOMS: dict[str, str] = {
     "activities/plan": "activities/panel",
     "activities": "activities/model activities/plan",
     "worker": "workflows activities",
+    "starter/errors": "",
     "starter/text": "conversation",
     "starter/http": "",
     "starter/journal": "activities",
     "starter/runs": "starter/text",
     "starter/history": "starter/runs",
     "starter/scripted_model": "starter/http",
-    "starter/server": "starter/runs starter/http worker",
+    "starter/server": "starter/runs starter/http starter/errors worker",
     "starter/diagram": "starter/text",
     "starter/console": "starter/history starter/scripted_model",
     "starter/operations": "starter/server",
@@ -152,7 +152,7 @@ def test_all_that_there_is_is_installed() -> None:
 
 
 def test_a_manifests_word_is_a_files_name() -> None:
-    for strategy in get_args(Strategy):
+    for strategy in STRATEGIES:
         assert (ROOT / "workflows" / "strategies" / f"{strategy.replace('-', '_')}.py").exists()
     for kind in ("Query", "Team", "Agent", "Model", "Tool", "Secret"):
         assert f'kind: Literal["{kind}"]' in (ROOT / "resources" / f"{kind.lower()}.py").read_text()

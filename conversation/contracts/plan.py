@@ -8,7 +8,7 @@ from ...resources.agent import OnError
 from ...resources.base import JsonObject, Plain
 from ...resources.panel import Visibility
 from ...resources.query import TargetType
-from ...resources.strategy import NoProgress
+from ...resources.team_fields import NoProgress
 from ...resources.values import Shared
 from ...resources.window import ContextWindow
 

@@ -6,7 +6,7 @@ from typing import Unpack
 from ...conversation.messages.panel import RefereeOutput
 from ...resources.default_prompts import default_prompt
 from ...resources.panel import PROMPT_NAMES
-from ...resources.team import DEFAULT_ROUNDS
+from ...resources.strategies import default_rounds
 from ...resources.template import fill
 from .manifest import known
 from .resources import Agent, Model, Schema, Tool
@@ -26,7 +26,7 @@ def round_robin(name: str, roster: Sequence[Seat], **options: Unpack[TeamOptions
     """
     known(TeamOptions, options, "round_robin")
     if options.get("max_rounds") is None:
-        options["max_rounds"] = DEFAULT_ROUNDS["round-robin"]
+        options["max_rounds"] = default_rounds("round-robin")
     return Team(name, strategy="round-robin", members=roster, **options)
 
 

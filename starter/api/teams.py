@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ...resources.base import JsonObject
 from ...resources.functions import Function
-from ...resources.team import Strategy
+from ...resources.strategies import Strategy
 from .manifest import Luggage, Manifest, fields, known, plain, schema_of
 from .resources import Agent, Model, Schema, Tool
 

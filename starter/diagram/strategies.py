@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from ...resources.strategies import SpeakingOrder
 from ...resources.team import TeamSpec
 
 
@@ -33,24 +34,18 @@ class Arrangement:
     unreachable: tuple[int, ...] = ()
 
 
-COUNTED = ("selector", "graph")
-"""Strategies whose bound counts turns; so does that of a sequential team that loops."""
-
-
 def strategy_label(spec: TeamSpec) -> str:
     """The strategy and how long it may go on, such as ``round-robin · 3 rounds``."""
     words = [spec.strategy, *(["loops"] if spec.loops else [])]
-    in_rounds = spec.is_panel or spec.strategy == "round-robin"
-    unit = "round" if in_rounds else "turn" if spec.loops or spec.strategy in COUNTED else ""
     limit = spec.rounds if spec.is_panel else spec.max_turns
-    if limit and unit:
-        words.append(f"{limit} {unit}{'s' if limit > 1 else ''}")
+    if limit and (spec.loops or spec.rules.repeats):
+        words.append(f"{limit} {spec.rules.turn_unit}{'s' if limit > 1 else ''}")
     return " · ".join(words)
 
 
 def arrange(spec: TeamSpec, parts: Mapping[str, str]) -> Arrangement:
     """How a team's members stand and who speaks after whom; ``parts`` are the names of who has a part beside them."""
-    return _panel(spec, parts) if spec.is_panel else _ARRANGED[spec.strategy](spec)
+    return _panel(spec, parts) if spec.is_panel else _ARRANGED[spec.rules.order](spec)
 
 
 def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Arrangement:
@@ -80,7 +75,7 @@ def _panel(spec: TeamSpec, parts: Mapping[str, str]) -> Arrangement:
 
 
 def _goes_round(spec: TeamSpec) -> bool:
-    return spec.strategy == "round-robin" or (spec.strategy == "sequential" and spec.loops)
+    return spec.rules.repeats or spec.loops
 
 
 def _in_order(spec: TeamSpec) -> Arrangement:
@@ -142,10 +137,9 @@ def _merged(arrows: Iterable[Arrow]) -> list[Arrow]:
     return [*merged.values()]
 
 
-_ARRANGED: dict[str, Callable[[TeamSpec], Arrangement]] = {
-    "sequential": _in_order,
-    "round-robin": _in_order,
-    "parallel": _parallel,
-    "selector": _selector,
-    "graph": _graph,
+_ARRANGED: dict[SpeakingOrder, Callable[[TeamSpec], Arrangement]] = {
+    "in_order": _in_order,
+    "at_once": _parallel,
+    "selected": _selector,
+    "by_edges": _graph,
 }
