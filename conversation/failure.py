@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from temporalio.exceptions import ApplicationError
 
-from ..resources.base import Plain
+from ..resources.base import JsonModel
 from .text import truncate
 
-MAX_TEXT = 2_000
+MAX_ERROR_TEXT = 2_000
 
 
-class Failure(Plain):
+class Failure(JsonModel):
     """An error as a status shows it."""
 
     family: str
@@ -31,7 +31,7 @@ class BatonError(ApplicationError):
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
         super().__init__(
             truncate(
-                message, 10 * MAX_TEXT
+                message, 10 * MAX_ERROR_TEXT
             ),  # and to its length where it is written, after it was searched for secrets
             self.family,
             type=type(self).__name__,
@@ -41,7 +41,7 @@ class BatonError(ApplicationError):
 
     def as_failure(self) -> Failure:
         """This error as a value."""
-        return Failure(family=self.family, type=type(self).__name__, message=truncate(self.message, MAX_TEXT))
+        return Failure(family=self.family, type=type(self).__name__, message=truncate(self.message, MAX_ERROR_TEXT))
 
 
 class ValidationFault(BatonError):

@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import PREALPHA, Plain
+from .base import PREALPHA, JsonModel
 from .duration import Duration
 from .manifest import Manifest
 from .values import Address, Headers
 
 
-class A2AServerSpec(Plain):
+class A2AServerSpec(JsonModel):
     """A server's ``spec``."""
 
     address: Address = Field(description="the server's address, as {value: ADDRESS}")

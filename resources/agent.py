@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import NOT_YET, FieldError, Name, Plain, Ref, Reference
+from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Ref, Reference
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
@@ -20,13 +20,13 @@ ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "tea
 OnError = Literal["feed", "fail", "retry"]
 
 
-class AgentTool(Plain):
+class AgentTool(JsonModel):
     """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom."""
 
     name: str = Field(min_length=1, description="the tool's name")
     type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
     description: str | None = Field(None, description="what the model is told of the tool, instead of its own words")
-    functions: Annotated[tuple[Function, ...], NOT_YET] = ()
+    functions: Annotated[tuple[Function, ...], NOT_SUPPORTED_YET] = ()
     on_error: OnError = Field("feed", description="'feed' tells the model, 'fail' ends the turn, 'retry' tries again")
 
     @model_validator(mode="after")
@@ -44,14 +44,14 @@ class AgentTool(Plain):
         return self.built_in and self.name in TERMINATING
 
 
-class InlineModel(Plain):
+class InlineModel(JsonModel):
     """A Model of that name if there is one, else the environment's server with that model id."""
 
     name: str = Field(min_length=1, description="the model's name")
     type: Literal["openai"] = "openai"
 
 
-class AgentSpec(Plain):
+class AgentSpec(JsonModel):
     """An agent's ``spec``."""
 
     prompt: str | None = Field(None, min_length=1, description="the system prompt")
@@ -61,7 +61,7 @@ class AgentSpec(Plain):
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema that its final answer has to fit")
-    execution_engine: Annotated[Ref | None, NOT_YET] = None
+    execution_engine: Annotated[Ref | None, NOT_SUPPORTED_YET] = None
     max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
     parallel_tool_calls: bool = Field(False, description="true to make the tool calls of one message all at once")

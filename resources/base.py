@@ -38,7 +38,7 @@ API_VERSION: Literal["ark.mckinsey.com/v1alpha1"] = "ark.mckinsey.com/v1alpha1"
 PREALPHA: Literal["ark.mckinsey.com/v1prealpha1"] = "ark.mckinsey.com/v1prealpha1"
 
 
-class Plain(BaseModel):
+class JsonModel(BaseModel):
     """An immutable value that stands as JSON in a manifest, a history or the journal.
 
     Keys are camelCase outside and snake_case inside. Unknown keys are ignored, so that workers of two versions can
@@ -61,7 +61,7 @@ class Plain(BaseModel):
 
 
 @dataclass(frozen=True)
-class NotYet:
+class NotSupportedYet:
     """Marks a field, or some of its values, that is valid in a manifest but that no run carries out yet."""
 
     values: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class NotYet:
         return f"not carried out yet{': ' if self.values else ''}{', '.join(sorted(self.values))}"
 
 
-NOT_YET = NotYet()
+NOT_SUPPORTED_YET = NotSupportedYet()
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class NoEffect:
 
 
 @dataclass(frozen=True)
-class Older:
+class Deprecated:
     """Marks values that ARK once had, and what is written ``instead`` of one today."""
 
     values: frozenset[str]
@@ -95,7 +95,7 @@ class Older:
         return f"older: {', '.join(sorted(self.values))}; write {self.instead.format('…')}"
 
 
-Mark = NotYet | NoEffect | Older
+Mark = NotSupportedYet | NoEffect | Deprecated
 """What there is to be said of a field that is used, or of one of its values."""
 
 
@@ -108,7 +108,7 @@ SECRET = IsSecret()
 
 
 @dataclass(frozen=True)
-class Spelled:
+class Pattern:
     """Marks text that matches a pattern as a whole; editors are told the same pattern, and the same sentence."""
 
     pattern: str
@@ -132,17 +132,17 @@ Text = Annotated[str, Field(min_length=1)]
 
 Name = Annotated[
     str,
-    Spelled(
+    Pattern(
         r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
         "is not a name: lower-case letters, digits, '-' and '.', at most 253 characters",
     ),
 ]
 
-OfServer = Annotated[JsonValue, WithJsonSchema({"doNotSuggest": True})]
+SetByServer = Annotated[JsonValue, WithJsonSchema({"doNotSuggest": True})]
 """What a Kubernetes API server adds: it is read and passed over, and no editor needs to offer it."""
 
 
-class Ref(Plain):
+class Ref(JsonModel):
     """A reference to another resource; without a namespace it looks in its owner's."""
 
     name: Name = Field(description="the name of the resource it refers to")
@@ -171,7 +171,7 @@ class Reference:
         return f"{' or '.join(self.kinds)} {self.namespace}/{self.name}"
 
 
-def walk(model: Plain, path: Path = ()) -> Iterator[tuple[Path, Plain]]:
+def walk(model: JsonModel, path: Path = ()) -> Iterator[tuple[Path, JsonModel]]:
     """A value and everything below it, each with its place."""
     yield path, model
     for name, field in type(model).model_fields.items():
@@ -179,9 +179,9 @@ def walk(model: Plain, path: Path = ()) -> Iterator[tuple[Path, Plain]]:
             yield from walk(item, (*path, field.alias or name, *step))
 
 
-def _items(value: object) -> Iterator[tuple[Path, Plain]]:
-    if isinstance(value, Plain):
+def _items(value: object) -> Iterator[tuple[Path, JsonModel]]:
+    if isinstance(value, JsonModel):
         yield (), value
     elif isinstance(value, tuple | dict):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        yield from (((key,), item) for key, item in pairs if isinstance(item, Plain))
+        yield from (((key,), item) for key, item in pairs if isinstance(item, JsonModel))

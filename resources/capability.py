@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .agent import AgentTool
-from .base import Plain, Reference, Text
+from .base import JsonModel, Reference, Text
 from .manifest import Manifest
 from .union_by_shape import BY_SHAPE, LIST, SINGLE
 from .values import Parameter
@@ -15,7 +15,7 @@ Context = Annotated[Annotated[Text, SINGLE] | Annotated[tuple[Parameter, ...], L
 """A text, or values by their names."""
 
 
-class CapabilitySpec(Plain):
+class CapabilitySpec(JsonModel):
     """A capability's ``spec``."""
 
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}")

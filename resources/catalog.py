@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .a2a_server import A2AServer
 from .agent import Agent
-from .base import Path, Plain, Reference
+from .base import JsonModel, Path, Reference
 from .capability import Capability
 from .config_map import ConfigMap
 from .execution_engine import ExecutionEngine
@@ -20,7 +20,7 @@ from .model import Model
 from .query import TARGETS, Query
 from .team import Team
 from .tool import Tool
-from .values import Shared, sources
+from .values import ContributionsRef, sources
 
 Resource = (
     Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine | Capability
@@ -50,7 +50,7 @@ class Missing(NamedTuple):
     reference: Reference
 
 
-class Catalog(Plain):
+class Catalog(JsonModel):
     """A set of manifests. It holds references to Secrets, never a Secret."""
 
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
@@ -84,11 +84,11 @@ class Catalog(Plain):
         found = [m for m in fits if labels and labels.matches(m.metadata.labels)]
         return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
 
-    def over(self, other: "Catalog") -> "Catalog":
+    def overlaid_on(self, other: "Catalog") -> "Catalog":
         """Both catalogs as one; where both hold a resource, this one's stands."""
         return Catalog(manifests=tuple((other._by_id | self._by_id).values()))
 
-    def reach(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
+    def needed_by(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
         """What ``start`` needs in order to run, itself included, and the references that lead to nothing."""
         reached: dict[str, Resource] = {}
         missing: list[Missing] = []
@@ -107,7 +107,7 @@ class Catalog(Plain):
         return Catalog(manifests=tuple(reached[key] for key in sorted(reached))), tuple(missing)
 
     @cached_property
-    def shared(self) -> tuple[Shared, ...]:
+    def contribution_refs(self) -> tuple[ContributionsRef, ...]:
         """Which panels' contributions the values in it are made of, each once."""
         places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
         return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))

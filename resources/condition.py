@@ -9,23 +9,23 @@ from pydantic import AfterValidator, JsonValue
 
 Facts = Mapping[str, JsonValue]
 
-SAMPLE: Facts = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
+SAMPLE_FACTS: Facts = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
 """The facts, with a value of each one's type: the last words and who said them, the turns and rounds that have been
 taken, the tokens that were spent, the seconds that have passed."""
 
-PANEL_SAMPLE: Facts = {**SAMPLE, "goal": "text", "critiques": [], "contributions": [], "session": {}}
+SAMPLE_PANEL_FACTS: Facts = {**SAMPLE_FACTS, "goal": "text", "critiques": [], "contributions": [], "session": {}}
 """A panel's facts: also its goal, ``[{round, critique}]``, ``[{round, agentName, text}]``, and its session's values."""
 
-LONGEST = 1_000
+MAX_LENGTH = 1_000
 """Characters of an expression."""
 
-MOST_LOOPS = 2
+MAX_LOOPS = 2
 """Loops over a panel's lists: more of them, one in the other, could take for ever; everything else takes a moment."""
 
 _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
 
 
-def holds(expression: str, facts: Facts) -> bool:
+def evaluate_condition(expression: str, facts: Facts) -> bool:
     """Whether a condition is true of these facts; raises ValueError with the reason where it is no condition."""
     try:
         return _truth(expression, facts)
@@ -47,17 +47,17 @@ def _reason(error: Exception) -> str:
     return f"there is no value {text}" if isinstance(error, KeyError) else text
 
 
-def check(expression: str, sample: Facts = SAMPLE) -> str:
+def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
     """The expression itself; raises ValueError where it is no condition over facts like those of the sample."""
     import cel  # noqa: PLC0415
 
     loops = _LOOP.findall(expression)
-    if len(expression) > LONGEST:
-        raise ValueError(f"is longer than {LONGEST:,} characters")
-    if loops and sample is SAMPLE:
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"is longer than {MAX_LENGTH:,} characters")
+    if loops and sample is SAMPLE_FACTS:
         raise ValueError("is not a condition: it goes through a list, and a discussion has none")
-    if len(loops) > MOST_LOOPS:
-        raise ValueError(f"goes through lists more than {MOST_LOOPS} times")
+    if len(loops) > MAX_LOOPS:
+        raise ValueError(f"goes through lists more than {MAX_LOOPS} times")
     try:
         names = cel.compile(expression).variables()
         unknown = [name for name in names if name not in sample and name not in loops]
@@ -73,10 +73,10 @@ def check(expression: str, sample: Facts = SAMPLE) -> str:
 
 
 def _check_panel(expression: str) -> str:
-    return check(expression, PANEL_SAMPLE)
+    return check_condition(expression, SAMPLE_PANEL_FACTS)
 
 
-Condition = Annotated[str, AfterValidator(check)]
+Condition = Annotated[str, AfterValidator(check_condition)]
 """An expression in CEL, such as ``turn > 3 && message.contains('done')``."""
 
 PanelCondition = Annotated[str, AfterValidator(_check_panel)]

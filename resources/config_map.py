@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import OfServer
+from .base import SetByServer
 from .manifest import Manifest
 
 
@@ -14,5 +14,5 @@ class ConfigMap(Manifest):
     api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["ConfigMap"] = "ConfigMap"
     data: dict[str, str] = Field({}, description="values as plain text, each under its key")
-    binary_data: OfServer = None
-    immutable: OfServer = None
+    binary_data: SetByServer = None
+    immutable: SetByServer = None

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from .base import Spelled
+from .base import Pattern
 
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)"
-_SPELLED = Spelled(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
+_SPELLED = Pattern(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
 _SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=3650)
 
 

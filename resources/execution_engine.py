@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import PREALPHA, FieldError, Plain, Text
+from .base import PREALPHA, FieldError, JsonModel, Text
 from .manifest import Manifest
 from .values import Address
 
@@ -12,7 +12,7 @@ A2A = "a2a"
 """The engine that every agent of an A2AServer has; it needs no manifest, and none may take its name."""
 
 
-class ExecutionEngineSpec(Plain):
+class ExecutionEngineSpec(JsonModel):
     """An engine's ``spec``."""
 
     type: Text = Field(description="what kind of engine it is, in its maker's words")

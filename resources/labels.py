@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import FieldError, Plain, Text
+from .base import FieldError, JsonModel, Text
 
 PRIORITY, TENANT = "baton/priority", "baton/tenant"
 """Labels of what a run is started with: how soon its calls are made, and with whom it shares the workers fairly."""
@@ -15,7 +15,7 @@ MAX_TENANT = 63
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
-class Requirement(Plain):
+class Requirement(JsonModel):
     """One expression of a label selector. ``NotIn`` also holds where there is no such label."""
 
     key: Text = Field(description="the label's name")
@@ -43,7 +43,7 @@ class Requirement(Plain):
                 return self.key not in labels
 
 
-class LabelSelector(Plain):
+class LabelSelector(JsonModel):
     """A Kubernetes label selector; an empty one, which would match everything, is taken for a mistake."""
 
     match_labels: dict[Text, str] = Field({}, description="labels and their values, all of which must be there")

@@ -9,13 +9,13 @@ from .base import Path
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
 from .manifest import Manifest
-from .parameters import unmet
-from .parse import manifest_of, parts, refused
-from .problems import ManifestError, Problem, did_you_mean, dotted
+from .parameters import unknown_parameters
+from .parse import manifest_error, manifest_of, split_list
+from .problems import ManifestError, Problem, did_you_mean, dotted_path
 from .secret import Secret
-from .secret_extraction import Secrets, take_out
+from .secret_extraction import Secrets, extract_secrets
 from .team import Team
-from .validation import Violation, asks_nobody, missing_keys, not_carried_out, notices, violations
+from .validation import Violation, missing_keys, notices, queries_without_targets, unsupported_fields, violations
 
 
 @dataclass
@@ -24,13 +24,13 @@ class Loaded:
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
-    passed_over: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """A problem with a manifest that was read, at its place in its file."""
         document = self.places[manifest.id]
-        return Problem(document.file, document.line(path), manifest.id, dotted(path), text)
+        return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
         """What a run passes over in what was read, and what ARK spells in another way today."""
@@ -44,9 +44,9 @@ class Loaded:
             for each in needs
             if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
         ]
-        return [*missing, *(self.problem(*violation) for violation in asks_nobody(self.catalog))]
+        return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
 
-    def assumed(self) -> list[Problem]:
+    def default_members(self) -> list[Problem]:
         """The members of panels of whom nothing is known but the name."""
         teams = (each for each in self.catalog.manifests if isinstance(each, Team) and each.spec.is_panel)
         members = ((team, *each) for team in teams for each in zip(team.spec.members, team.members(), strict=True))
@@ -56,15 +56,15 @@ class Loaded:
             if not member.role and each.optional and each.kinds and not self.catalog.find(each)
         ]
 
-    def reach(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
+    def needed_by(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.
 
         Raises:
             ManifestError: something it needs is not in the files, or is not carried out yet.
         """
-        catalog, missing = self.catalog.reach(start)
-        refused = [v for manifest in catalog.manifests for v in not_carried_out(manifest)]
-        refused.extend(unmet(start, catalog))
+        catalog, missing = self.catalog.needed_by(start)
+        refused = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
+        refused.extend(unknown_parameters(start, catalog))
         missed = [each for each in missing if not self.secrets.find(each.reference)]
         if elsewhere:
             missed = [each for each in missed if each.reference.kinds != ("Secret",)]
@@ -100,7 +100,7 @@ def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document]
             continue
         if file == given and all(document.data is None for document in found):
             problems.append(Problem(str(file), 0, "", "", "holds no manifest"))
-    return load_documents(map(change, chain.from_iterable(map(parts, documents))), problems)
+    return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
@@ -112,7 +112,7 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
         except ManifestError:
             unreadable.append(str(file))
             continue
-        for document in chain.from_iterable(map(parts, documents)):
+        for document in chain.from_iterable(map(split_list, documents)):
             try:
                 _add(document, loaded)
             except ManifestError:
@@ -123,7 +123,7 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
     """Makes manifests of documents, and checks that they fit together; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
-    for document in chain.from_iterable(map(parts, documents)):
+    for document in chain.from_iterable(map(split_list, documents)):
         try:
             manifests.extend(_add(document, loaded))
         except ManifestError as error:
@@ -141,16 +141,16 @@ def _add(document: Document, loaded: Loaded) -> list[Resource]:
     if manifest is None:
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
         what = str(kind or "a document without a kind")
-        loaded.passed_over.append(str(Problem(document.file, document.line(()), "", "", what)))
+        loaded.ignored.append(str(Problem(document.file, document.line(()), "", "", what)))
         return []
     if earlier := loaded.places.get(manifest.id):
         text = f"stands twice: first at {earlier.file}:{earlier.line(())}"
-        raise refused(document, ("metadata", "name"), manifest.id, text)
+        raise manifest_error(document, ("metadata", "name"), manifest.id, text)
     loaded.places[manifest.id] = document
     if isinstance(manifest, Secret):
         loaded.secrets.add(manifest)
         return []
-    return [take_out(manifest, loaded.secrets)]
+    return [extract_secrets(manifest, loaded.secrets)]
 
 
 def _broken_rules(loaded: Loaded) -> Iterator[Violation]:

@@ -5,35 +5,35 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import API_VERSION, Name, OfServer, Path, Plain, Ref, Reference
+from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer
 from .values import sources
 
 
-class Metadata(Plain):
+class Metadata(JsonModel):
     """A manifest's ``metadata``; what a Kubernetes API server adds to it is accepted and passed over."""
 
     name: Name = Field(description="the resource's name")
     namespace: Name = Field("default", description="the resource's namespace")
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    uid: OfServer = None
-    generation: OfServer = None
-    generate_name: OfServer = None
-    resource_version: OfServer = None
-    creation_timestamp: OfServer = None
-    deletion_timestamp: OfServer = None
-    owner_references: OfServer = None
-    managed_fields: OfServer = None
-    finalizers: OfServer = None
+    uid: SetByServer = None
+    generation: SetByServer = None
+    generate_name: SetByServer = None
+    resource_version: SetByServer = None
+    creation_timestamp: SetByServer = None
+    deletion_timestamp: SetByServer = None
+    owner_references: SetByServer = None
+    managed_fields: SetByServer = None
+    finalizers: SetByServer = None
 
 
-class Manifest(Plain):
+class Manifest(JsonModel):
     """The envelope of a resource."""
 
     api_version: Literal["ark.mckinsey.com/v1alpha1"] = Field(description=f"'{API_VERSION}'")
     kind: str
     metadata: Metadata = Field(description="the resource's name and namespace")
-    status: OfServer = None
+    status: SetByServer = None
 
     @property
     def name(self) -> str:

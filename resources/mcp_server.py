@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Plain
+from .base import JsonModel
 from .duration import Duration
 from .manifest import Manifest
 from .values import Address, Headers
 
 
-class MCPServerSpec(Plain):
+class MCPServerSpec(JsonModel):
     """A server's ``spec``."""
 
     address: Address = Field(description="the server's address, as {value: ADDRESS}")

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Name, Plain, Text
+from .base import JsonModel, Name, Text
 
 
-class Speaker(Plain):
+class Speaker(JsonModel):
     """Who speaks. Without ``type`` it is the agent of that name, else the team of that name."""
 
     name: Name = Field(description="the name of an agent, a team, or a registered activity")
@@ -23,7 +23,7 @@ class Member(Speaker):
     stance: Text | None = Field(None, description="what a debater stands for")
 
     @property
-    def address(self) -> str:
+    def name_in_team(self) -> str:
         """The name that it is known by in its team."""
         return self.as_ or self.name
 

@@ -4,12 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Plain
+from .base import JsonModel
 from .manifest import Manifest
 from .values import Address, Headers
 
 
-class MemorySpec(Plain):
+class MemorySpec(JsonModel):
     """A memory's ``spec``."""
 
     address: Address = Field(description="the address of its service, as {value: ADDRESS}")

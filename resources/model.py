@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from .base import SECRET, FieldError, NotYet, Older, Plain, Ref, Reference, Spelled
+from .base import SECRET, Deprecated, FieldError, JsonModel, NotSupportedYet, Pattern, Ref, Reference
 from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
 
@@ -14,11 +14,11 @@ RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
 
 Provider = Literal["openai", "azure", "bedrock", "gemini"]
 
-LATER = NotYet(frozenset({"bedrock"}))
-OLDER = Older(frozenset(get_args(Provider)), "type: completions, and provider: {}")
+LATER = NotSupportedYet(frozenset({"bedrock"}))
+OLDER = Deprecated(frozenset(get_args(Provider)), "type: completions, and provider: {}")
 
 
-class OpenAIConfig(Plain):
+class OpenAIConfig(JsonModel):
     """Any server that speaks OpenAI's chat completions."""
 
     base_url: Address | None = Field(None, description="the server's address")
@@ -33,7 +33,7 @@ class AzureConfig(OpenAIConfig):
     api_version: TextOrValue | None = None
 
 
-class BedrockConfig(Plain):
+class BedrockConfig(JsonModel):
     """Amazon Bedrock."""
 
     region: TextOrValue | None = None
@@ -42,11 +42,11 @@ class BedrockConfig(Plain):
     session_token: Annotated[TextOrValue | None, SECRET] = None
     model_arn: TextOrValue | None = None
     max_tokens: int | None = Field(None, ge=1, le=100_000)
-    temperature: Annotated[str, Spelled(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = None
+    temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = None
     properties: dict[str, TextOrValue] = {}
 
 
-class ModelConfig(Plain):
+class ModelConfig(JsonModel):
     """The connection, under the name of the model's type."""
 
     openai: OpenAIConfig | None = None
@@ -55,7 +55,7 @@ class ModelConfig(Plain):
     bedrock: BedrockConfig | None = None
 
 
-class ModelSpec(Plain):
+class ModelSpec(JsonModel):
     """A model's ``spec``. ``fallback`` is asked when this model's retries are spent."""
 
     type: Annotated[Provider | Literal["completions"], LATER, OLDER] = Field(

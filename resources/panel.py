@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from .agent import AgentTool
-from .base import JsonObject, Name, NameOrRef, Path, Plain, Text
+from .base import JsonModel, JsonObject, Name, NameOrRef, Path, Text
 from .capability import Context
 from .condition import PanelCondition
 from .json_schema import JsonSchema
@@ -14,14 +14,14 @@ from .member import Member, Speaker
 from .strategies import AppliesTo
 from .template import check_names
 from .union_by_shape import BY_SHAPE, MAPPING, SINGLE
-from .values import Shared
+from .values import ContributionsRef
 
 
 def _as_speaker(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-Appointed = Annotated[
+RoleSetting = Annotated[
     Annotated[StrictBool, SINGLE] | Annotated[Speaker, MAPPING],
     BY_SHAPE,
     BeforeValidator(_as_speaker, json_schema_input_type=bool | Name | Speaker),
@@ -29,21 +29,21 @@ Appointed = Annotated[
 """``true`` for the default one, ``false`` for none, or who it is: an agent by its name, or ``{name, type}``."""
 
 
-class Named(Plain):
+class FunctionRef(JsonModel):
     """A function that the worker has registered, and the parameters that it is called with."""
 
     function: Text = Field(description="the name under which the worker has registered it")
     parameters: JsonObject = {}
 
 
-Ending = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[Named, MAPPING], BY_SHAPE]
+TerminateCondition = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
 """A condition, or a function that gives true or false."""
 
-Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[Named, MAPPING], BY_SHAPE]
+Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
 """A text, or a function that gives one."""
 
 
-class Visibility(Plain):
+class Visibility(JsonModel):
     """To whom the synthesizer's words are shown."""
 
     client: bool = Field(True, description="whether those who watch the run are shown them")
@@ -62,7 +62,7 @@ def _check_prompt(text: str) -> str:
 Prompt = Annotated[Text, AfterValidator(_check_prompt)]
 
 
-class Prompts(Plain):
+class Prompts(JsonModel):
     """System prompts in place of the default ones, with ``{{.Name}}``, ``{{.Role}}``, ``{{.Goal}}`` and their like."""
 
     member: Prompt | None = None
@@ -77,7 +77,7 @@ DEBATE = AppliesTo(("debate",))
 Rounds = Annotated[int, Field(strict=True, ge=1)]
 
 
-class PanelFields(Plain):
+class PanelFields(JsonModel):
     """The fields of panels and debates (round-robin pattern: config reference).
 
     A field without ``AppliesTo`` is for every strategy whose teams can be panels.
@@ -87,18 +87,18 @@ class PanelFields(Plain):
         None, description="how many rounds there are at most: 1 or more (maxRounds must be > 0)"
     )
     terminate_when: Annotated[
-        Ending | None, AppliesTo(("sequential", "round-robin", "selector", "graph", "debate"))
+        TerminateCondition | None, AppliesTo(("sequential", "round-robin", "selector", "graph", "debate"))
     ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
-    referee: Annotated[Appointed | None, AppliesTo(("round-robin",))] = Field(
+    referee: Annotated[RoleSetting | None, AppliesTo(("round-robin",))] = Field(
         None, description="true or an agent: who criticizes each round"
     )
-    moderator: Annotated[Appointed | None, DEBATE] = Field(
+    moderator: Annotated[RoleSetting | None, DEBATE] = Field(
         None, description="true or an agent: who opens each round of a debate"
     )
-    judge: Annotated[Appointed | None, DEBATE] = Field(
+    judge: Annotated[RoleSetting | None, DEBATE] = Field(
         None, description="the agent that judges a debate, in place of the default one"
     )
-    synthesizer: Appointed | None = Field(None, description="false for none, or an agent in place of the default one")
+    synthesizer: RoleSetting | None = Field(None, description="false for none, or an agent in place of the default one")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema of what the synthesizer delivers")
     instructions: Instructions | None = Field(None, description="what default members are told, or {function: NAME}")
     model: NameOrRef | None = Field(None, description="the Model of default members")
@@ -108,7 +108,9 @@ class PanelFields(Plain):
         None, description="what default members know: a text, or values {name, value} or {name, valueFrom}"
     )
     prompts: Prompts | None = Field(None, description="system prompts in place of the default ones")
-    contributions: Shared | None = Field(None, description="{session, key} under which others read the transcript")
+    contributions: ContributionsRef | None = Field(
+        None, description="{session, key} under which others read the transcript"
+    )
     audit: Name | None = Field(None, description="the id of its list of tasks; by default the team's name")
     session: JsonObject | None = Field(None, description="the session's values at the start, for conditions")
     synthesizer_visibility: Visibility | None = Field(None, description="{client, history}, both true by default")
@@ -119,15 +121,21 @@ class PanelFields(Plain):
         True, description="whether a debate's judge reads each round in another order"
     )
 
-    def wrong(self, members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
+    def problems(self, members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
         """What is wrong with a panel of these members, or a debate (seed 002)."""
         if stances and len(members) < 2:
             yield ("members",), "must contain at least 2 entries: nobody can debate alone"
         for index, member in enumerate(members):
-            if member.address in [other.address for other in members[:index]]:
-                yield ("members", index), f"duplicate roster name '{member.address}': names tell contributions apart"
+            if member.name_in_team in [other.name_in_team for other in members[:index]]:
+                yield (
+                    ("members", index),
+                    f"duplicate roster name '{member.name_in_team}': names tell contributions apart",
+                )
             if stances and not (member.stance or "").strip():
-                yield ("members", index, "stance"), f"is missing: debater '{member.address}' needs a non-empty stance"
+                yield (
+                    ("members", index, "stance"),
+                    f"is missing: debater '{member.name_in_team}' needs a non-empty stance",
+                )
             if member.stance and not stances:
                 yield ("members", index, "stance"), "has no use in a panel, but with the strategy 'debate'"
         if self.output_schema is not None and self.synthesizer is False:

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from .agent import Agent
 from .catalog import Catalog, Resource
 from .query import Query
-from .template import TemplateError, check_names, names
+from .template import TemplateError, check_names, names_in
 from .tool import Tool
-from .validation import Violation, asks_nobody
+from .validation import Violation, queries_without_targets
 from .values import Parameter, sources
 
 ARGUMENTS = "input."
 """What the names of a call's arguments begin with, in the template of a tool."""
 
 
-def unmet(start: Resource, catalog: Catalog) -> Iterator[Violation]:
+def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
     """Names that mean nothing in a run of ``start``; only a run tells whose parameters there are."""
     query = start if isinstance(start, Query) else None
-    yield from asks_nobody(catalog)
+    yield from queries_without_targets(catalog)
     asked = _names(query.spec.parameters) if query else set[str]()
     for manifest in catalog.manifests:
         for path, source in sources(manifest):
@@ -43,7 +43,7 @@ def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | Non
 
 def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
     for path, template in tool.templates():
-        arguments = [name for name in names(template) if name.startswith(ARGUMENTS) and path[-1] == "body"]
+        arguments = [name for name in names_in(template) if name.startswith(ARGUMENTS) and path[-1] == "body"]
         try:
             check_names(template, {*known, *_names(tool.parameters), *arguments})
         except TemplateError as error:

@@ -10,19 +10,19 @@ from .base import JsonObject, Path
 from .catalog import KINDS, Resource
 from .documents import Document
 from .manifest import Manifest
-from .problems import ManifestError, Problem, did_you_mean, dotted, explain
+from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
 from .secret import Secret
 
 GROUP = "ark.mckinsey.com/"
-PASSED_OVER = ("Evaluator", "Evaluation")
+IGNORED_KINDS = ("Evaluator", "Evaluation")
 """Kinds of ARK that no run needs."""
 
-READ: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
+MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 
 M = TypeVar("M", bound=Manifest)
 
 
-def parts(document: Document) -> Iterator[Document]:
+def split_list(document: Document) -> Iterator[Document]:
     """The document, or the items of a Kubernetes ``List``; nothing for an empty one."""
     data = document.data
     if isinstance(data, dict) and data.get("kind") == "List" and isinstance(items := data.get("items"), list):
@@ -30,7 +30,7 @@ def parts(document: Document) -> Iterator[Document]:
         for path, line in document.lines.items():
             lines.setdefault(path[:2], {})[path[2:]] = line
         for index, item in enumerate(items):
-            yield from parts(Document(document.file, item, lines.get(("items", index), {})))
+            yield from split_list(Document(document.file, item, lines.get(("items", index), {})))
     elif data is not None:
         yield document
 
@@ -39,13 +39,15 @@ def manifest_of(document: Document) -> Resource | Secret | None:
     """The manifest in a document; None for one of another kind. Raises ManifestError."""
     data = document.data
     if not isinstance(data, dict):
-        raise refused(document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata")
+        raise manifest_error(
+            document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata"
+        )
     kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
-    wanted = READ.get(kind)
-    ours = version.startswith(GROUP) or (kind in READ and "/" not in version)
-    if wanted is None and ours and kind not in PASSED_OVER:
-        hint = did_you_mean(kind, (*KINDS, *PASSED_OVER))
-        raise refused(document, ("kind",), kind, f"'{kind}' is not a kind; {hint}")
+    wanted = MANIFEST_KINDS.get(kind)
+    ours = version.startswith(GROUP) or (kind in MANIFEST_KINDS and "/" not in version)
+    if wanted is None and ours and kind not in IGNORED_KINDS:
+        hint = did_you_mean(kind, (*KINDS, *IGNORED_KINDS))
+        raise manifest_error(document, ("kind",), kind, f"'{kind}' is not a kind; {hint}")
     return _validated(document, data, wanted) if wanted and ours else None
 
 
@@ -55,8 +57,8 @@ def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
         return model.model_validate_json(json.dumps(data), strict=True, extra="forbid", by_name=False, by_alias=True)
     except ValidationError as error:
         problems = [
-            Problem(document.file, document.line(path), resource, dotted(path), text)
-            for path, text in explain(error, model)
+            Problem(document.file, document.line(path), resource, dotted_path(path), text)
+            for path, text in explain_errors(error, model)
         ]
         raise ManifestError(problems) from None
 
@@ -67,6 +69,6 @@ def _id(kind: str, data: JsonObject) -> str:
     return f"{kind}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
 
 
-def refused(document: Document, path: Path, resource: str, text: str) -> ManifestError:
+def manifest_error(document: Document, path: Path, resource: str, text: str) -> ManifestError:
     """What is raised for a document with something wrong at a place in it."""
-    return ManifestError([Problem(document.file, document.line(path), resource, dotted(path), text)])
+    return ManifestError([Problem(document.file, document.line(path), resource, dotted_path(path), text)])

@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 from .base import FieldError, Path
 from .union_by_shape import SHAPE
 
-MAX_TOLD = 100
-MAX_TEXT = 1_000
+MAX_LINES = 100
+MAX_PROBLEM_TEXT = 1_000
 
 _WANTED = {
     "string": "text (put it in quotes)",
@@ -45,22 +45,22 @@ class ManifestError(Exception):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(self.told()))
+        super().__init__("\n".join(self.lines()))
 
-    def told(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """A line for each problem; past a hundred only how many more there are."""
-        yield from map(str, self.problems[:MAX_TOLD])
-        if len(self.problems) > MAX_TOLD:
-            yield f"… and {len(self.problems) - MAX_TOLD} more"
+        yield from map(str, self.problems[:MAX_LINES])
+        if len(self.problems) > MAX_LINES:
+            yield f"… and {len(self.problems) - MAX_LINES} more"
 
 
 def printable(text: str) -> str:
     """A text from a file that can be shown on one line of a terminal: not too long, and nothing in it that acts."""
-    short = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    short = text if len(text) <= MAX_PROBLEM_TEXT else f"{text[:MAX_PROBLEM_TEXT]}…"
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in short)
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """``("spec", "members", 0, "name")`` as ``spec.members[0].name``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
@@ -74,7 +74,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(words)}" if words else "nothing is known here"
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
+def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
     """Each thing that pydantic found wrong with a manifest, as a place and a sentence."""
     for detail in error.errors(include_url=False):
         path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))

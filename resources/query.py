@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import NOT_YET, FieldError, Name, NameOrRef, NoEffect, Path, Plain, Ref, Reference
+from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Ref, Reference
 from .duration import Duration
 from .labels import LabelSelector
 from .manifest import Manifest
@@ -20,7 +20,7 @@ NO_ACCOUNTS = NoEffect("rights are those of the worker, and no service accounts 
 NO_EVALUATION = NoEffect("no answer is evaluated")
 
 
-class Target(Plain):
+class Target(JsonModel):
     """One resource that a query is put to."""
 
     type: TargetType = Field(description="'agent', 'team', 'model' or 'tool'")
@@ -28,7 +28,7 @@ class Target(Plain):
     namespace: Name | None = None
 
 
-class QuerySpec(Plain):
+class QuerySpec(JsonModel):
     """A query's ``spec``: a question, and whom it is put to."""
 
     input: str = Field(min_length=1, description="the text of the question")
@@ -37,13 +37,13 @@ class QuerySpec(Plain):
     team: Ref | None = Field(None, description="{name} of the one team that it is put to")
     selector: LabelSelector | None = Field(None, description="labels of others that it is put to, in its namespace")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in input and in those asked")
-    memory: Annotated[NameOrRef | None, NOT_YET] = None
-    session_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
-    conversation_id: Annotated[str | None, NOT_YET] = Field(None, min_length=1)
+    memory: Annotated[NameOrRef | None, NOT_SUPPORTED_YET] = None
+    session_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
+    conversation_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
     service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
-    ttl: Annotated[Duration | None, NOT_YET] = None
-    cancel: Annotated[bool, NOT_YET] = False
+    ttl: Annotated[Duration | None, NOT_SUPPORTED_YET] = None
+    cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
     fail_fast: bool = Field(False, description="true where the first failure cancels the other targets")
@@ -64,7 +64,7 @@ class QuerySpec(Plain):
                 raise FieldError(place, "is for agents and tools: a query's parameter can't refer to another")
         return self
 
-    def asked(self) -> Iterator[tuple[Path, Target]]:
+    def written_targets(self) -> Iterator[tuple[Path, Target]]:
         """The targets in the order written, each with the place where it is written."""
         if self.target:
             yield ("target",), self.target
@@ -93,6 +93,6 @@ class Query(Manifest):
 
     def targets(self) -> Iterator[Reference]:
         """Whom this query names, in the order written; whom its selector finds, a catalog knows."""
-        for path, target in self.spec.asked():
+        for path, target in self.spec.written_targets():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)

@@ -7,7 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
 from .base import API_VERSION, PREALPHA, JsonObject, Mark
-from .parse import GROUP, PASSED_OVER, READ
+from .parse import GROUP, IGNORED_KINDS, MANIFEST_KINDS
 
 
 def manifest_schema() -> JsonObject:
@@ -15,15 +15,18 @@ def manifest_schema() -> JsonObject:
 
     Rules between fields, and between manifests, are the loader's alone.
     """
-    models = [(model, "validation") for model in READ.values()]
+    models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     refs, definitions = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type]
-    kinds = {kind: refs[model, "validation"] for kind, model in READ.items()}
+    kinds = {kind: refs[model, "validation"] for kind, model in MANIFEST_KINDS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Manifest",
         "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
         "type": ["object", "null"],
-        "properties": {"apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]}, "kind": {"examples": [*READ]}},
+        "properties": {
+            "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]},
+            "kind": {"examples": [*MANIFEST_KINDS]},
+        },
         "allOf": [*_rules(kinds)],
         **definitions,
     }
@@ -34,7 +37,7 @@ def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
     group = re.escape(GROUP)
     ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
-    known: JsonObject = {"kind": {"enum": [*kinds, "List", *PASSED_OVER]}}
+    known: JsonObject = {"kind": {"enum": [*kinds, "List", *IGNORED_KINDS]}}
     for kind, schema in kinds.items():
         yield _rule("kind", {"kind": {"const": kind}, "apiVersion": ours}, schema)
     yield _rule("kind", {"kind": {"const": "List"}}, {"properties": items})

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, WithJsonSchema, model_validator
 
-from .base import FieldError, OfServer
+from .base import FieldError, SetByServer
 from .manifest import Manifest
 
 Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
@@ -21,7 +21,7 @@ class Secret(Manifest):
     data: dict[str, Hidden] = Field({}, description="values in base64, each under its key")
     string_data: dict[str, Hidden] = Field({}, description="values as plain text, each under its key")
     type: str = "Opaque"
-    immutable: OfServer = None
+    immutable: SetByServer = None
 
     @model_validator(mode="after")
     def _decodable(self) -> Self:

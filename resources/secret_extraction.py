@@ -7,7 +7,7 @@ from pydantic import JsonValue, SecretStr
 
 from .base import IsSecret, JsonObject, Path, Reference, walk
 from .manifest import Manifest, Metadata
-from .problems import dotted
+from .problems import dotted_path
 from .secret import Secret
 from .values import Header, ValueSource
 
@@ -36,18 +36,18 @@ class Secrets:
         return self.get(reference.namespace, reference.name) if "Secret" in reference.kinds else None
 
 
-def take_out(manifest: M, secrets: Secrets) -> M:
+def extract_secrets(manifest: M, secrets: Secrets) -> M:
     """The manifest with every secret that it spells out kept in ``secrets`` and replaced by a reference."""
     spelled_out = [*_spelled_out(manifest)]
     if not spelled_out:
         return manifest
     name = f"inline.{manifest.kind.lower()}.{manifest.name}"
-    values = {dotted(path): SecretStr(value) for path, value in spelled_out}
+    values = {dotted_path(path): SecretStr(value) for path, value in spelled_out}
     metadata = Metadata(name=name, namespace=manifest.namespace)
     secrets.add(Secret(api_version="v1", metadata=metadata, string_data=values))
     data: JsonObject = manifest.model_dump(mode="json", exclude_unset=True)
     for path, _ in spelled_out:
-        _put(data, path, {"valueFrom": {"secretKeyRef": {"name": name, "key": dotted(path)}}})
+        _put(data, path, {"valueFrom": {"secretKeyRef": {"name": name, "key": dotted_path(path)}}})
     return type(manifest).model_validate(data)
 
 

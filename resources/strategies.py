@@ -83,7 +83,7 @@ STRATEGIES: dict[Strategy, StrategyRules] = {
     "graph": StrategyRules(
         "by_edges",
         repeats=True,
-        is_endless=lambda team: bool(team.graph and team.graph.has_cycle(team.members[0].address)),
+        is_endless=lambda team: bool(team.graph and team.graph.has_cycle(team.members[0].name_in_team)),
     ),
     "debate": StrategyRules(
         "in_order",

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from .agent import DEFAULT_MODEL
 from .base import FieldError, NameOrRef, Path, Ref, Reference
 from .capability import tool_references
-from .condition import check
+from .condition import check_condition
 from .manifest import Manifest
 from .member import KINDS, Member, Speaker
 from .panel import PanelFields
@@ -22,7 +22,7 @@ from .strategies import (
     default_rounds,
     listed,
 )
-from .team_fields import Graph, NoProgress, Selector
+from .team_fields import GraphSpec, NoProgress, SelectorSpec
 from .window import ContextWindow
 
 PARALLEL = AppliesTo(("parallel",))
@@ -41,8 +41,10 @@ class TeamSpec(PanelFields):
     loops: Annotated[bool, AppliesTo(("sequential",))] = Field(
         False, description="whether a sequential team begins anew after its last member"
     )
-    selector: Annotated[Selector | None, AppliesTo(("selector",))] = Field(None, description="how a selector chooses")
-    graph: Annotated[Graph | None, AppliesTo(("graph", "selector"))] = Field(
+    selector: Annotated[SelectorSpec | None, AppliesTo(("selector",))] = Field(
+        None, description="how a selector chooses"
+    )
+    graph: Annotated[GraphSpec | None, AppliesTo(("graph", "selector"))] = Field(
         None, description="the edges of a graph, or those that limit a selector"
     )
     aggregator: Annotated[NameOrRef | None, PARALLEL] = Field(
@@ -69,7 +71,7 @@ class TeamSpec(PanelFields):
                 alias, fits = field.alias or name, " or ".join(strategies)
                 raise FieldError((alias,), f"has no use with the strategy '{self.strategy}', but with {fits}")
         self._check_addresses()
-        own = self._wrong_panel() if self.is_panel else self._wrong_without_rounds()
+        own = self._panel_problems() if self.is_panel else self._problems_outside_panels()
         for path, text in own:
             raise FieldError(path, text)
         return self
@@ -92,14 +94,14 @@ class TeamSpec(PanelFields):
         """How many rounds a panel or a debate has at most."""
         return self.max_rounds or default_rounds(self.strategy)
 
-    def _wrong_panel(self) -> Iterator[tuple[Path, str]]:
+    def _panel_problems(self) -> Iterator[tuple[Path, str]]:
         for name in ("max_turns", "no_progress"):
             if getattr(self, name) is not None:
                 alias = type(self).model_fields[name].alias or name
                 yield (alias,), "stands beside the fields of a panel, which is bounded by maxRounds: take it out"
-        yield from self.wrong(self.members, stances=bool(self.rules.panel and self.rules.panel.stances))
+        yield from self.problems(self.members, stances=bool(self.rules.panel and self.rules.panel.stances))
 
-    def _wrong_without_rounds(self) -> Iterator[tuple[Path, str]]:
+    def _problems_outside_panels(self) -> Iterator[tuple[Path, str]]:
         for index, member in enumerate(self.members):
             for name in ("role", "stance"):
                 if getattr(member, name):
@@ -108,18 +110,18 @@ class TeamSpec(PanelFields):
                 yield ("members", index, "type"), "is for panels and debates: elsewhere, members are agents and teams"
         try:
             if isinstance(self.terminate_when, str):
-                check(self.terminate_when)
+                check_condition(self.terminate_when)
         except ValueError as error:
             yield ("terminateWhen",), str(error)
 
     def _check_addresses(self) -> None:
-        addresses = [member.address for member in self.members]
+        addresses = [member.name_in_team for member in self.members]
         for index, address in enumerate(addresses):
             if self.rules.finds_members_by_name and address in addresses[:index]:
                 raise FieldError(
                     ("members", index), f"'{address}' stands there twice: give one of them another name, as: NAME"
                 )
-        for path, text in self.graph.wrong(addresses, limits=self.rules.order == "selected") if self.graph else ():
+        for path, text in self.graph.problems(addresses, limits=self.rules.order == "selected") if self.graph else ():
             raise FieldError(("graph", *path), text)
 
 
@@ -142,16 +144,16 @@ class Team(Manifest):
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield from self.members()
-        yield from (reference for _, reference in self.appointed() if reference)
+        yield from (reference for _, reference in self.role_holders() if reference)
         if self.spec.rules.order == "selected":
-            yield self.chooser()
+            yield self.selector_reference()
         if self.spec.is_panel:
             yield self.default_model()
             yield from tool_references(self, self.spec.tools)
             for index, ref in enumerate(self.spec.uses):
                 yield self._refer(("spec", "uses", index, "name"), ("Capability",), ref)
 
-    def appointed(self) -> Iterator[tuple[str, Reference | None]]:
+    def role_holders(self) -> Iterator[tuple[str, Reference | None]]:
         """Who has a part beside the members, by its field; without a reference it is the default one, or a function."""
         if ref := self.spec.aggregator:
             yield "aggregator", self._refer(("spec", "aggregator", "name"), ("Agent",), ref)
@@ -163,9 +165,9 @@ class Team(Manifest):
             elif speaker or (speaker is None and role in panel.default_roles):
                 yield role, None
 
-    def chooser(self) -> Reference:
+    def selector_reference(self) -> Reference:
         """The Agent or Model that chooses who speaks next; a Model may be one of the environment's server."""
-        selector = self.spec.selector or Selector()
+        selector = self.spec.selector or SelectorSpec()
         if selector.agent:
             return self._refer(("spec", "selector", "agent", "name"), ("Agent",), selector.agent)
         ref = selector.model or Ref(name=DEFAULT_MODEL)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from .base import FieldError, NameOrRef, Path, Plain
+from .base import FieldError, JsonModel, NameOrRef, Path
 from .condition import Condition
 from .template import check_names
 
@@ -18,7 +18,7 @@ def _check_prompt(text: str) -> str:
     return text
 
 
-class Selector(Plain):
+class SelectorSpec(JsonModel):
     """How the strategy ``selector`` chooses who speaks next."""
 
     model: NameOrRef | None = Field(None, description="the Model that chooses; by default the Model 'default'")
@@ -37,7 +37,7 @@ class Selector(Plain):
         return self
 
 
-class Edge(Plain):
+class Edge(JsonModel):
     """Who may speak after whom."""
 
     from_: str = Field(alias="from", description="the member that has spoken")
@@ -45,12 +45,12 @@ class Edge(Plain):
     when: Condition | None = Field(None, description="a condition in CEL; edges are tried in order")
 
 
-class Graph(Plain):
+class GraphSpec(JsonModel):
     """The edges of the strategy ``graph``, or those that limit a selector."""
 
     edges: tuple[Edge, ...] = Field(min_length=1, description="at least one edge {from, to}")
 
-    def wrong(self, addresses: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
+    def problems(self, addresses: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
         """What is wrong with the edges between these members; they may only limit a selector."""
         closed: dict[str, bool] = {}
         for index, edge in enumerate(self.edges):
@@ -85,7 +85,7 @@ class Graph(Plain):
         return (edge.to for edge in self.edges if edge.from_ == name)
 
 
-class NoProgress(Plain):
+class NoProgress(JsonModel):
     """When a discussion counts as one that gets nowhere."""
 
     window: int = Field(4, ge=2, description="how many turns in a row may repeat what their speaker has said before")

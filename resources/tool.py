@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from .base import FieldError, Name, NameOrRef, NotYet, Path, Plain, Ref, Reference, Spelled, Text
+from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
 from .json_schema import JsonSchema
 from .manifest import Manifest
-from .template import names
+from .template import names_in
 from .values import Headers, Parameter, check_url
 
 ToolType = Literal["http", "mcp", "agent", "team"]
@@ -20,7 +20,7 @@ _BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
-Timeout = Annotated[str, Spelled(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
+Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """An argument of the call, in a part of an address that holds no parameter."""
 
@@ -33,7 +33,7 @@ def arguments_in(template: str) -> list[str]:
 
 
 def _check_template(text: str) -> str:
-    names(text)
+    names_in(text)
     return text
 
 
@@ -43,7 +43,7 @@ def _check_address(text: str) -> str:
     return text
 
 
-class Annotations(Plain):
+class Annotations(JsonModel):
     """What a tool's maker says of it, in MCP's words."""
 
     title: str | None = None
@@ -53,7 +53,7 @@ class Annotations(Plain):
     open_world_hint: bool | None = None
 
 
-class HttpSpec(Plain):
+class HttpSpec(JsonModel):
     """An HTTP request.
 
     ``{name}`` in the URL is an argument of the call, ``{{name}}`` anywhere a parameter, ``{{input.name}}`` in the body
@@ -74,23 +74,23 @@ class HttpSpec(Plain):
         return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)
 
 
-class McpSpec(Plain):
+class McpSpec(JsonModel):
     """A tool of an MCP server."""
 
     mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
     tool_name: str | None = Field(None, description="the tool's name on that server")
 
 
-class Named(Plain):
+class NameRef(JsonModel):
     """The agent or the team behind a tool, in the tool's namespace."""
 
     name: Name = Field(description="its name")
 
 
-class ToolSpec(Plain):
+class ToolSpec(JsonModel):
     """A tool's ``spec``."""
 
-    type: Annotated[ToolType, NotYet(frozenset({"mcp", "agent", "team"}))] = Field(
+    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
         description="'http', 'mcp', 'agent' or 'team'"
     )
     description: str | None = Field(None, description="what a model is told of the tool")
@@ -103,8 +103,8 @@ class ToolSpec(Plain):
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: NameOrRef | None = Field(None, description="the MCPServer, where there is no mcp")
     function: Text | None = Field(None, description="the tool's name on mcpServer")
-    agent: Named | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
-    team: Named | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
+    agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
+    team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -171,7 +171,7 @@ class Tool(Manifest):
             yield ("spec", "http", "body"), http.body or ""
 
     @property
-    def told(self) -> str:
+    def model_description(self) -> str:
         """What a model is told of the tool, unless an agent says otherwise."""
         given = self.spec.description or self.metadata.annotations.get("description")
         return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")

@@ -2,7 +2,7 @@
 
 from pydantic import Discriminator, Tag
 
-from .base import Plain
+from .base import JsonModel
 
 SHAPE = "of:"
 """With this begin the steps of a place in an error that name no field, but the shape that was looked for there."""
@@ -11,7 +11,7 @@ SINGLE, MAPPING, LIST = (Tag(f"{SHAPE}{shape}") for shape in ("single", "mapping
 
 
 def _shape(value: object) -> str:
-    shape = MAPPING if isinstance(value, dict | Plain) else LIST if isinstance(value, list | tuple) else SINGLE
+    shape = MAPPING if isinstance(value, dict | JsonModel) else LIST if isinstance(value, list | tuple) else SINGLE
     return shape.tag
 
 

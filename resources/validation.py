@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .agent import Agent
-from .base import Mark, NoEffect, NotYet, Older, Path, Reference, walk
+from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
 from .catalog import Catalog
 from .config_map import ConfigMap
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
-from .problems import dotted
+from .problems import dotted_path
 from .query import Query
 from .secret_extraction import Secrets
 from .team import Team
@@ -88,7 +88,7 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         )
 
 
-def asks_nobody(catalog: Catalog) -> Iterator[Violation]:
+def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:
     """Queries with a selector that finds nobody, and no targets beside it."""
     for query in catalog.manifests:
         if isinstance(query, Query) and not catalog.targets(query):
@@ -116,10 +116,10 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
     return {*found.data} if isinstance(found, ConfigMap) else None
 
 
-def not_carried_out(manifest: Manifest) -> Iterator[Violation]:
+def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
     """The fields of a manifest that are valid but that no run carries out yet."""
     for path, mark, what in _marked(manifest):
-        if isinstance(mark, NotYet):
+        if isinstance(mark, NotSupportedYet):
             yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
 
 
@@ -128,7 +128,7 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")
-        if isinstance(mark, Older):
+        if isinstance(mark, Deprecated):
             yield Violation(manifest, path, f"{what} is an older spelling: write {mark.instead.format(what)}")
 
 
@@ -140,4 +140,4 @@ def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
                     place = (*path, field.alias or name)
-                    yield place, mark, f"'{value}'" if mark.values else dotted(place).rpartition(".")[2]
+                    yield place, mark, f"'{value}'" if mark.values else dotted_path(place).rpartition(".")[2]

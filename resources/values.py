@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from .base import NOT_YET, FieldError, Name, Path, Plain, Text, walk
+from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text, walk
 from .template import TemplateError, check_names
 
 
-class KeyRef(Plain):
+class KeyRef(JsonModel):
     """One key of a Secret or a ConfigMap, in its owner's namespace."""
 
     name: Name = Field(description="the name of the Secret or ConfigMap")
@@ -19,7 +19,7 @@ class KeyRef(Plain):
     optional: bool = Field(False, description="true where nothing is wrong if it is missing")
 
 
-class ServiceRef(Plain):
+class ServiceRef(JsonModel):
     """A Kubernetes service."""
 
     name: Name
@@ -28,13 +28,13 @@ class ServiceRef(Plain):
     path: str | None = None
 
 
-class ParameterRef(Plain):
+class ParameterRef(JsonModel):
     """A parameter of the query that runs."""
 
     name: str = Field(min_length=1, description="the parameter's name")
 
 
-class Shared(Plain):
+class ContributionsRef(JsonModel):
     """Under which key of a session the contributions to a panel stand: those of the latest run that began there."""
 
     session: Annotated[Text, Field(max_length=255)] | None = Field(
@@ -45,14 +45,14 @@ class Shared(Plain):
     )
 
 
-class ValueFrom(Plain):
+class ValueFrom(JsonModel):
     """The places a value can come from; exactly one is given."""
 
     secret_key_ref: KeyRef | None = Field(None, description="a key of a Secret")
     config_map_key_ref: KeyRef | None = Field(None, description="a key of a ConfigMap")
-    service_ref: Annotated[ServiceRef | None, NOT_YET] = Field(None, description="a service's address")
+    service_ref: Annotated[ServiceRef | None, NOT_SUPPORTED_YET] = Field(None, description="a service's address")
     query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query that runs")
-    contributions_ref: Shared | None = Field(None, description="what was said in a panel, {session, key}")
+    contributions_ref: ContributionsRef | None = Field(None, description="what was said in a panel, {session, key}")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -62,7 +62,7 @@ class ValueFrom(Plain):
         return self
 
 
-class ValueSource(Plain):
+class ValueSource(JsonModel):
     """A literal ``value``, or ``valueFrom`` somewhere else."""
 
     value: Text | None = Field(None, description="the value itself")
@@ -82,7 +82,7 @@ class ValueSource(Plain):
             yield "configMapKeyRef", "ConfigMap", self.value_from.config_map_key_ref
 
 
-def sources(model: Plain) -> Iterator[tuple[Path, ValueSource]]:
+def sources(model: JsonModel) -> Iterator[tuple[Path, ValueSource]]:
     """The value sources in a manifest, each with its place."""
     for path, item in walk(model):
         if isinstance(item, ValueSource):
@@ -136,7 +136,7 @@ def check_parameters(parameters: tuple[Parameter, ...], field: str, text: str) -
         raise FieldError((field,), str(error)) from None
 
 
-class Header(Plain):
+class Header(JsonModel):
     """An HTTP header."""
 
     name: str = Field(min_length=1, description="the header's name")
@@ -165,7 +165,7 @@ Headers = Annotated[
 """Headers as ARK's list of ``{name, value}``, or as seed 003's mapping."""
 
 
-class Function(Plain):
+class Function(JsonModel):
     """A function applied to a tool's result."""
 
     name: str

@@ -4,10 +4,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from .base import Plain
+from .base import JsonModel
 
 
-class ContextWindow(Plain):
+class ContextWindow(JsonModel):
     """The latest messages, or as many as fit; the first ones may be kept before them."""
 
     max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")

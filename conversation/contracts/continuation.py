@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage
 from ..messages.turn import StopReason, TurnResult
 from .requests import AskModelResult, EvaluateResult, Pinned
 
 
-class StopRequest(Plain):
+class StopRequest(JsonModel):
     """What was asked of a run from outside: to stop, why, and whether at once."""
 
     reason: StopReason
@@ -20,14 +20,14 @@ class StopRequest(Plain):
     now: bool = False
 
 
-class InboxState(Plain):
+class InboxState(JsonModel):
     """What people have said to a run that has yet to join its conversation, and whether it is to wait."""
 
     paused: bool = False
     waiting: tuple[Message, ...] = ()
 
 
-class AgentState(Plain):
+class AgentState(JsonModel):
     """An agent in the midst of its turn: how often it has asked, and how many calls of its last reply are ``done``.
 
     ``refused`` counts its answers in a wrong form.
@@ -47,7 +47,7 @@ class AgentState(Plain):
     answer: str | None = None
 
 
-class TeamState(Plain):
+class TeamState(JsonModel):
     """A discussion after some turns, or (with ``midst``) in the midst of that of the member at ``heard``.
 
     ``said`` and ``repeated`` are what is watched for progress; ``kept`` is what a strategy keeps beside its turns.
@@ -65,7 +65,7 @@ class TeamState(Plain):
     midst: AgentState | None = None
 
 
-class PanelProgress(Plain):
+class PanelProgress(JsonModel):
     """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done.
 
     ``warned`` are those of whom it was told that they give no texts.
@@ -79,7 +79,7 @@ class PanelProgress(Plain):
     warned: tuple[str, ...] = ()
 
 
-class ParallelState(Plain):
+class ParallelState(JsonModel):
     """What a team keeps whose members speak at once, all after ``before``, when not all of them have spoken yet."""
 
     before: Head
@@ -88,7 +88,7 @@ class ParallelState(Plain):
     failure: Failure | None = None
 
 
-class QueryState(Plain):
+class QueryState(JsonModel):
     """A query of which some targets, by their places, have answered; ``until`` is when its time is up."""
 
     kind: Literal["query"]
@@ -99,7 +99,7 @@ class QueryState(Plain):
 State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind")]
 
 
-class Continuation(Plain):
+class Continuation(JsonModel):
     """All that a run must know to go on where another one has stopped; ``since`` is when the first one began."""
 
     pinned: Pinned

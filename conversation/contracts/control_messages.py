@@ -2,19 +2,19 @@
 
 from pydantic import JsonValue, ValidationError
 
-from ...resources.base import Plain
-from ..failure import MAX_TEXT
+from ...resources.base import JsonModel
+from ..failure import MAX_ERROR_TEXT
 from ..text import MAX_MESSAGE, byte_size, truncate
 
 
-class TerminateRequest(Plain):
+class TerminateRequest(JsonModel):
     """The signal ``terminate_team``: why, and whether the call in flight is given up."""
 
     reason: str = ""
     now: bool = False
 
 
-class SteerRequest(Plain):
+class SteerRequest(JsonModel):
     """The update ``steer``: what a person says to whoever speaks next, and under which name."""
 
     text: str
@@ -26,7 +26,7 @@ class SteerRequest(Plain):
         return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
 
 
-class SteerResult(Plain):
+class SteerResult(JsonModel):
     """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
 
     turn: int | None = None
@@ -46,5 +46,5 @@ def read_terminate_request(value: JsonValue) -> TerminateRequest:
     given = value if isinstance(value, dict) else {"reason": value}
     reason = given.get("reason")
     return TerminateRequest(
-        reason=truncate(reason, MAX_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True
+        reason=truncate(reason, MAX_ERROR_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True
     )

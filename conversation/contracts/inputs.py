@@ -4,13 +4,13 @@ from typing import Self
 
 from pydantic import model_validator
 
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from ...resources.query import TargetType
 from ..messages.turn import Thread
 from .continuation import Continuation
 
 
-class QueryInput(Plain):
+class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings.
 
     ``session`` are the values that a session begins with. What goes on in a new run has ``carried`` instead of all.
@@ -34,7 +34,7 @@ class QueryInput(Plain):
         return QueryInput(name=self.name or "query", namespace=self.namespace, carried=carried)
 
 
-class TurnInput(Plain):
+class TurnInput(JsonModel):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
     From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it

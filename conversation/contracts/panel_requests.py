@@ -2,21 +2,21 @@
 
 from typing import Literal
 
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from ..messages.message import Head, Message
 from ..messages.turn import Thread
 
-PanelRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
+SpeakerRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
 
 
-class SpeakerBrief(Plain):
+class SpeakerBrief(JsonModel):
     """What a speaker of a panel is told of, in place of the conversation: the panel of ``team`` in a round.
 
     It speaks on a ``seat``, or in another ``part``. The panel's own messages begin after depth ``begun``.
     """
 
     team: str
-    part: PanelRole = "member"
+    part: SpeakerRole = "member"
     seat: int | None = None
     round: int
     begun: int
@@ -24,14 +24,14 @@ class SpeakerBrief(Plain):
     hidden: bool = False
 
 
-class BriefRequest(Plain):
+class BriefRequest(JsonModel):
     """``brief``: put down what a team is told in a panel, as the question of a conversation of its own."""
 
     thread: Thread
     brief: SpeakerBrief
 
 
-class PerformRequest(Plain):
+class PerformRequest(JsonModel):
     """``perform``: let a registered function speak in a panel."""
 
     thread: Thread
@@ -40,7 +40,7 @@ class PerformRequest(Plain):
     name: str
 
 
-class PerformResult(Plain):
+class PerformResult(JsonModel):
     """The reply to ``perform``: the message, the head after it, and whether it had to be made a text."""
 
     message: Message
@@ -48,7 +48,7 @@ class PerformResult(Plain):
     coerced: bool = False
 
 
-class ConcludeRequest(Plain):
+class ConcludeRequest(JsonModel):
     """``conclude``: put down what a panel has come to, as it is."""
 
     thread: Thread

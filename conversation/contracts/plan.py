@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ...resources.agent import OnError
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from ...resources.panel import Visibility
 from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
-from ...resources.values import Shared
+from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
 
 
-class ToolPlan(Plain):
+class ToolPlan(JsonModel):
     """A tool that an agent may use, what becomes of its failures, and how many seconds one use may take."""
 
     name: str
@@ -21,7 +21,7 @@ class ToolPlan(Plain):
     timeout: float | None = None
 
 
-class AgentPlan(Plain):
+class AgentPlan(JsonModel):
     """How an agent takes its turn, or a model that is asked by itself, which is an agent without prompt and tools.
 
     ``models`` names its model and the fallbacks behind it.
@@ -43,7 +43,7 @@ class AgentPlan(Plain):
         return self.cast or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
 
 
-class ToolTarget(Plain):
+class ToolTarget(JsonModel):
     """A tool that a query is put to."""
 
     kind: Literal["tool"]
@@ -52,7 +52,7 @@ class ToolTarget(Plain):
     timeout: float | None = None
 
 
-class TeamMember(Plain):
+class TeamMember(JsonModel):
     """A member that is a team; its strategy names the workflow that runs it. ``joins``: how much of what it says."""
 
     kind: Literal["team"]
@@ -62,7 +62,7 @@ class TeamMember(Plain):
     joins: Literal["conversation", "result", "nothing"] = "conversation"
 
 
-class ActivityMember(Plain):
+class ActivityMember(JsonModel):
     """A member of a panel that is a function which the worker has registered."""
 
     kind: Literal["activity"]
@@ -74,7 +74,7 @@ class ActivityMember(Plain):
 MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember, Field(discriminator="kind")]
 
 
-class EdgePlan(Plain):
+class EdgePlan(JsonModel):
     """An edge of a graph, by the places of its members."""
 
     from_: int
@@ -82,14 +82,14 @@ class EdgePlan(Plain):
     conditional: bool = False
 
 
-class SelectorPlan(Plain):
+class SelectorPlan(JsonModel):
     """How a selector's model is asked: it and the fallbacks behind it, and whether it can end the team."""
 
     models: tuple[str, ...]
     can_end: bool = False
 
 
-class PanelPlan(Plain):
+class PanelPlan(JsonModel):
     """How a panel goes about its rounds: its members' names, and the speakers beside them by their ``parts``."""
 
     max_rounds: int
@@ -97,12 +97,12 @@ class PanelPlan(Plain):
     parts: dict[str, MemberPlan] = {}
     stances: tuple[str, ...] = ()
     audit: str | None = None
-    contributions: Shared | None = None
+    contributions: ContributionsRef | None = None
     session: JsonObject = {}
     visibility: Visibility = Visibility()
 
 
-class TeamPlan(Plain):
+class TeamPlan(JsonModel):
     """How a team discusses. The unit of ``max_turns`` is the strategy's own."""
 
     kind: Literal["discussion"]
@@ -128,7 +128,7 @@ class TeamPlan(Plain):
         return f"Team/{self.namespace}/{self.name}"
 
 
-class TargetPlan(Plain):
+class TargetPlan(JsonModel):
     """A target of a query; ``workflow`` names the workflow that answers for it."""
 
     type: TargetType
@@ -137,7 +137,7 @@ class TargetPlan(Plain):
     workflow: str
 
 
-class QueryPlan(Plain):
+class QueryPlan(JsonModel):
     """Whom a query asks, and for how long, in seconds."""
 
     kind: Literal["query"]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from ...resources.window import ContextWindow
 from ..messages.message import Head, Message, Quote, Span, TokenUsage
 from ..messages.turn import Thread
@@ -18,7 +18,7 @@ MISSED_HEARTBEATS = 20
 """Attempts of a model's call beyond those that may fail: in them a failure is final, and a missed heartbeat is not."""
 
 
-class PinRequest(Plain):
+class PinRequest(JsonModel):
     """``pin``: resolve what a run needs, once, and find its place in a conversation.
 
     A run that was started from outside brings a ``spec`` or an ``input``; one that was started by its parent brings
@@ -35,7 +35,7 @@ class PinRequest(Plain):
     thread: Thread | None = None
 
 
-class TaskQueues(Plain):
+class TaskQueues(JsonModel):
     """Where a run's calls wait, if not on its own task queue, and when it is their turn.
 
     ``limited`` are the task queues of models with a rate of their own, by their names. ``priority`` is 1, the first, to
@@ -53,7 +53,7 @@ class TaskQueues(Plain):
         return self.limited.get(name, self.models)
 
 
-class Pinned(Plain):
+class Pinned(JsonModel):
     """The reply to ``pin``; ``searchable``: the server knows the attributes by which runs are searched."""
 
     thread: Thread
@@ -62,7 +62,7 @@ class Pinned(Plain):
     route: TaskQueues = TaskQueues()
 
 
-class AskModelRequest(Plain):
+class AskModelRequest(JsonModel):
     """``ask_model``: let a speaker's model speak at the head of a thread.
 
     ``speaker`` is the id of an Agent, or of a Model that is asked by itself. The turn's own messages begin after depth
@@ -81,7 +81,7 @@ class AskModelRequest(Plain):
     brief: SpeakerBrief | None = None
 
 
-class AskModelResult(Plain):
+class AskModelResult(JsonModel):
     """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it.
 
     ``wrong`` says what a final answer has instead of the form it was asked for in, as in ``is not JSON: …``.
@@ -92,7 +92,7 @@ class AskModelResult(Plain):
     wrong: Text | None = None
 
 
-class UseToolRequest(Plain):
+class UseToolRequest(JsonModel):
     """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``.
 
     ``speaker`` is the id of the Agent that calls, or of a Tool that is put to the question itself, without a reply.
@@ -104,7 +104,7 @@ class UseToolRequest(Plain):
     call: int = 0
 
 
-class UseToolResult(Plain):
+class UseToolResult(JsonModel):
     """The reply to ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
 
     message: Message
@@ -112,7 +112,7 @@ class UseToolResult(Plain):
     ends: bool = False
 
 
-class SelectRequest(Plain):
+class SelectRequest(JsonModel):
     """``select``: let a team's selector choose who speaks next, of ``candidates``, the places of members."""
 
     thread: Thread
@@ -122,7 +122,7 @@ class SelectRequest(Plain):
     turn: int = 1
 
 
-class SelectResult(Plain):
+class SelectResult(JsonModel):
     """The reply to ``select``: whose turn it is, how that came about, and what it has cost.
 
     Without a ``seat`` the selector has ended the team, with ``said`` as the final words if it had any.
@@ -135,7 +135,7 @@ class SelectResult(Plain):
     said: Message | None = None
 
 
-class EvaluateRequest(Plain):
+class EvaluateRequest(JsonModel):
     """``evaluate``: judge a team's conditions after a turn of the member at ``seat``; ``elapsed`` in seconds."""
 
     thread: Thread
@@ -147,14 +147,14 @@ class EvaluateRequest(Plain):
     brief: SpeakerBrief | None = None
 
 
-class EvaluateResult(Plain):
+class EvaluateResult(JsonModel):
     """The reply to ``evaluate``: whether the team ends, and the place of the edge that leads on, if one does."""
 
     ends: bool = False
     edge: int | None = None
 
 
-class Bookmark(Plain):
+class Bookmark(JsonModel):
     """Under which key of a session a transcript is read; of several owners of one key the latest has it."""
 
     session: str
@@ -163,7 +163,7 @@ class Bookmark(Plain):
     begun: int
 
 
-class AppendRequest(Plain):
+class AppendRequest(JsonModel):
     """``append``: put on top of a head what joins the conversation after it, and move a bookmark there."""
 
     head: Head
@@ -171,7 +171,7 @@ class AppendRequest(Plain):
     bookmark: Bookmark | None = None
 
 
-class LiveText(Plain):
+class LiveText(JsonModel):
     """The heartbeat of ``ask_model`` and ``select``: the last part of the text so far, and where in it that begins."""
 
     offset: int = 0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from ...resources.base import Plain
+from ...resources.base import JsonModel
 from ...resources.query import TargetType
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
@@ -21,7 +21,7 @@ With all that stands around them it stays below what our clients keep elsewhere:
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
 
-class StatusTarget(Plain):
+class StatusTarget(JsonModel):
     """Whom a response is from."""
 
     type: TargetType
@@ -29,7 +29,7 @@ class StatusTarget(Plain):
     namespace: str | None = None
 
 
-class Response(Plain):
+class Response(JsonModel):
     """What became of one target. ``messages`` are the latest of what was said; ``head`` leads to all of it."""
 
     target: StatusTarget
@@ -42,7 +42,7 @@ class Response(Plain):
     head: Head | None = None
 
 
-class Status(Plain):
+class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started by itself (then without ``responses``)."""
 
     phase: Phase

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ...resources.base import Plain
+from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
 
 MAX_RECENT = 16_000
@@ -13,7 +13,7 @@ MAX_RECENT = 16_000
 them twice more."""
 
 
-class TokenUsage(Plain):
+class TokenUsage(JsonModel):
     """What was spent: tokens as the model's server counted them, and calls (seed 003, Token Usage Metrics)."""
 
     prompt_tokens: int = 0
@@ -26,7 +26,7 @@ class TokenUsage(Plain):
         return TokenUsage(**{name: getattr(self, name) + getattr(other, name) for name in TokenUsage.model_fields})
 
 
-class ToolCall(Plain):
+class ToolCall(JsonModel):
     """A model's wish to use a tool. ``arguments`` is JSON text as the model wrote it, which may be no JSON at all."""
 
     id: Text
@@ -38,7 +38,7 @@ class ToolCall(Plain):
         return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
 
 
-class SecretPlaceholder(Plain):
+class SecretPlaceholder(JsonModel):
     """A place in a text that a secret parameter fills in, on the worker and at the moment of use."""
 
     at: int
@@ -49,7 +49,7 @@ class SecretPlaceholder(Plain):
 PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
 
-class Message(Plain):
+class Message(JsonModel):
     """One message of a conversation, in the roles of OpenAI's chat completions.
 
     ``name`` is the agent that speaks (role ``assistant``) or the tool that answers (role ``tool``); ``model`` is what
@@ -78,18 +78,20 @@ class Message(Plain):
         if self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))
-        calls = tuple(call.model_copy(update={"arguments": truncate(call.arguments, share)}) for call in self.tool_calls)
+        calls = tuple(
+            call.model_copy(update={"arguments": truncate(call.arguments, share)}) for call in self.tool_calls
+        )
         return self.model_copy(update={"content": truncate(self.content, share), "tool_calls": calls})
 
 
-class Head(Plain):
+class Head(JsonModel):
     """A place in a conversation: the id of its last row in the journal, and how many rows lead to it."""
 
     id: str = ""
     depth: int = Field(0, ge=0)
 
 
-class Quote(Plain):
+class Quote(JsonModel):
     """What stands in the row ``row``, said again under a ``name`` as a ``part`` of a panel's conversation."""
 
     row: str
@@ -102,7 +104,7 @@ class Quote(Plain):
         return Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
 
 
-class Span(Plain):
+class Span(JsonModel):
     """The rows after one head up to another."""
 
     after: Head

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from ...resources.base import JsonObject, Plain
+from ...resources.base import JsonModel, JsonObject
 from .message import Message
 
 
-class PanelInput(Plain):
+class PanelInput(JsonModel):
     """A panel's input."""
 
     goal: str
 
 
-class Contribution(Plain):
+class Contribution(JsonModel):
     """An entry of a panel's transcript (seed 002, The contributions transcript); ``round`` counts from 1."""
 
     round: int = Field(ge=1)
@@ -37,20 +37,20 @@ def as_lines(entries: Iterable[Contribution]) -> str:
     return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 
 
-class RefereeOutput(Plain):
+class RefereeOutput(JsonModel):
     """What a referee gives."""
 
     critique: str
 
 
-class Critique(Plain):
+class Critique(JsonModel):
     """A referee's critique of a round."""
 
     round: int = Field(ge=1)
     critique: str
 
 
-class Decision(Plain):
+class Decision(JsonModel):
     """How a moderator opens a round of a debate: who speaks, on what, and whether the debate ends after it."""
 
     next_speakers: tuple[str, ...]
@@ -59,7 +59,7 @@ class Decision(Plain):
     done: bool = False
 
 
-class Verdict(Plain):
+class Verdict(JsonModel):
     """A judge's verdict; without a ``winner``, which is a stance, it lies between several."""
 
     verdict: str
@@ -67,7 +67,7 @@ class Verdict(Plain):
     reasoning: str
 
 
-class PanelState(Plain):
+class PanelState(JsonModel):
     """How a panel stands between two rounds; ``round`` counts those that were opened."""
 
     goal: str
@@ -75,7 +75,7 @@ class PanelState(Plain):
     referee_critiques: tuple[Critique, ...] = ()
 
 
-class PanelShape(Plain):
+class PanelShape(JsonModel):
     """What a panel has come to (seed 002, RoundRobinFinalShape)."""
 
     rounds: int
@@ -83,7 +83,7 @@ class PanelShape(Plain):
     referee_critiques: tuple[Critique, ...] = ()
 
 
-class DebateShape(Plain):
+class DebateShape(JsonModel):
     """What a debate has come to."""
 
     rounds: int
@@ -93,7 +93,7 @@ class DebateShape(Plain):
     moderator_decisions: tuple[Decision, ...] = ()
 
 
-class Briefing(Plain):
+class Briefing(JsonModel):
     """What an override, a condition or a function for instructions is handed: all there is to know, and nothing else.
 
     ``round`` is the present one, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are

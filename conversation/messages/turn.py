@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ...resources.base import Plain
+from ...resources.base import JsonModel
 from ..failure import Failure
 from .message import Head, Message, TokenUsage, last_spoken
 
@@ -11,7 +11,7 @@ StopReason = Literal[
 ]
 
 
-class Thread(Plain):
+class Thread(JsonModel):
     """A place in a conversation under a pinned catalog. ``question`` is the id of the question's row."""
 
     catalog: str
@@ -19,7 +19,7 @@ class Thread(Plain):
     head: Head
 
 
-class TurnResult(Plain):
+class TurnResult(JsonModel):
     """What a member, a team or an agent asked alone has said.
 
     ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there

@@ -77,6 +77,10 @@ All that a run says to clients is shorter, but for the status of a query with th
 """
 
 
+PAYLOADS_URL = "BATON_PAYLOADS_URL"
+"""The setting that names an S3 bucket for long values; without it they are kept in the journal."""
+
+
 def storing(client: Client, *drivers: StorageDriver) -> Client:
     """The same client, which keeps long values with the first driver, and finds what others have kept with any."""
     storage = ExternalStorage(drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=LONG)

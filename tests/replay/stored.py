@@ -19,7 +19,7 @@ from baton.conversation import errors, failure
 from baton.conversation.contracts import continuation, control_messages, inputs, panel_requests, plan, requests, status
 from baton.conversation.messages import message, panel, turn
 from baton.conversation.temporal import search_attributes, temporal_client
-from baton.resources.base import Plain
+from baton.resources.base import JsonModel
 from baton.workflows.registry import WORKFLOWS
 
 STORED = Path(__file__).parent / "stored.json"
@@ -58,6 +58,7 @@ STORED_AS = {
     "TaskQueues": "Route",
     "SelectorPlan": "ChooserPlan",
     "SecretPlaceholder": "Blank",
+    "ContributionsRef": "Shared",
 }
 """Classes that had another name when their shape was recorded; a history holds no names of these classes."""
 
@@ -73,7 +74,7 @@ def stored() -> dict[str, Any]:
         each
         for module in modules
         for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, Plain) and each.__module__ == module.__name__
+        if isinstance(each, type) and issubclass(each, JsonModel) and each.__module__ == module.__name__
     ]
     _, shapes = models_json_schema([(each, "validation") for each in models])
     return {
