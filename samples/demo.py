@@ -14,7 +14,7 @@ from pathlib import Path
 
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.state_dir import Dev, Home
+from baton.starter.server.state_dir import DevServer, StateDir
 
 HERE = Path(__file__).parent
 BATON = Path(sys.executable).parent / "baton"
@@ -32,12 +32,12 @@ The words above are scripted. To hear a language model instead:
 
 def main() -> int:
     """Runs the sample to its end and leaves nothing running."""
-    home = Home(Home.of(os.environ).folder / "demo")  # apart from real runs
-    if dev := home.read_dev():
+    home = StateDir(StateDir.of(os.environ).folder / "demo")  # apart from real runs
+    if dev := home.read_dev_server():
         print(f"a server and worker run here already, at {dev.address}: end them first", file=sys.stderr)
         return 1
     sample = HERE / "brainstorming.yaml"
-    with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serving() as url:
+    with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serve() as url:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPORAL_")}
         environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home.folder)}
         environment["TEMPORAL_CONFIG_FILE"] = os.devnull
@@ -49,10 +49,10 @@ def main() -> int:
 
 
 @contextmanager
-def _dev(home: Home, environment: dict[str, str]) -> Iterator[Dev | None]:
+def _dev(home: StateDir, environment: dict[str, str]) -> Iterator[DevServer | None]:
     """Runs a server and worker as long as the block does."""
     process = subprocess.Popen([BATON, "dev"], env=environment, stderr=subprocess.DEVNULL)
-    while not (dev := home.read_dev()) and process.poll() is None:
+    while not (dev := home.read_dev_server()) and process.poll() is None:
         time.sleep(0.05)
     try:
         yield dev

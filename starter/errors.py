@@ -1,6 +1,10 @@
-"""Errors and hints that the commands share with the work behind them."""
+"""Errors and hints that the commands, the Python interface and the server they use have in common."""
 
 START_HINT = "start a server and a worker with 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
+
+
+class UnreachableError(Exception):
+    """No Temporal server can be reached; the text says how to start one."""
 
 
 class UsageError(Exception):

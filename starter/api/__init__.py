@@ -16,8 +16,8 @@ from ...conversation.messages.panel import (
 from ...conversation.temporal.temporal_client import ConnectionFailed
 from ...resources.functions import function
 from ...resources.problems import ManifestError
+from ..errors import UnreachableError
 from ..runs.runs import NoSuchRunError
-from ..server.connection import UnreachableError
 from .client import Connection, attach, connect, contributions, run, start
 from .handle import Handle, Refused, Result, RunFailed
 from .manifest import Manifest

@@ -18,12 +18,12 @@ from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query as AskedQuery
-from ..journal.contributions import shared
+from ..journal.contributions import read_contributions
 from ..runs.runs import Handle as Run
 from ..runs.runs import find_run, has_worker, start_query
-from ..server.connection import Place, temporal
+from ..server.connection import ServerLocation, use_server
+from ..server.in_process_worker import InProcessWorker, worker_environment
 from .handle import Handle, Result
-from .in_process_worker import Serving, environment
 from .manifest import Manifest, distinct, load
 from .resources import Query, Value
 
@@ -56,10 +56,10 @@ class Connection:
 
     def __init__(self, address: str | None = None, *, task_queue: str | None = None) -> None:
         self._address, self._task_queue = address, task_queue or temporal_client.task_queue()
-        self._held, self._place = contextlib.ExitStack(), Place(address)
+        self._held, self._server = contextlib.ExitStack(), ServerLocation(address)
         self._opening = asyncio.Lock()
         self._client: Client | None = None
-        self._serving: list[Serving] = []
+        self._workers: list[InProcessWorker] = []
 
     async def __aenter__(self) -> Self:
         await self.client()
@@ -68,8 +68,8 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for serving in self._serving:
-            await serving.stop()
+        for worker in self._workers:
+            await worker.stop()
         self._held.close()
 
     async def client(self) -> Client:
@@ -77,9 +77,9 @@ class Connection:
         async with self._opening:
             if self._client is None:
                 if not self._address:
-                    here = temporal(_log.warning, start=True)
-                    self._place = await asyncio.to_thread(self._held.enter_context, here)
-                self._client = await self._place.connect()
+                    here = use_server(_log.warning, start=True)
+                    self._server = await asyncio.to_thread(self._held.enter_context, here)
+                self._client = await self._server.connect()
         return self._client
 
     async def run(self, target: Manifest, input: str | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
@@ -101,12 +101,12 @@ class Connection:
         found = loaded.catalog.get("Query", query.namespace, query.name)
         assert isinstance(found, AskedQuery)
         here = bool(functions or loaded.secrets)
-        catalog = loaded.reach(found, elsewhere=not here and self._place.home is None)
+        catalog = loaded.needed_by(found, elsewhere=not here and self._server.state_dir is None)
         queue = f"{self._task_queue}-{own_id or uuid.uuid4().hex}" if here else self._task_queue
         session = options.get("session")
         begin = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)
         run = await (self._serve(queue, loaded, functions, begin) if here else begin())
-        if not here and self._place.home is None and not await has_worker(client, queue):
+        if not here and self._server.state_dir is None and not await has_worker(client, queue):
             _log.warning("%s waits: no worker runs; start one with: python worker.py", run.id)
         return Handle(client, run, query.answers)
 
@@ -128,14 +128,14 @@ class Connection:
         It stands in the journal, which this process must be able to open, and can be read while the panel goes on.
         """
         await self.client()
-        return await shared(session, key, environment(self._place))
+        return await read_contributions(session, key, worker_environment(self._server))
 
     async def _serve(
         self, task_queue: str, own: Loaded, functions: Sequence[Function], begin: Callable[[], Awaitable[Run]]
     ) -> Run:
-        serving = Serving(self._place, task_queue, own, functions)
-        run = await serving.work_on(begin)
-        self._serving.append(serving)
+        worker = InProcessWorker(self._server, task_queue, own, functions)
+        run = await worker.execute(begin)
+        self._workers.append(worker)
         return run
 
 

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from ...conversation.messages.message import PanelMessageKind
 from ..history.follow import follow
-from ..history.run_events import CallEnded, Happening
+from ..history.run_events import CallEnded, RunEvent
 from ..runs.runs import Handle
 
 PATIENCE = 60.0
@@ -35,11 +35,11 @@ async def hear(client: Client, run: Handle, patience: float = PATIENCE) -> Async
     """
     heard: asyncio.Queue[Heard | None] = asyncio.Queue()
 
-    def tell(happening: Happening) -> None:
+    def tell(happening: RunEvent) -> None:
         for each in _heard_in(happening):
             heard.put_nowait(each)
 
-    following = asyncio.create_task(follow(client, run, tell, patience=patience))
+    following = asyncio.create_task(follow(client, run, tell, reconnect_timeout=patience))
     following.add_done_callback(lambda _: heard.put_nowait(None))
     try:
         while (said := await heard.get()) is not None:
@@ -49,11 +49,11 @@ async def hear(client: Client, run: Handle, patience: float = PATIENCE) -> Async
         following.cancel()
 
 
-def _heard_in(happening: Happening) -> list[Heard]:
+def _heard_in(happening: RunEvent) -> list[Heard]:
     if not isinstance(happening, CallEnded):
         return []
     team = happening.run.name if happening.run.kind == "team" else None
     return [
         Heard(each.name or each.role, each.content, each.round, each.part, team, happening.at)
-        for each in happening.said
+        for each in happening.messages
     ]

@@ -13,14 +13,14 @@ from ...resources.agent import Agent
 from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
-from ..runs.execution_chain import chain
+from ..runs.execution_chain import execution_chain
 from ..runs.runs import Handle
 
 
 async def asked_of(client: Client, run: Handle) -> Resource | None:
     """The one whom a run asks, if it asks one alone and has brought its manifest along."""
     run_id = run.run_id or (await run.describe()).run_id
-    (_, started), *_ = await chain(client, run.id, run_id)
+    (_, started), *_ = await execution_chain(client, run.id, run_id)
     if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first one is forgotten
         return None
     (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])

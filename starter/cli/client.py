@@ -9,7 +9,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 
 from ..runs import runs
 from ..runs.runs import Handle
-from ..server.connection import Place, temporal
+from ..server.connection import ServerLocation, use_server
 from .terminal import print_message
 
 T = TypeVar("T")
@@ -23,11 +23,11 @@ def silence_sdk() -> None:
 def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """The result of work with a connected client; raises UnreachableError if no server runs."""
 
-    async def connected(server: Place) -> T:
+    async def connected(server: ServerLocation) -> T:
         return await work(await server.connect())
 
     silence_sdk()
-    with temporal(print_message, start=False) as server:
+    with use_server(print_message, start=False) as server:
         return asyncio.run(connected(server))
 
 

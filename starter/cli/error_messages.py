@@ -7,9 +7,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...conversation.failure import BatonError
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed
-from ..errors import START_HINT, ConnectionLostError, UsageError
+from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
 from ..runs.runs import NoSuchRunError
-from ..server.connection import UnreachableError
 from ..server.embedded import ServerError
 from .exit_codes import REFUSED, UNREACHABLE
 

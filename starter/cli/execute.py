@@ -18,14 +18,14 @@ from ..console.printer import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
-from ..runs.runs import Handle, run_manifest, final_status, has_worker, start_query
-from ..server.connection import Place
+from ..runs.runs import Handle, final_status, has_worker, run_manifest, start_query
+from ..server.connection import ServerLocation
 from .formats import dump
 from .terminal import print_message, stderr_console
 
 
 async def run_queries(
-    server: Place,
+    server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
     paths: Sequence[Path],
@@ -51,18 +51,18 @@ async def run_queries(
 
 async def _start_all(
     client: Client,
-    server: Place,
+    server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
     paths: Sequence[Path],
     run_id: str | None = None,
 ) -> list[Handle]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
-    catalogs = [loaded.reach(query, elsewhere=server.home is None) for query in queries]
+    catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
     started = []
     for query, catalog in zip(queries, catalogs, strict=True):
-        if server.home and loaded.secrets:
-            server.home.write_sources(catalog.sha, [*paths])
+        if server.state_dir and loaded.secrets:
+            server.state_dir.write_sources(catalog.sha, [*paths])
         started.append(await start_query(client, query, catalog, run_id))
     return started
 
@@ -96,7 +96,7 @@ def _explain_return(started: list[Handle]) -> Iterator[None]:
         raise
 
 
-def _link(server: Place, client: Client, handle: Handle) -> str:
+def _link(server: ServerLocation, client: Client, handle: Handle) -> str:
     return f"  {server.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if server.ui else ""
 
 

@@ -28,7 +28,7 @@ def run(
     """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results."""
     import asyncio
 
-    from ..server.connection import is_elsewhere, temporal
+    from ..server.connection import is_elsewhere, use_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
     from .targets import chosen, load, read_parameters
@@ -37,9 +37,9 @@ def run(
     loaded = load(file, parameters)
     queries = chosen(loaded, target, text, namespace, parameters)
     for query in queries:
-        loaded.reach(query, elsewhere=is_elsewhere())
+        loaded.needed_by(query, elsewhere=is_elsewhere())
     silence_sdk()
-    with temporal(print_message, start=True) as server:
+    with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, file, run_id=own_id, detach=detach))
     print_result(printed(results, output))
     if not detach and not all(map(ended_well, results)):

@@ -11,7 +11,7 @@ from .exit_codes import REFUSED, CommandEndError
 from .terminal import print_message
 
 if TYPE_CHECKING:
-    from ..server.state_dir import Dev
+    from ..server.state_dir import DevServer
 
 app = typer.Typer()
 
@@ -23,21 +23,20 @@ def dev(
     """Runs a Temporal server with its UI and a worker on this machine, until Ctrl-C."""
     import asyncio
 
-    from ..server.dev import run_dev
-    from ..server.state_dir import Home
+    from ..server.dev import run_dev_server
+    from ..server.state_dir import StateDir
     from .client import silence_sdk
 
     silence_sdk()
-    home = Home.of(os.environ)
+    state_dir = StateDir.of(os.environ)
 
-    def announce(dev: "Dev") -> None:
-        print_message(
-            f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {home.folder}. End with Ctrl-C."
-        )
+    def announce(dev: "DevServer") -> None:
+        where = f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {state_dir.folder}"
+        print_message(f"{where}. End with Ctrl-C.")
 
-    if not asyncio.run(run_dev(home, linger, announce)):
-        running_dev = home.read_dev()
-        print_message(f"it runs already, at {running_dev.address}" if running_dev else "it runs already")
+    if not asyncio.run(run_dev_server(state_dir, linger, announce)):
+        running = state_dir.read_dev_server()
+        print_message(f"it runs already, at {running.address}" if running else "it runs already")
         raise CommandEndError(REFUSED)
 
 

@@ -18,8 +18,8 @@ from .terminal import print_message
 def load(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) -> Loaded:
     """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
     loaded = load_files(paths, partial(_with_parameters, parameters))
-    if loaded.passed_over:
-        passed = ", ".join(loaded.passed_over)
+    if loaded.ignored:
+        passed = ", ".join(loaded.ignored)
         print_message(f"note: passed over, as no run needs it: {passed}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")

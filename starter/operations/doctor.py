@@ -13,8 +13,8 @@ from ...activities.process.settings import Settings
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed, connect
 from ...resources.loader import Loaded
-from ..errors import START_HINT
-from ..server.connection import Place, UnreachableError, temporal
+from ..errors import START_HINT, UnreachableError
+from ..server.connection import ServerLocation, use_server
 from . import checks
 from .checks import CheckResult, collect
 
@@ -25,8 +25,8 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
     """The results of all checks, those of the Models in ``loaded`` included; ``report`` is given warnings."""
     try:
         settings = Settings.of(os.environ)
-        with temporal(report, start=False) as place:
-            return [_versions(), *asyncio.run(_check(place, settings, loaded))]
+        with use_server(report, start=False) as server:
+            return [_versions(), *asyncio.run(_check(server, settings, loaded))]
     except SettingsError as error:
         return [
             _versions(),
@@ -42,9 +42,9 @@ def _versions() -> CheckResult:
     return CheckResult("versions", True, f"{packages}, Python {platform.python_version()}")
 
 
-async def _check(place: Place | None, settings: Settings, loaded: Loaded) -> list[CheckResult]:
-    """Runs the checks at the same time; without ``place`` all but those of the server."""
-    checking: list[Check] = [_temporal(place.address, settings)] if place else []
+async def _check(server: ServerLocation | None, settings: Settings, loaded: Loaded) -> list[CheckResult]:
+    """Runs the checks at the same time; without ``server`` all but those of the server."""
+    checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(checks.models(loaded, os.environ))
     return [each for results in await asyncio.gather(*checking) for each in results]

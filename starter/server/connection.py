@@ -1,4 +1,4 @@
-"""Which Temporal does the command line talk to? The one that the environment names, or the one on this machine."""
+"""Finds the Temporal server to use: the one that the environment names, or this machine's own, started on demand."""
 
 import asyncio
 import os
@@ -6,19 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from temporalio.client import Client
+from temporalio.converter import StorageDriver
 
-from ...activities.journal.external_storage import stores
-from ...activities.journal.storage_driver import Blobs
-from ...conversation.temporal.temporal_client import connect, settings, storing
+from ...conversation.temporal.temporal_client import PAYLOADS_URL, connect, settings, storing
+from ..errors import UnreachableError
 from ..runs.runs import has_open_runs
-from .state_dir import ENVIRONMENT, Dev, Home, fingerprint
+from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
 
 if TYPE_CHECKING:
     from ...activities.journal import Database
@@ -26,105 +26,113 @@ if TYPE_CHECKING:
 LINGER = 30.0
 """Seconds that a server and worker stay after the last client has gone and the last run is over."""
 
-PATIENCE = 60.0
+START_TIMEOUT = 60.0
 """Seconds to wait for a server and worker to come up."""
 
 
-class UnreachableError(Exception):
-    """Temporal can't be reached; the text says how to start it."""
-
-
 @dataclass(frozen=True)
-class Place:
-    """Where Temporal is: ``home`` is set where it is this machine's own."""
+class ServerLocation:
+    """Where a Temporal server is; ``state_dir`` is set for this machine's own. Without an address, the settings say."""
 
     address: str | None
     ui: str | None = None
-    home: Home | None = None
+    state_dir: StateDir | None = None
 
     async def connect(self) -> Client:
-        """A client that also finds what is kept elsewhere, where that can be reached; raises SettingsError."""
+        """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
         client = await connect(self.address)
-        journal = os.environ.get("BATON_JOURNAL_URL") or (self.home and f"sqlite:///{self.home.file('journal.db')}")
-        kept = stores(os.environ, *([Blobs(partial(_reach, journal))] if journal else []))
-        return storing(client, *kept) if kept else client
+        drivers = _storage_drivers(self.state_dir)
+        return storing(client, *drivers) if drivers else client
 
 
-def _reach(journal: str) -> "AbstractAsyncContextManager[Database]":
-    from ...activities.journal import Database  # noqa: PLC0415  # it takes a quarter of a second to import, and few need it
+def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
+    """The drivers for the external storage that the environment names, and for this machine's journal."""
+    journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
+    if not (journal or os.environ.get(PAYLOADS_URL)):
+        return ()
+    from ...activities.journal.external_storage import stores  # noqa: PLC0415  # a client of others' workers needs none
+    from ...activities.journal.storage_driver import Blobs  # noqa: PLC0415
 
-    return Database.at(journal)
+    return stores(os.environ, *([Blobs(partial(_open_journal, journal))] if journal else []))
+
+
+def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
+    from ...activities.journal import Database  # noqa: PLC0415  # the import takes 0.25 s, and long values are rare
+
+    return Database.at(url)
 
 
 def is_elsewhere() -> bool:
-    """Whether the environment names a Temporal server, rather than leaving it to this machine's own."""
+    """Whether the environment names a Temporal server; otherwise this machine's own is used."""
     return "target_host" in settings()
 
 
 @contextmanager
-def temporal(say: Callable[[str], None], *, start: bool) -> Iterator[Place]:
-    """Where Temporal is; this machine's own server and worker stay up while the block runs.
+def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[ServerLocation]:
+    """The server to use. This machine's own server and worker are kept running while the block runs.
 
-    ``start`` starts them if they don't run. Raises UnreachableError where there is nothing to talk to.
+    With ``start`` they are started if they don't run; ``report`` is given warnings. Raises UnreachableError if there is
+    no server to use.
     """
     if is_elsewhere():
-        yield Place(None)
+        yield ServerLocation(None)
         return
-    home = Home.of(os.environ)
-    with ExitStack() as held:
+    state_dir = StateDir.of(os.environ)
+    with ExitStack() as locks:
         if start:
-            with home.lock("start"):  # one client at a time looks whether they run, and starts them
-                _make_way(home, say)
-                held.enter_context(home.lock("clients", shared=True))
-                dev: Dev | None = _running(home)
+            with state_dir.lock("start"):  # one client at a time checks whether they run, and starts them
+                _stop_outdated(state_dir, report)
+                locks.enter_context(state_dir.lock("clients", shared=True))
+                dev: DevServer | None = _find_or_start(state_dir)
         else:
-            held.enter_context(home.lock("clients", shared=True))
-            dev = home.read_dev()
+            locks.enter_context(state_dir.lock("clients", shared=True))
+            dev = state_dir.read_dev_server()
         if dev is None:
-            raise UnreachableError(f"nothing runs in {home.folder}: start it with 'baton dev', or set TEMPORAL_ADDRESS")
-        yield Place(dev.address, dev.ui, home)
+            hint = "start a server with 'baton dev', or set TEMPORAL_ADDRESS"
+            raise UnreachableError(f"no server is running in {state_dir.folder}: {hint}")
+        yield ServerLocation(dev.address, dev.ui, state_dir)
 
 
-def _make_way(home: Home, say: Callable[[str], None]) -> None:
-    """Ends a worker that was started with other settings than ours, if nobody needs it."""
-    dev = home.read_dev()
+def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
+    """Stops a server and worker that were started with other settings than ours, if nobody needs them."""
+    dev = state_dir.read_dev_server()
     if dev is None or fingerprint(os.environ) in ("", dev.environment):
         return
-    if not dev.lingering or home.is_held("clients") or asyncio.run(_has_open_runs(dev)):
-        say(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps those")
+    if not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+        report(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps them")
         return
-    say(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker starts anew")
+    report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
     os.kill(dev.pid, signal.SIGTERM)
-    with home.lock("dev"):  # until it has ended
+    with state_dir.lock("dev"):  # free once it has ended
         return
 
 
-async def _has_open_runs(dev: Dev) -> bool:
+async def _has_open_runs(dev: DevServer) -> bool:
     return await has_open_runs(await connect(dev.address))
 
 
-def _running(home: Home) -> Dev:
-    """The server and worker that run here, started if none do."""
-    deadline = time.monotonic() + PATIENCE
+def _find_or_start(state_dir: StateDir) -> DevServer:
+    """The server and worker that run here, started if none do; raises UnreachableError if they don't come up."""
+    deadline = time.monotonic() + START_TIMEOUT
     child: subprocess.Popen[bytes] | None = None
     while time.monotonic() < deadline:
-        if dev := home.read_dev():
+        if dev := state_dir.read_dev_server():
             return dev
-        if child is None and not home.is_held("dev"):
-            child = _start(home)
+        if child is None and not state_dir.is_held("dev"):
+            child = _start(state_dir)
         if child and child.poll():
             break
         time.sleep(0.1)
-    log = home.file("dev.log")
+    log = state_dir.file("dev.log")
     last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
-    raise UnreachableError(f"the server and worker did not come up: {last} (see {log})")
+    raise UnreachableError(f"the server and worker did not start: {last} (see {log})")
 
 
-def _start(home: Home) -> subprocess.Popen[bytes]:
-    with home.file("dev.log").open("wb") as log:
+def _start(state_dir: StateDir) -> subprocess.Popen[bytes]:
+    with state_dir.file("dev.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "baton.starter", "dev", "--linger", str(LINGER)],
-            env={**os.environ, "BATON_HOME": str(home.folder)},
+            env={**os.environ, "BATON_HOME": str(state_dir.folder)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,4 +1,4 @@
-"""What is kept on this machine? The folder ``.baton``: databases, logs, and the locks that tell who is alive."""
+"""The folder of Baton's state on this machine, ``.baton``: databases, logs, and the locks of running processes."""
 
 import fcntl
 import hashlib
@@ -12,18 +12,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from ...activities.journal.external_storage import PAYLOADS_URL
 from ...conversation.temporal.encryption import KEYS, KEYS_FILE
-from ...conversation.temporal.temporal_client import HOME
+from ...conversation.temporal.temporal_client import HOME, PAYLOADS_URL
 
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, PAYLOADS_URL)
-"""What a worker on this machine takes from the environment it was started in."""
+"""The variables that a worker on this machine takes from the environment in which it was started."""
 
 
 @dataclass(frozen=True)
-class Dev:
-    """A server and worker that run on this machine. ``environment`` tells apart, but does not tell, what it was given;
-    a ``lingering`` one was started by a client, and ends when nobody needs it."""
+class DevServer:
+    """A server and worker that run on this machine, as the file ``dev.json`` describes them.
+
+    ``environment`` is a hash of the variables that they were started with. They are ``lingering`` if a client has
+    started them: then they end when nobody needs them.
+    """
 
     pid: int
     address: str
@@ -32,14 +34,14 @@ class Dev:
     lingering: bool
 
 
-class Home:
-    """The folder, and who holds what in it. A lock is given back by the system when its process dies, however."""
+class StateDir:
+    """The folder and its locks. The operating system releases a lock when the process that holds it ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Home":
+    def of(cls, environment: Mapping[str, str]) -> "StateDir":
         """The folder that BATON_HOME names, or ``.baton`` in the working directory."""
         return cls(Path(environment.get("BATON_HOME") or HOME))
 
@@ -49,10 +51,10 @@ class Home:
         return self.folder / name
 
     @contextmanager
-    def lock(self, name: str, *, shared: bool = False, patience: float = math.inf) -> Iterator[IO[str] | None]:
-        """Holds a lock while the block runs; gives None where others hold it for longer than ``patience`` seconds."""
+    def lock(self, name: str, *, shared: bool = False, timeout: float = math.inf) -> Iterator[IO[str] | None]:
+        """Holds a lock while the block runs; gives None if others hold it for longer than ``timeout`` seconds."""
         kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         with self.file(f"{name}.lock").open("a") as file:
             while True:
                 try:
@@ -68,45 +70,45 @@ class Home:
             yield file
 
     def last_shared(self, name: str) -> float:
-        """When somebody last began to share a lock, in seconds since the epoch; 0 where nobody ever has."""
+        """When a lock was last taken in shared mode, in seconds since the epoch; 0 if never."""
         with suppress(FileNotFoundError):
             return self.file(f"{name}.lock").stat().st_mtime
         return 0
 
     def is_held(self, name: str) -> bool:
-        """Whether anybody holds a lock for longer than a moment."""
-        with self.lock(name, patience=0.1) as lock:
+        """Whether a lock is held for longer than a tenth of a second."""
+        with self.lock(name, timeout=0.1) as lock:
             return lock is None
 
-    def write_dev(self, dev: Dev) -> None:
-        """Tells clients where to connect."""
+    def write_dev_server(self, dev: DevServer) -> None:
+        """Writes where clients connect."""
         draft = self.file("dev.json.new")
         draft.write_text(json.dumps(asdict(dev)))
         draft.replace(self.file("dev.json"))
 
-    def read_dev(self) -> Dev | None:
-        """The server and worker that run here, if they are up."""
+    def read_dev_server(self) -> DevServer | None:
+        """The server and worker that run here; None if none do."""
         try:
-            dev = Dev(**json.loads(self.file("dev.json").read_text()))
+            dev = DevServer(**json.loads(self.file("dev.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
         return dev if self.is_held("up") else None
 
     def last_ports(self) -> list[tuple[int, int]]:
-        """The ports of the server that ran here last."""
+        """The ports of the server that ran here last; empty if unknown."""
         with suppress(OSError, ValueError, KeyError):
             last = json.loads(self.file("dev.json").read_text())
             return [(int(last["address"].rpartition(":")[2]), int(last["ui"].rpartition(":")[2]))]
         return []
 
     def write_sources(self, catalog: str, files: list[Path]) -> None:
-        """Tells the worker in which files a run's Secrets stand."""
+        """Writes for the worker in which files it finds the Secrets of a run."""
         folder = self.file("sources")
         folder.mkdir(exist_ok=True)
         (folder / f"{catalog}.json").write_text(json.dumps([str(file.absolute()) for file in files]))
 
 
 def fingerprint(environment: Mapping[str, str]) -> str:
-    """Tells environments apart; empty for one that says nothing about models and keys."""
+    """A hash of the environment's model and key settings; empty if it has none."""
     values = [environment.get(name, "") for name in ENVIRONMENT]
     return hashlib.sha256("\0".join(values).encode()).hexdigest()[:16] if any(values) else ""
