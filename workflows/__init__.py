@@ -1,1 +1,1 @@
-"""Who speaks next? Query, strategy, agent turn: deterministic code that decides and lets activities do."""
+"""The workflows: deterministic code that decides who speaks next, and calls activities for everything else."""

@@ -1,35 +1,34 @@
-"""The workflows ``agent`` and ``model``: one speaker asked by itself. Ending its team, it just ends its own turn."""
+"""The workflow types ``agent`` and ``model``: one turn of an agent, or of a model without prompt and tools."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
 from ..conversation.contracts.continuation import AgentState, State
 from ..conversation.contracts.plan import AgentPlan
-from ..conversation.contracts.requests import Pinned
-from ..conversation.messages.turn import Turn
-from .base.turn_workflow import Member
+from ..conversation.messages.turn import TurnResult
+from .base.turn_workflow import TurnWorkflow
 from .discussion.agent_turn import AgentTurn
 
 
 @workflow.defn(name="agent")
-class Agent(Member):
-    """Takes one turn of one agent (seed 004)."""
+class AgentWorkflow(TurnWorkflow):
+    """The workflow type ``agent`` (ARK: agent execution)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
-        assert isinstance(pinned.plan, AgentPlan)
+    def new_turn(self, state: State | None) -> AgentTurn:
+        plan = self.pinned.plan
+        assert isinstance(plan, AgentPlan)
         assert state is None or isinstance(state, AgentState)
-        self.speaking = turn = AgentTurn(pinned.plan, pinned.thread, self.stop, of=1, rests=True, state=state)
-        return (await turn.take()).model_copy(update={"ended": False, "note": self.stop.note})
+        return AgentTurn(plan, self.pinned.thread, self.run_state, of=1, continues=True, state=state)
 
 
 @workflow.defn(name="model")
-class Model(Agent):
-    """Lets a model answer as it is, without a prompt or tools (seed 003, Use Cases)."""
+class ModelWorkflow(AgentWorkflow):
+    """The workflow type ``model`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()

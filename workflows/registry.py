@@ -1,13 +1,23 @@
-"""Which workflow types does a worker run?"""
+"""The workflow types that a worker runs."""
 
-from .agent import Agent, Model
-from .query import Query
-from .strategies.debate import Debate
-from .strategies.graph import Graph
-from .strategies.parallel import Parallel
-from .strategies.round_robin import RoundRobin
-from .strategies.selector import Selector
-from .strategies.sequential import Sequential
-from .tool import Tool
+from .agent import AgentWorkflow, ModelWorkflow
+from .query import QueryWorkflow
+from .strategies.debate import DebateWorkflow
+from .strategies.graph import GraphWorkflow
+from .strategies.parallel import ParallelWorkflow
+from .strategies.round_robin import RoundRobinWorkflow
+from .strategies.selector import SelectorWorkflow
+from .strategies.sequential import SequentialWorkflow
+from .tool import ToolWorkflow
 
-WORKFLOWS = (Query, Agent, Model, Tool, RoundRobin, Sequential, Parallel, Selector, Graph, Debate)
+STRATEGIES = (
+    SequentialWorkflow,
+    RoundRobinWorkflow,
+    SelectorWorkflow,
+    GraphWorkflow,
+    ParallelWorkflow,
+    DebateWorkflow,
+)
+"""One for each strategy of ``resources``; a test compares them."""
+
+WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, *STRATEGIES)

@@ -1,4 +1,4 @@
-"""The workflow ``tool``: one tool that a query is put to, with the question as its arguments."""
+"""The workflow type ``tool``: one use of a tool, with the input of the query as its arguments."""
 
 import asyncio
 
@@ -7,31 +7,51 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolTarget
-from ..conversation.contracts.requests import Pinned, UseRequest
+from ..conversation.contracts.requests import UseToolRequest
 from ..conversation.messages.message import TokenUsage
-from ..conversation.messages.turn import Turn
-from .base.turn_workflow import Member
+from ..conversation.messages.turn import Thread, TurnResult
+from .base.turn_workflow import TurnWorkflow
 from .calls import effects
-from .calls.execute_activity import Failed, Interrupted
+from .state.errors import ActivityFailed, ActivityInterrupted
+from .state.run_state import RunState
+
+
+class ToolTurn:
+    """Uses one tool once; its result is the answer."""
+
+    next_turn = None
+
+    def __init__(self, plan: ToolTarget, thread: Thread, run: RunState) -> None:
+        self._plan, self._thread, self._run = plan, thread, run
+        self.so_far = TurnResult(head=thread.head, turns=0)
+
+    @property
+    def state(self) -> State:
+        """There is none: a run with one activity never continues as new."""
+        raise AssertionError("the workflow 'tool' does not continue as new")
+
+    async def execute(self) -> TurnResult:
+        """The tool's result as the message of the turn."""
+        plan, thread = self._plan, self._thread
+        turn = TurnResult(head=thread.head, usage=TokenUsage(tool_calls=1))
+        request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
+        try:
+            used = await effects.use_tool(self._run, request, plan.name, plan.timeout)
+        except (ActivityInterrupted, asyncio.CancelledError):
+            return turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
+        except ActivityFailed as failed:
+            return turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+        return turn.model_copy(update={"head": used.head, "messages": (used.message,)})
 
 
 @workflow.defn(name="tool")
-class Tool(Member):
-    """Uses one tool once; what it gives is the answer."""
+class ToolWorkflow(TurnWorkflow):
+    """The workflow type ``tool`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
-        assert isinstance(pinned.plan, ToolTarget)
-        plan, thread = pinned.plan, pinned.thread
-        turn = Turn(head=thread.head, usage=TokenUsage(tool_calls=1), note=self.stop.note)
-        request = UseRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
-        try:
-            used = await effects.use_tool(request, plan.name, plan.timeout)
-        except (Interrupted, asyncio.CancelledError):
-            return turn.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})
-        except Failed as failed:
-            return turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
-        return turn.model_copy(update={"head": used.head, "messages": (used.message,), "note": self.stop.note})
+    def new_turn(self, state: State | None) -> ToolTurn:
+        assert isinstance(self.pinned.plan, ToolTarget)
+        return ToolTurn(self.pinned.plan, self.pinned.thread, self.run_state)

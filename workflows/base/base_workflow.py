@@ -1,6 +1,5 @@
-"""What holds for every run, whatever its type? How it begins, how it goes on in a new one, and how it closes."""
+"""The base of all workflow types: reading the input, the handlers of signals and updates, and closing the run."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,118 +7,153 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from ...conversation.contracts.continuation import Carried, State
+from ...conversation.contracts.continuation import Continuation, State
+from ...conversation.contracts.control_messages import SteerRequest, SteerResult
 from ...conversation.contracts.inputs import QueryInput, TurnInput
-from ...conversation.contracts.requests import Pinned, Route
+from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
 from ...conversation.temporal import search_attributes
-from ...resources.base import Plain
-from ...resources.problems import dotted, explain
-from ..calls.execute_activity import Failed
-from ..state.continue_as_new import AT_ONCE
-from .message_handlers import Hearing
+from ...resources.base import JsonModel, JsonObject
+from ...resources.problems import dotted_path, explain_errors
+from ..calls.child_workflows import ChildWorkflows
+from ..state.constants import INPUT_BEFORE_MESSAGES
+from ..state.errors import ActivityFailed
+from ..state.run_state import RunState
+from .message_handlers import MessageHandlers, first_value
 
 Input = TypeVar("Input", QueryInput, TurnInput)
 
 
-class Run(Hearing, Generic[Input]):
-    """The base of all workflows: it can be told to stop at any time, and tells at any time how it stands.
+class BaseWorkflow(Generic[Input]):
+    """A run with a state, children and message handlers; its input is read as ``input_type``.
 
-    What it was given, of the kind that it ``takes``, holds before anything that it is told, however early that comes.
+    What the run was given is taken up before anything that it is told, however early that comes.
     """
 
-    takes: type[Input]
+    input_type: type[Input]
 
     @workflow.init
     def __init__(self, *given: JsonValue) -> None:
-        super().__init__()
-        self._given: Input | Failed = received(given, self.takes)
-        self.free = asyncio.Semaphore(AT_ONCE)
-        self.since = workflow.info().start_time
-        self.end: datetime | None = None
+        self.run_state = RunState()
+        self.children = ChildWorkflows(self.run_state)
+        self._handlers = MessageHandlers(self.run_state, self.children, self.next_turn)
+        self._given: Input | ActivityFailed = read_input(given, self.input_type)
         self._pinned: Pinned | None = None
-        if isinstance(self._given, Failed):
+        self.ended_at: datetime | None = None
+        if isinstance(self._given, ActivityFailed):
             return
         if not self._given.carried:
-            self.session.put(self._given.session)
-        elif workflow.patched("given-before-told"):
-            self.resume(self._given.carried)
+            self.run_state.session.update(self._given.session)
+        elif workflow.patched(INPUT_BEFORE_MESSAGES):
+            self._restore(self._given.carried)
 
     @property
     def given(self) -> Input:
-        """What the run was given; raises Failed by InvalidInput, where it is not what the workflow takes."""
-        if isinstance(self._given, Failed):
+        """The input; raises ActivityFailed with InvalidInput if it is not what the workflow takes."""
+        if isinstance(self._given, ActivityFailed):
             raise self._given
         return self._given
 
-    def goes_on(self) -> bool:
-        """Whether it goes on where another run has stopped, rather than to begin."""
-        if self.given.carried and not self._pinned:  # by a history of the time before that patch
-            self.resume(self.given.carried)
-        return self.given.carried is not None
-
-    def begin(self, pinned: Pinned) -> None:
-        """Lets the run be found by what it is, where the server knows by what runs are searched."""
-        self._pinned = pinned
-        self._mark({**search_attributes.of(pinned.plan), search_attributes.PHASE: "Running"})
-
-    def resume(self, carried: Carried) -> None:
-        """Goes on where the run before this one has stopped; Temporal itself hands its attributes on."""
-        self.since, self._pinned = carried.since, carried.pinned
-        self.stop.resume(carried.wish)
-        self.session.put(carried.session)
-        self.stop.floor.resume(carried.floor)
-
-    def carried(self, state: State) -> Carried:
-        """What the run in which this one goes on must know."""
-        return Carried(
-            pinned=self.pinned,
-            since=self.since,
-            wish=self.stop.wish,
-            floor=self.stop.floor.state,
-            session=self.session.values,
-            state=state,
-        )
-
-    @property
-    def route(self) -> Route:
-        """Where the run's calls wait."""
-        return self._pinned.route if self._pinned else Route()
-
     @property
     def pinned(self) -> Pinned:
-        """What the run needs and where it has begun; there as soon as it has begun."""
+        """The manifests and the place in the conversation; there as soon as the run has begun."""
         assert self._pinned
         return self._pinned
 
-    def finish(self, status: Status) -> None:
-        """Lets the run be found by how it ended."""
-        self._mark({search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason})
+    def next_turn(self) -> int | None:
+        """The turn in which a message that comes now is read at the latest; None where that is not known."""
+        return None
 
-    def _mark(self, values: search_attributes.Values) -> None:
+    def is_continued(self) -> bool:
+        """Whether the run continues another one, rather than to begin."""
+        if self.given.carried and not self._pinned:  # in a history from before the patch
+            self._restore(self.given.carried)
+        return self.given.carried is not None
+
+    def begin(self, pinned: Pinned) -> None:
+        """Takes up what the run is about, and sets its search attributes where the server knows them."""
+        self._pinned, self.run_state.task_queues = pinned, pinned.route
+        self._set_attributes({**search_attributes.of(pinned.plan), search_attributes.PHASE: "Running"})
+
+    def continuation(self, state: State) -> Continuation:
+        """What the next run needs to continue this one."""
+        run = self.run_state
+        return Continuation(
+            pinned=self.pinned,
+            since=run.started_at,
+            wish=run.stop.state,
+            floor=run.inbox.state,
+            session=run.session.values,
+            state=state,
+        )
+
+    def _restore(self, continuation: Continuation) -> None:
+        """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
+        run = self.run_state
+        self._pinned, run.task_queues = continuation.pinned, continuation.pinned.route
+        run.started_at = continuation.since
+        run.stop.restore(continuation.wish)
+        run.session.update(continuation.session)
+        run.inbox.restore(continuation.floor)
+
+    def close(self, status: Status, result: JsonModel, *, is_root: bool = True) -> None:
+        """Sets the search attributes of the end. A root run that was canceled or failed is closed as such, by raising.
+
+        ``result`` are the details of the error that closes it.
+        """
+        attributes = {search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason}
+        self._set_attributes(attributes)
+        if is_root and status.phase == "Canceled":
+            raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
+        if is_root and status.phase == "Failed":
+            kind = status.failure.type if status.failure else None
+            raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
+
+    def _set_attributes(self, values: search_attributes.Values) -> None:
         if self._pinned and self._pinned.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
 
+    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
+        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable.
 
-def close(status: Status, result: Plain) -> None:
-    """Closes a run that was started from outside as canceled or failed, if it was, with ``result`` as the details."""
-    if status.phase == "Canceled":
-        raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
-    if status.phase == "Failed":
-        kind = status.failure.type if status.failure else None
-        raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
+        ``pause`` and ``resume`` need nothing; ``steer`` and ``session`` take what the updates of these names take. One
+        handler takes every signal, because one with declared parameters would fail on payloads that don't fit them.
+        """
+        await self._handlers.signal(name, first_value(payloads))
+
+    @workflow.update(name="session", description="Changes values of the session; null removes one. Returns them all.")
+    async def change_session(self, changes: JsonObject) -> JsonObject:
+        """What conditions and functions of running panels read from then on, in this run and in its children."""
+        return await self._handlers.change_session(changes)
+
+    @change_session.validator
+    def _validate_session(self, changes: JsonObject) -> None:
+        self._handlers.validate_session(changes)
+
+    @workflow.update(name="steer", description="A message to whoever speaks next: {text, name}. Returns its turn.")
+    async def steer(self, request: SteerRequest) -> SteerResult:
+        """A person's message, read before the next model call of this run or, if any runs, of its children."""
+        return await self._handlers.steer(request)
+
+    @steer.validator
+    def _validate_steer(self, request: SteerRequest) -> None:
+        self._handlers.validate_steer(request)
 
 
-def received(given: Sequence[JsonValue], kind: type[Input]) -> Input | Failed:
-    """The input of a run, which a client may have sent in any shape, or what is wrong with it."""
+def read_input(given: Sequence[JsonValue], input_type: type[Input]) -> Input | ActivityFailed:
+    """The input of a run, which a client may have sent in any shape; or what is wrong with it, as InvalidInput."""
     try:
         (value,) = given
-        return kind.model_validate_json(json.dumps(value))
+        return input_type.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        wrong = "; ".join(f"{dotted(path) or 'the input'}: {text}" for path, text in explain(error, kind))
-        return Failed.by(InvalidInput(wrong))
+        wrong = "; ".join(
+            f"{dotted_path(path) or 'the input'}: {text}" for path, text in explain_errors(error, input_type)
+        )
+        return ActivityFailed.of(InvalidInput(wrong))
     except (TypeError, ValueError):
-        return Failed.by(InvalidInput("the workflow takes one JSON object as its input"))
+        return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))

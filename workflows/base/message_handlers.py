@@ -1,104 +1,85 @@
-"""What can be asked of any run from outside? Its signals and updates, passed on to the runs below it."""
+"""What the signals and updates of a run do: stop, pause, a person's message, changes of the session."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 
 from ...conversation.contracts.control_messages import (
-    EndRequest,
-    Steered,
     SteerRequest,
-    read_end_request,
+    SteerResult,
+    TerminateRequest,
     read_steer_request,
+    read_terminate_request,
 )
 from ...conversation.errors import InvalidInput
-from ...conversation.messages.message import MAX_RESULT, weight
+from ...conversation.text import MAX_MESSAGE, byte_size
 from ...resources.base import JsonObject
-from ..calls.child_workflows import Children
-from ..state.cancellation import Stop
-from ..state.session_state import Session
+from ..calls.child_workflows import ChildWorkflows
+from ..state.run_state import RunState
 
 MAX_SESSION = 16_000
-"""Bytes of what a session holds; it goes with every brief."""
+"""Bytes of a session's values, as JSON: they are part of every brief."""
 
 
-class Hearing:
-    """What was asked of a run: to stop, to wait, to hear a person, to change its session."""
+class MessageHandlers:
+    """Handles what clients send to a run, and sends it on to the running children.
 
-    def __init__(self) -> None:
-        self.stop = Stop()
-        self.session = Session()
-        self.children = Children(self.stop, self.session)
+    ``next_turn`` gives the turn in which a message that comes now is read at the latest, where the run knows it.
+    """
 
-    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable.
+    def __init__(self, run: RunState, children: ChildWorkflows, next_turn: Callable[[], int | None]) -> None:
+        self._run, self._children, self._next_turn = run, children, next_turn
 
-        ``pause`` and ``resume`` need nothing; ``steer`` and ``session`` take what the updates of these names take, and
-        what those would refuse is passed over. One handler takes every signal: one with declared parameters would fail
-        on payloads that don't fit them.
-        """
-        value = _value(payloads)
-        request = read_end_request(value)
+    async def signal(self, name: str, value: JsonValue) -> None:
+        """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""
+        request = read_terminate_request(value)
         if name == "terminate_team":
-            self.stop.ask("terminated", request)
-            await self.children.end()
+            self._run.stop.request("terminated", request)
+            await self._children.terminate_all()
         elif name == "cancel":
-            self.stop.ask("canceled", EndRequest(reason=request.reason, now=True))
+            self._run.stop.request("canceled", TerminateRequest(reason=request.reason, now=True))
         elif name in ("pause", "resume"):
-            self.stop.floor.paused = name == "pause"
-            await self.children.pass_on(name, None)
-        elif name == "session" and isinstance(value, dict) and self._has_room(value):
-            await self._change(value)
-        elif name == "steer" and (said := read_steer_request(value)):
-            await self._steer(said)
+            self._run.inbox.paused = name == "pause"
+            await self._children.signal_all(name, None)
+        elif name == "session" and isinstance(value, dict) and self.fits_session(value):
+            await self.change_session(value)
+        elif name == "steer" and (message := read_steer_request(value)):
+            await self.steer(message)
 
-    @workflow.update(name="session", description="Changes values of the session; null takes one out. Gives them all.")
     async def change_session(self, changes: JsonObject) -> JsonObject:
-        """What conditions and functions of running panels read from then on, in this run and in those below it."""
-        return await self._change(changes)
-
-    @change_session.validator
-    def _bounded(self, changes: JsonObject) -> None:
-        """Refuses what would make every brief heavy."""
-        if not self._has_room(changes):
-            raise ValueError(f"a session's values may not be longer than {MAX_SESSION:,} bytes")
-
-    @workflow.update(description="Says something to whoever speaks next: {text, name}. Gives the turn that hears it.")
-    async def steer(self, request: SteerRequest) -> Steered:
-        """A person's words, put before the next model call; where a run below this one speaks, before its next."""
-        return await self._steer(request)
-
-    @steer.validator
-    def _worth_saying(self, request: SteerRequest) -> None:
-        """Refuses what is empty, or too long for a history."""
-        if not request.is_worth_saying:
-            raise ValueError(f"a text of 1 to {MAX_RESULT:,} bytes is needed, and a name of at most 64 characters")
-
-    def heard(self) -> Steered:
-        """When what is said now is heard, where the run knows it."""
-        return Steered()
-
-    def _has_room(self, changes: JsonObject) -> bool:
-        return weight(json.dumps({**self.session.values, **changes})) <= MAX_SESSION
-
-    async def _change(self, changes: JsonObject) -> JsonObject:
-        values = self.session.put(changes)
-        await self.children.pass_on("session", changes)
+        """Changes the session of the run and of its running children; returns all its values."""
+        values = self._run.session.update(changes)
+        await self._children.signal_all("session", changes)
         return values
 
-    async def _steer(self, request: SteerRequest) -> Steered:
-        if await self.children.pass_on("steer", request):
-            return Steered()
-        self.stop.floor.say(request)
-        return self.heard()
+    async def steer(self, request: SteerRequest) -> SteerResult:
+        """Hands a person's message to the running children, or keeps it for the next model call of this run."""
+        if await self._children.signal_all("steer", request):
+            return SteerResult()
+        self._run.inbox.put(request)
+        turn = self._next_turn()
+        return SteerResult() if turn is None else SteerResult(turn=turn)
+
+    def fits_session(self, changes: JsonObject) -> bool:
+        """Whether the session still has at most MAX_SESSION bytes after the changes."""
+        return byte_size(json.dumps({**self._run.session.values, **changes})) <= MAX_SESSION
+
+    def validate_session(self, changes: JsonObject) -> None:
+        """Raises ValueError for changes that make the session too large."""
+        if not self.fits_session(changes):
+            raise ValueError(f"a session's values may not be longer than {MAX_SESSION:,} bytes")
+
+    def validate_steer(self, request: SteerRequest) -> None:
+        """Raises ValueError for a message that is empty, or too long for a history."""
+        if not request.is_worth_saying:
+            raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
 
 
-def _value(payloads: Sequence[RawValue]) -> JsonValue:
-    """What a signal brings; nothing where that can't be read."""
+def first_value(payloads: Sequence[RawValue]) -> JsonValue:
+    """The JSON value of a signal's first payload; None where there is none, or it can't be read."""
     if not payloads:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How does a team, an agent, a model or a tool take its turn as a run of its own?"""
+"""The base of every workflow type but ``query``: a run that takes one turn, of a team, an agent, a model or a tool."""
 
 import asyncio
 from typing import Protocol
@@ -7,75 +7,92 @@ from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.contracts.requests import Pinned, PinRequest
+from ...conversation.contracts.requests import PinRequest
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Head
-from ...conversation.messages.turn import Turn
+from ...conversation.messages.turn import TurnResult
 from ..calls import effects
-from ..calls.execute_activity import Failed, Interrupted
-from ..state.continue_as_new import Rest, go_on
-from ..state.current_details import show
-from .base_workflow import Run, close
+from ..state.cancellation import run_in_scope
+from ..state.continue_as_new import continue_as_new
+from ..state.current_details import show_turn
+from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
+from .base_workflow import BaseWorkflow
 
 
-class Speaking(Protocol):
+class RunningTurn(Protocol):
     """A turn in progress."""
 
     @property
-    def so_far(self) -> Turn:
-        """What has been said until now."""
+    def so_far(self) -> TurnResult:
+        """What was said until now."""
 
     @property
     def state(self) -> State:
-        """What a run must know to go on from here."""
+        """What a continued run needs to go on from here."""
+
+    @property
+    def next_turn(self) -> int | None:
+        """The turn in which a message that comes now is read at the latest, where that is known."""
+
+    async def execute(self) -> TurnResult:
+        """Takes the turn to its end."""
 
 
-class Member(Run[TurnInput]):
-    """The base of every workflow but ``query``: pins what it needs, then takes its turn."""
+class TurnWorkflow(BaseWorkflow[TurnInput]):
+    """Pins what it needs, then takes its turn; each workflow type says by ``new_turn`` which one."""
 
-    takes = TurnInput
-    speaking: Speaking | None = None
-    turn = Turn(head=Head(), turns=0)
+    input_type = TurnInput
+    turn: RunningTurn | None = None
+    result = TurnResult(head=Head(), turns=0)
 
-    async def conduct(self) -> Turn:
-        """Takes the turn that is asked for. Where there is no parent to return it to, a failure is raised."""
-        parent = False
-        try:
-            parent = self.given.thread is not None
-            self.turn = await self.stop.guard(self._take(self.given, goes_on=self.goes_on()))
-            show(self.given.name, self.turn)
-        except Rest:
-            assert self.speaking
-            go_on(self.given.going_on(self.carried(self.speaking.state)))
-        except Failed as failed:
-            self.turn = self.turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
-        self.end = workflow.now()
-        status = self.status()
-        self.finish(status)
-        if not parent:
-            close(status, self.turn)
-        return self.turn
-
-    async def speak(self, pinned: Pinned, state: State | None) -> Turn:
-        """Takes the turn, or what is left of it; what a subclass is for."""
+    def new_turn(self, state: State | None) -> RunningTurn:
+        """The turn that is pinned, at its beginning, or where the ``state`` of the run before this one has left it."""
         raise NotImplementedError
 
-    async def _take(self, given: TurnInput, *, goes_on: bool) -> Turn:
-        nothing = Turn(head=given.thread.head if given.thread else Head(), turns=0)
+    async def execute(self) -> TurnResult:
+        """The result of the turn, which a parent gets in any case; without a parent a failure is raised."""
+        is_root = True
         try:
-            if not goes_on:
-                self.begin(await effects.pin(_pin_request(given)))
-            return await self.speak(self.pinned, given.carried.state if given.carried else None)
-        except (Interrupted, asyncio.CancelledError):
-            return nothing.model_copy(update={"stop_reason": self.stop.reason or "canceled", "note": self.stop.note})
-        except Failed as failed:
+            is_root = self.given.thread is None
+            work = self._take_turn(self.given, continued=self.is_continued())
+            self.result = await run_in_scope(self.run_state.stop, work)
+            show_turn(self.given.name, self.result)
+        except ContinueAsNew:
+            assert self.turn
+            continue_as_new(self.given.going_on(self.continuation(self.turn.state)))
+        except ActivityFailed as failed:
+            self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+        self.ended_at = workflow.now()
+        self.close(self.status(), self.result, is_root=is_root)
+        return self.result
+
+    async def _take_turn(self, given: TurnInput, *, continued: bool) -> TurnResult:
+        nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
+        stop = self.run_state.stop
+        try:
+            if not continued:
+                self.begin(await effects.pin(self.run_state, _pin_request(given)))
+            state = given.carried.state if given.carried else None
+            self.turn = self.new_turn(state)
+            result = await self.turn.execute()
+            ended = {"ended": False} if result.ended else {}  # there is no team above that it could end
+            return result.model_copy(update={**ended, "note": stop.note or result.note})
+        except (ActivityInterrupted, asyncio.CancelledError):
+            return nothing.model_copy(update={"stop_reason": stop.reason or "canceled", "note": stop.note})
+        except ActivityFailed as failed:
             return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+
+    def next_turn(self) -> int | None:
+        """What the turn knows; a team that has not begun reads messages in its first turn."""
+        if self.turn is None:
+            return 1 if not isinstance(self._given, ActivityFailed) and self._given.team else None
+        return self.turn.next_turn
 
     @workflow.query(description="How the run stands, or how it has ended.")
     def status(self) -> Status:
-        """The status of seed 003, without responses."""
-        turn = self.speaking.so_far if self.speaking and not self.end else self.turn
-        return turn_status(turn, self.since, self.end)
+        """The status of a query (ARK: queries), without responses."""
+        result = self.turn.so_far if self.turn and not self.ended_at else self.result
+        return turn_status(result, self.run_state.started_at, self.ended_at)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

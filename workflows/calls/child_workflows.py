@@ -1,4 +1,4 @@
-"""How does a run let another run take a turn? Child workflows, started at a place in the conversation."""
+"""The child workflows of a run: each takes a turn at a place in the conversation."""
 
 import asyncio
 import contextlib
@@ -8,40 +8,47 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
-from ...conversation.contracts.control_messages import EndRequest, SteerRequest
+from ...conversation.contracts.control_messages import SteerRequest, TerminateRequest
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.errors import RunClosed
 from ...conversation.messages.message import Head
-from ...conversation.messages.turn import Turn
+from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.temporal_client import TASK_TIMEOUT
-from ..state.cancellation import Stop, uninterrupted
-from ..state.continue_as_new import WIDTH, Rest, is_long
-from ..state.session_state import Session
-from .task_queues import priority
+from ...resources.base import JsonObject
+from ..state.cancellation import uncancelled
+from ..state.constants import MAX_CONCURRENT_CHILDREN, SESSION_AFTER_START
+from ..state.continue_as_new import should_continue_as_new
+from ..state.errors import ContinueAsNew
+from ..state.run_state import RunState
+from .execute_activity import priority
+
+Child = ChildWorkflowHandle[object, TurnResult]
 
 
-class Children:
-    """The child runs of a run. A graceful end is passed on to them; an end now cancels them."""
+class ChildWorkflows:
+    """Starts the children of a run, waits for them, and sends them what the run is told."""
 
-    def __init__(self, stop: Stop, session: Session) -> None:
-        self.stop, self.session = stop, session
-        self.begun = 0
-        self._free = asyncio.Semaphore(WIDTH)
-        self._running: list[ChildWorkflowHandle[object, Turn]] = []
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._started = 0
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
+        self._running: list[Child] = []
 
-    async def take(self, kind: str, given: TurnInput, place: str, head: Head, *, rests: bool = False) -> Turn:
-        """Lets ``given`` take its turn in a child run of the workflow type ``kind``.
+    async def execute(
+        self, workflow_type: str, given: TurnInput, place: str, head: Head, *, continues: bool = False
+    ) -> TurnResult:
+        """The result of a turn in a child workflow, whose id is the run's id, ``place`` and the name in ``given``.
 
-        Whatever happens to the child, a turn comes back; one that never began or was killed has said nothing. With
-        ``rests``, Rest is raised instead of beginning one more in a run that has become long.
+        It never raises for what becomes of the child: a child that never began or was killed has said nothing, and is
+        still at ``head``. With ``continues``, ContinueAsNew is raised instead of starting one more in a long run.
         """
-        nothing = Turn(head=head, turns=0, stop_reason="canceled")
+        nothing = TurnResult(head=head, turns=0, stop_reason="canceled")
         try:
-            async with self._free:
-                if rests and self.begun and is_long():
-                    raise Rest
+            async with self._slots:
+                if continues and self._started and should_continue_as_new():
+                    raise ContinueAsNew
                 child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
-                turn = nothing if self.stop.now else await self._result(kind, given, child_id)
+                turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
@@ -49,74 +56,79 @@ class Children:
                 turn = nothing
         except asyncio.CancelledError:
             turn = nothing
-        if turn.stop_reason == "canceled" and not self.stop.reason:
+        if turn.stop_reason == "canceled" and not self._run.stop.reason:
             canceled = RunClosed(f"the run of {given.name} was canceled").as_failure()
             turn = turn.model_copy(update={"failure": canceled})
         return turn
 
-    async def _result(self, kind: str, given: TurnInput, child_id: str) -> Turn:
-        self.begun += 1
-        session = self.session.values
+    async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
+        self._started += 1
+        session = self._run.session.values
         given = given.model_copy(update={"session": session}) if session else given
-        child = await self._started(kind, given, child_id)
+        child = await self._start(workflow_type, given, child_id)
         self._running.append(child)
         try:
-            if self.session.values != session and workflow.patched("session-after-start"):
-                await self._send(child, "session", {**dict.fromkeys(session), **self.session.values})
-            if self.stop.reason == "terminated":
-                await self._send(child, "terminate_team", EndRequest(reason=self.stop.note or ""))
-            if self.stop.floor.paused:
-                await self._send(child, "pause", None)
-            for said in self.stop.floor.take():
-                await self._send(child, "steer", SteerRequest(text=said.content, name=said.name or "user"))
-            return await _ended(child)
+            await self._send_state(child, session)
+            return await _wait(child)
         finally:
             self._running.remove(child)
 
-    async def _started(self, kind: str, given: TurnInput, child_id: str) -> ChildWorkflowHandle[object, Turn]:
-        """Starts the child; one of that id that a reset has left running is canceled first."""
+    async def _start(self, workflow_type: str, given: TurnInput, child_id: str) -> Child:
+        """Starts the child; one of the same id that a reset has left running is canceled first."""
         while True:
             try:
                 return await workflow.start_child_workflow(
-                    kind,
+                    workflow_type,
                     given,
                     id=child_id,
-                    result_type=Turn,
+                    result_type=TurnResult,
                     task_timeout=TASK_TIMEOUT,
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                    static_summary=f"{kind} · {given.name}",
-                    priority=priority(),
+                    static_summary=f"{workflow_type} · {given.name}",
+                    priority=priority(self._run),
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)
                 await workflow.sleep(1)
 
-    async def pass_on(self, signal: str, value: object) -> int:
-        """Sends a signal to the running children; to how many of them it went."""
+    async def _send_state(self, child: Child, session: JsonObject) -> None:
+        """Sends a child that has just started what the run was told before, and while it started."""
+        run = self._run
+        if run.session.values != session and workflow.patched(SESSION_AFTER_START):
+            await self._send(child, "session", {**dict.fromkeys(session), **run.session.values})
+        if run.stop.reason == "terminated":
+            await self._send(child, "terminate_team", TerminateRequest(reason=run.stop.note or ""))
+        if run.inbox.paused:
+            await self._send(child, "pause", None)
+        for message in run.inbox.drain():
+            await self._send(child, "steer", SteerRequest(text=message.content, name=message.name or "user"))
+
+    async def signal_all(self, signal: str, value: object) -> int:
+        """Sends a signal to all running children; returns how many there are."""
         running = [*self._running]
         for child in running:
             await self._send(child, signal, value)
         return len(running)
 
-    async def end(self) -> None:
-        """Passes on to the running children that they are to end."""
-        await self.pass_on("terminate_team", EndRequest(reason=self.stop.note or ""))
+    async def terminate_all(self) -> None:
+        """Tells all running children to end after their current turn."""
+        await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
 
-    async def _send(self, child: ChildWorkflowHandle[object, Turn], signal: str, value: object) -> None:
+    async def _send(self, child: Child, signal: str, value: object) -> None:
         try:
             await child.signal(signal, value)
         except Exception:
             workflow.logger.debug("the child run %s has ended already", child.id)
 
 
-async def _ended(child: ChildWorkflowHandle[object, Turn]) -> Turn:
-    """Waits for a child; given up, it is canceled by its id, because Temporal would cancel its first run alone."""
+async def _wait(child: Child) -> TurnResult:
+    """Waits for a child. When given up it is canceled by its id, as Temporal would cancel only its first run."""
     try:
         await workflow.wait([child])
     except asyncio.CancelledError:
-        await uninterrupted(asyncio.create_task(_cancel(child.id)))
-    return await uninterrupted(child)
+        await uncancelled(asyncio.create_task(_cancel(child.id)))
+    return await uncancelled(child)
 
 
 async def _cancel(child_id: str) -> None:

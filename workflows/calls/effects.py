@@ -1,4 +1,4 @@
-"""What does a workflow ask of the world? The effects, with every name, timeout, retry and summary of theirs."""
+"""The activities that workflows call: the name, timeouts, retries and summary of each."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -8,138 +8,160 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, Performed, PerformRequest
+from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.requests import (
-    MISSED,
+    MISSED_HEARTBEATS,
     AppendRequest,
-    Asked,
-    AskRequest,
+    AskModelRequest,
+    AskModelResult,
     Bookmark,
-    Evaluated,
     EvaluateRequest,
+    EvaluateResult,
     Item,
     Pinned,
     PinRequest,
-    Selected,
     SelectRequest,
-    Used,
-    UseRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
 )
-from ...conversation.messages.message import Head
+from ...conversation.messages.message import MESSAGE_OVERHEAD, Head, Message
 from ...conversation.messages.turn import Thread
-from ..state.continue_as_new import portions
-from .execute_activity import Failed, NotAtOnce, Options, Reply, call, call_at_once
-from .task_queues import route
+from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES, PIN_IN_TASK
+from ..state.errors import ActivityFailed
+from ..state.run_state import RunState
+from .execute_activity import ActivityOptions, LocalActivityTooLong, Result, execute_activity, execute_local_activity
 
-FALLS_BACK = ("ModelError", "AuthenticationError", "TimeoutError")
-"""The families of failures of a model after which the next one is asked."""
+HEARTBEAT_TIMEOUT = timedelta(seconds=2.5)
+"""After this long without a heartbeat an activity is tried again: its worker has died."""
 
+LOCAL_TIMEOUT = timedelta(seconds=1)
+"""How long a local activity may hold up a workflow task, of which a worker runs only some at a time."""
 
-async def first_answer(models: tuple[str, ...], ask: Callable[[int], Awaitable[Reply]]) -> Reply:
-    """Asks a model, and where it fails for good the next one; ``ask`` gets a model's place."""
-    for fallback in range(len(models)):
-        try:
-            return await ask(fallback)
-        except Failed as failed:
-            if fallback == len(models) - 1 or failed.failure.family not in FALLS_BACK:
-                raise
-    raise AssertionError("there is always a model")
-
-
-HEARTBEAT = timedelta(seconds=2.5)
-"""After this long without a sign of life an effect is tried again: its worker has died."""
-
-SOON = timedelta(seconds=1)
-"""How long an effect may hold up a workflow task, of which a worker does only some at a time."""
-
-JOURNAL = Options(
+JOURNAL = ActivityOptions(
     start_to_close_timeout=timedelta(seconds=30),
     schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT,
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-CALL = Options(
+"""Options of activities that read and write the journal alone."""
+
+CALL = ActivityOptions(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT,
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(
         initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
     ),
 )
+"""Options of activities that call a model, a tool or a function."""
 
 
-async def pin(request: PinRequest) -> Pinned:
-    """Resolves what the run needs and finds its place in the conversation, within the workflow task where it can.
+async def with_fallbacks(models: tuple[str, ...], ask: Callable[[int], Awaitable[Result]]) -> Result:
+    """The answer of the first of ``models`` that does not fail; ``ask`` is called with a model's index."""
+    for index in range(len(models)):
+        try:
+            return await ask(index)
+        except ActivityFailed as failed:
+            if index == len(models) - 1 or failed.failure.family not in FALLBACK_FAMILIES:
+                raise
+    raise AssertionError("there is always a model")
 
-    A child run takes an activity for it, in which its parent's signals reach it before it asks anybody.
+
+async def pin(run: RunState, request: PinRequest) -> Pinned:
+    """Resolves the manifests that the run needs, and finds its place in the conversation.
+
+    Within the workflow task where the run has no parent. A child takes an ordinary activity, in which the signals of
+    its parent reach it before it calls anybody.
     """
     summary = "resolve and pin the manifests"
-    if not request.thread and workflow.patched("pin-at-once"):
-        with contextlib.suppress(NotAtOnce):
-            return await call_at_once("pin", request, Pinned, SOON, summary)
-    return await call("pin", request, Pinned, JOURNAL, summary)
+    if not request.thread and workflow.patched(PIN_IN_TASK):
+        with contextlib.suppress(LocalActivityTooLong):
+            return await execute_local_activity("pin", request, Pinned, LOCAL_TIMEOUT, summary)
+    return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
 
 
-async def ask_model(request: AskRequest, models: tuple[str, ...]) -> Asked:
-    """Lets an agent's model speak, or the fallback that the request names."""
+async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, ...]) -> AskModelResult:
+    """Asks an agent's model, or the fallback that the request names, for its next message."""
     speaker, brief = request.speaker.rpartition("/")[2], request.brief
     place = f"round {brief.round}" if brief else f"turn {request.turn}"
-    return await _ask("ask_model", request, Asked, models, f"{place} · {speaker}")
+    return await _ask(run, "ask_model", request, AskModelResult, models, f"{place} · {speaker}")
 
 
-async def select(request: SelectRequest, models: tuple[str, ...]) -> Selected:
-    """Lets a team's selector choose who speaks next."""
+async def select(run: RunState, request: SelectRequest, models: tuple[str, ...]) -> SelectResult:
+    """Asks a team's selector who speaks next."""
     summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]}"
-    return await _ask("select", request, Selected, models, summary)
+    return await _ask(run, "select", request, SelectResult, models, summary)
 
 
 async def _ask(
-    name: str, request: AskRequest | SelectRequest, reply: type[Reply], models: tuple[str, ...], summary: str
-) -> Reply:
-    """Asks a model: where no other is left, for a minute and a half at least; else 15 seconds are enough."""
+    run: RunState,
+    name: str,
+    request: AskModelRequest | SelectRequest,
+    result_type: type[Result],
+    models: tuple[str, ...],
+    summary: str,
+) -> Result:
+    """Asks a model: the last one for a minute and a half at least, any other for 15 seconds, then its fallback."""
     model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
-    options: Options = {**CALL, "retry_policy": replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED)}
-    return await call(name, request, reply, options, f"{summary} · {model}", route().of_model(model))
+    policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
+    options: ActivityOptions = {**CALL, "retry_policy": policy}
+    queue = run.task_queues.for_model(model)
+    return await execute_activity(run, name, request, result_type, options, f"{summary} · {model}", queue)
 
 
-async def use_tool(request: UseRequest, tool: str, seconds: float | None = None) -> Used:
-    """Carries out a tool call, ``seconds`` long at most. Which failures are tried again, the tool decides."""
-    speaker = request.speaker.rpartition("/")[2]
-    return await call("use_tool", request, Used, _tool_options(seconds), f"{speaker} uses {tool}", route().tools)
+async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
+    """Carries out a tool call, for ``seconds`` at most. The tool decides which failures are tried again."""
+    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))  # the tool itself gives up first
+    options: ActivityOptions = {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
+    summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
+    return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 
 
-def _tool_options(seconds: float | None) -> Options:
-    """Long enough for a tool that says by itself when it has waited enough."""
-    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
-    return {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
+async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
+    """Evaluates a team's conditions after a turn."""
+    return await execute_activity(
+        run, "evaluate", request, EvaluateResult, JOURNAL, f"conditions after turn {request.turn}"
+    )
 
 
-async def evaluate(request: EvaluateRequest) -> Evaluated:
-    """Judges a team's conditions after a turn."""
-    return await call("evaluate", request, Evaluated, JOURNAL, f"conditions after turn {request.turn}")
+async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
+    """Begins a conversation of its own for a team in a panel, with what that team is told as the question."""
+    summary = f"round {request.brief.round} · what {member} is told"
+    return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
 
 
-async def brief(request: BriefRequest, member: str) -> Thread:
-    """Puts down what a team is told in a panel."""
-    return await call("brief", request, Thread, JOURNAL, f"round {request.brief.round} · what {member} is told")
-
-
-async def perform(request: PerformRequest) -> Performed:
-    """Lets a registered function speak."""
+async def perform(run: RunState, request: PerformRequest) -> PerformResult:
+    """Calls a registered function that is a member of a panel."""
     summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await call("perform", request, Performed, CALL, summary, route().tools)
+    return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
 
 
-async def conclude(request: ConcludeRequest) -> Asked:
-    """Puts down what a panel has come to."""
-    return await call("conclude", request, Asked, JOURNAL, f"after {request.brief.round} rounds")
+async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
+    """Writes the result of a panel that has no synthesizer."""
+    summary = f"after {request.brief.round} rounds"
+    return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
 
 
-async def append(head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
-    """Puts what joins the conversation on top of a head, in as many requests as that takes; moves a bookmark there."""
+async def append(run: RunState, head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
+    """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
     for portion in portions(items) or [()]:
         request = AppendRequest(head=head, items=portion)
         if bookmark:
             request = request.model_copy(update={"bookmark": bookmark})
-        head = await call("append", request, Head, JOURNAL, f"{len(portion)} more")
+        head = await execute_activity(run, "append", request, Head, JOURNAL, f"{len(portion)} more")
     return head
+
+
+def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
+    """The items in their order, in groups of at most APPEND_BYTES, or of one item that is larger."""
+    groups: list[tuple[Item, ...]] = []
+    space = 0
+    for item in items:
+        size = MESSAGE_OVERHEAD + (item.byte_size if isinstance(item, Message) else 0)
+        if size > space:
+            groups.append(())
+            space = APPEND_BYTES
+        groups[-1] += (item,)
+        space -= size
+    return groups

@@ -1,93 +1,118 @@
-"""How is an activity called, and what does its failure mean? In a task of its own, or within the workflow's."""
+"""Executing an activity, and what its failure means to the workflow."""
 
 from datetime import timedelta
 from typing import TypedDict, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...conversation.errors import CallTimeout
-from ...conversation.failure import BatonError, Failure
-from ...resources.base import Plain
-from .task_queues import priority
+from ...conversation.failure import Failure
+from ...resources.base import JsonModel
+from ..state.errors import ActivityFailed, ActivityInterrupted
+from ..state.run_state import RunState
 
-Reply = TypeVar("Reply", bound=Plain)
-
-
-class Interrupted(Exception):
-    """An effect was given up because its run is to stop."""
+Result = TypeVar("Result", bound=JsonModel)
 
 
-class NotAtOnce(Exception):
-    """An effect takes longer than a workflow task may."""
+class LocalActivityTooLong(Exception):
+    """A local activity took longer than a workflow task may, or failed in a way that is worth another try."""
 
 
-class Failed(Exception):
-    """An effect failed for good."""
+class ActivityOptions(TypedDict, total=False):
+    """What the SDK is told of an activity's time and retries."""
 
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.message)
-
-    @classmethod
-    def by(cls, error: BatonError) -> "Failed":
-        """A failure that the workflow itself has found."""
-        return cls(error.as_failure())
-
-
-class Options(TypedDict, total=False):
     start_to_close_timeout: timedelta
     schedule_to_close_timeout: timedelta
     heartbeat_timeout: timedelta
     retry_policy: RetryPolicy
 
 
-async def call(
-    name: str, request: Plain, reply: type[Reply], options: Options, summary: str, queue: str | None = None
-) -> Reply:
-    """Has an activity done, on a task queue of its own or on the run's."""
+async def execute_activity(
+    run: RunState,
+    name: str,
+    request: JsonModel,
+    result_type: type[Result],
+    options: ActivityOptions,
+    summary: str,
+    task_queue: str | None = None,
+) -> Result:
+    """The result of an activity on a task queue, by default the run's own.
+
+    Raises ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
+    """
     try:
-        async with workflow.instance().free:
-            result: Reply = await workflow.execute_activity(
-                name, request, result_type=reply, summary=summary, task_queue=queue, priority=priority(), **options
+        async with run.activity_slots:
+            result: Result = await workflow.execute_activity(
+                name,
+                request,
+                result_type=result_type,
+                summary=summary,
+                task_queue=task_queue,
+                priority=priority(run),
+                **options,
             )
             return result
     except ActivityError as error:
         raise _meaning(error.cause, name) from None
 
 
-async def call_at_once(name: str, request: Plain, reply: type[Reply], limit: timedelta, summary: str) -> Reply:
-    """Has an activity done in the midst of the workflow task, which spares the server all that one of its own takes."""
+async def execute_local_activity(
+    name: str, request: JsonModel, result_type: type[Result], limit: timedelta, summary: str
+) -> Result:
+    """The result of an activity within the workflow task, which saves the server a task of its own.
+
+    Raises what ``execute_activity`` does, and LocalActivityTooLong where an ordinary activity is to be tried.
+    """
     try:
-        result: Reply = await workflow.execute_local_activity(
+        result: Result = await workflow.execute_local_activity(
             name,
             request,
-            result_type=reply,
+            result_type=result_type,
             summary=summary,
             start_to_close_timeout=limit,
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
         return result
-    except FailureError as error:  # Temporal tells some failures of local activities as they are
+    except FailureError as error:  # Temporal raises some failures of local activities unwrapped
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, CancelledError) or (isinstance(cause, ApplicationError) and cause.non_retryable):
             raise _meaning(cause, name) from None
-        raise NotAtOnce from None
+        raise LocalActivityTooLong from None
 
 
-def _meaning(cause: BaseException | None, name: str) -> Interrupted | Failed:
+def priority(run: RunState) -> Priority:
+    """The priority of the run's activities and children; what it leaves open is inherited from the run.
+
+    A run without a tenant shares fairly with others under an id of its own, which its children inherit.
+    """
+    info = workflow.info()
+    own = None if info.priority.fairness_key else info.first_execution_run_id
+    return Priority(priority_key=run.task_queues.priority, fairness_key=run.task_queues.tenant or own)
+
+
+def _meaning(cause: BaseException | None, name: str) -> ActivityInterrupted | ActivityFailed:
     if isinstance(cause, CancelledError):
-        return Interrupted()
+        return ActivityInterrupted()
     if isinstance(cause, ActivityTimeout):
-        return Failed.by(CallTimeout(f"{name} took too long: {cause.message}"))
+        return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
-        family = str(cause.details[0]) if cause.details else _FAMILY[name]
-        return Failed(Failure(family=family, type=cause.type, message=cause.message))
-    return Failed(Failure(family=_FAMILY[name], type="ActivityError", message=str(cause or "failed")))
+        family = str(cause.details[0]) if cause.details else _FAMILIES[name]
+        return ActivityFailed(Failure(family=family, type=cause.type, message=cause.message))
+    return ActivityFailed(Failure(family=_FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
 
 
-_FAMILY = {"pin": "MemoryError", "ask_model": "ModelError", "use_tool": "ToolError", "append": "MemoryError"}
-_FAMILY |= {"select": "ModelError", "evaluate": "ValidationError", "brief": "MemoryError", "conclude": "MemoryError"}
-_FAMILY["perform"] = "ToolError"
+_FAMILIES = {
+    "pin": "MemoryError",
+    "append": "MemoryError",
+    "brief": "MemoryError",
+    "conclude": "MemoryError",
+    "ask_model": "ModelError",
+    "select": "ModelError",
+    "use_tool": "ToolError",
+    "perform": "ToolError",
+    "evaluate": "ValidationError",
+}
+"""The family of an activity's failure, where the failure itself does not say it."""

@@ -1,189 +1,168 @@
-"""What do all strategies share? The members, hearing them, judging what was said, and going on in a new run."""
+"""The discussion of a team: its members' turns one after the other, and the conditions evaluated between them."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import AgentState, TeamState
-from ...conversation.contracts.inputs import TurnInput
-from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamMember, TeamPlan
-from ...conversation.contracts.requests import Bookmark, Evaluated, EvaluateRequest, Item
-from ...conversation.messages.message import Head, Message
-from ...conversation.messages.turn import Thread, Turn
+from ...conversation.contracts.plan import TeamPlan
+from ...conversation.contracts.requests import Bookmark, EvaluateRequest, EvaluateResult, Item
+from ...conversation.messages.turn import Thread, TurnResult
 from ..calls import effects
-from ..calls.child_workflows import Children
-from ..calls.execute_activity import Failed, Interrupted
-from ..state.cancellation import Stop, uninterrupted
-from ..state.continue_as_new import Rest, is_long
-from ..state.current_details import show
-from .agent_turn import AgentTurn
-from .stall_detection import Progress
-from .team_result import Outcome
+from ..calls.child_workflows import ChildWorkflows
+from ..state.cancellation import uncancelled
+from ..state.continue_as_new import should_continue_as_new
+from ..state.current_details import show_turn
+from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
+from ..state.run_state import RunState
+from .member_runner import MemberRunner, MemberTurn
+from .stall_detection import StallDetection
+from .team_result import TeamResult
 
 T = TypeVar("T")
 
 
-class Discussion(Outcome):
+class Discussion:
     """A team's discussion in progress.
 
-    A strategy decides who is heard next from the members' seats, ``seat``, where who spoke last sits, and ``turn``,
-    the number of turns taken, and from nothing else: so it can be carried on from any turn.
+    A strategy decides who speaks next from ``members``, ``last_member`` (the index of who spoke last), ``turns`` (how
+    many turns were taken) and ``kept`` alone, so that it can be continued after any turn.
     """
 
     def __init__(
         self,
         plan: TeamPlan,
         thread: Thread,
-        stop: Stop,
-        children: Children,
-        since: datetime,
+        run: RunState,
+        children: ChildWorkflows,
         state: TeamState | None = None,
     ) -> None:
-        state = state or TeamState(kind="team", so_far=Turn(head=thread.head, turns=0))
-        super().__init__(plan, stop, state.so_far, state.turns)
-        self.members, self.seat, self.verdict = plan.members, state.seat, state.verdict
-        self.kept, self.children, self.since = dict(state.kept), children, since
-        self.warned = set[str]()
+        state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
+        self.plan, self.members, self.run = plan, plan.members, run
+        self.result = TeamResult(plan, run.stop, state.so_far, state.turns)
+        self.last_member, self.evaluated, self.kept = state.seat, state.verdict, dict(state.kept)
+        self.runner = MemberRunner(plan.name, run, children)
         self._thread, self._state = thread, state
-        self._speaking: tuple[int, AgentTurn] | None = None
-        self._progress = Progress(plan.no_progress, state.said, state.repeated)
+        self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
+
+    @property
+    def turns(self) -> int:
+        """How many turns were taken."""
+        return self.result.so_far.turns
+
+    @property
+    def max_turns(self) -> int | None:
+        """How many turns may be taken; None where nothing bounds them."""
+        return self.result.max_turns
+
+    @max_turns.setter
+    def max_turns(self, turns: int | None) -> None:
+        self.result.max_turns = turns
 
     @property
     def thread(self) -> Thread:
         """The conversation as far as it has come."""
-        return self._thread.model_copy(update={"head": self.so_far.head})
+        return self._thread.model_copy(update={"head": self.result.so_far.head})
 
     @property
     def state(self) -> TeamState:
-        """What another run must know to carry the discussion on."""
-        seat, speaking = self._speaking or (None, None)
+        """What a continued run needs to go on with the discussion."""
+        member, agent_turn = self.runner.agent_turn or (None, None)
         return TeamState(
             kind="team",
-            so_far=self.so_far,
-            turns=self.turns,
-            seat=self.seat,
-            verdict=self.verdict,
-            said=self._progress.said,
-            repeated=self._progress.repeated,
+            so_far=self.result.so_far,
+            turns=self.max_turns,
+            seat=self.last_member,
+            verdict=self.evaluated,
+            said=self._stall.texts,
+            repeated=self._stall.repeated,
             kept=self.kept,
-            heard=seat,
-            midst=speaking.state if speaking else None,
+            heard=member,
+            midst=agent_turn.state if agent_turn else None,
         )
 
-    async def resume(self) -> None:
-        """Hears the rest of a turn in whose midst the run before this one has stopped."""
+    def can_continue(self) -> bool:
+        """Whether another member may speak."""
+        return self.result.is_open
+
+    async def restore(self) -> None:
+        """Takes the rest of a turn in whose middle the run before this one continued as new."""
         if self._state.heard is not None:
-            await self.hear(self._state.heard, self._state.midst)
-        elif self.turn:
-            show(self.plan.name, self.so_far, self.turns)
+            await self.run_member(self._state.heard, self._state.midst)
+        elif self.turns:
+            show_turn(self.plan.name, self.result.so_far, self.max_turns)
 
-    async def hear(self, seat: int, midst: AgentState | None = None) -> None:
-        """Lets one member take its turn, and joins what it says to the discussion (seed 001, Message Accumulation).
+    async def run_member(self, index: int, state: AgentState | None = None) -> None:
+        """Lets one member take its turn, adds what it says, and evaluates the conditions (ARK: teams).
 
-        Between two turns, and between the steps of an agent's turn, a long run goes on in a new one.
+        Between two turns, and between the steps of an agent's turn, a long run continues as new.
         """
-        member = self.members[seat]
-        await self.attempt(self.stop.ready())
-        if not (self.goes_on() or midst):
+        member = self.members[index]
+        await self.attempt(self.run.ready())
+        if not (self.can_continue() or state):
             return
-        if isinstance(member, AgentPlan):
-            turn = AgentTurn(member, self.thread, self.stop, self.turn + 1, self.turns, rests=True, state=midst)
-            self._speaking = seat, turn
-            self.join(member, await turn.take())
-            self._speaking = None
-        else:
-            self.join(member, await self.take(member, self.turn + 1))
-        self.seat = seat
-        await self._judge(seat, member.name)
-        self.rest()
+        turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread, index=index, state=state)
+        self.result.add_turn(member.name, await self.runner.run_member(member, turn))
+        self.last_member = index
+        await self._evaluate(index, member.name)
+        self.continue_as_new_if_long()
 
-    def rest(self) -> None:
-        """Between two turns: if the run has become long, the discussion goes on in a new one."""
-        if self.goes_on() and is_long():
-            raise Rest
+    def continue_as_new_if_long(self) -> None:
+        """Raises ContinueAsNew between two turns of a long run."""
+        if self.can_continue() and should_continue_as_new():
+            raise ContinueAsNew
 
-    async def take(self, member: MemberPlan, number: int, head: Head | None = None) -> Turn:
-        """The turn of a member, which has heard the conversation up to a head, or as far as it has come."""
-        thread = self._thread.model_copy(update={"head": head}) if head else self.thread
-        if isinstance(member, AgentPlan):
-            return await AgentTurn(member, thread, self.stop, number, self.turns).take()
-        assert isinstance(member, TeamMember), "the loader lets functions speak in panels alone"
-        given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
-        turn = await self.children.take(member.strategy, given, f"turn-{number}", thread.head)
-        return turn if member.joins == "conversation" else await self._result_of(turn, member, thread.head)
+    async def _evaluate(self, index: int, speaker: str) -> None:
+        """Looks whether the discussion stalls, and evaluates what its conditions say after a turn."""
+        messages = self.result.so_far.messages
+        if self.can_continue() and self._stall.is_stalled(speaker, messages[-1].content if messages else ""):
+            self._on_stall()
+        conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
+        if self.can_continue() and (self.plan.conditional or conditional):
+            await self.evaluate(self.evaluation(index))
 
-    async def _result_of(self, turn: Turn, member: TeamMember, before: Head) -> Turn:
-        """The turn of a panel, of which nothing but the result joins the conversation, or not even that."""
-        if turn.failure:
-            return turn.model_copy(update={"head": before})
-        if member.joins == "nothing" or not turn.message:
-            return turn.model_copy(update={"head": before, "messages": ()})
-        said = Message(role="assistant", content=turn.message, name=member.name)
-        task = asyncio.create_task(effects.append(before, (said,)))
-        return turn.model_copy(update={"head": await uninterrupted(task), "messages": (said,)})
-
-    def led_to(self) -> int | None:
-        """Where the edge leads that goes on from who spoke last, at first to the first; None where the graph ends."""
-        if self.seat is None:
-            return 0
-        edges = [edge for edge in self.plan.edges if edge.from_ == self.seat]
-        if any(edge.conditional for edge in edges):
-            place = self.verdict.edge
-            return None if place is None else self.plan.edges[place].to
-        return edges[0].to if edges else None
-
-    async def _judge(self, seat: int, speaker: str) -> None:
-        """Whether what was said ends the discussion, and where it leads."""
-        last = self.so_far.messages[-1].content if self.so_far.messages else ""
-        if self.goes_on() and self._progress.is_stuck(speaker, last):
-            self._no_progress()
-        leads = any(edge.conditional for edge in self.plan.edges if edge.from_ == seat)
-        if self.goes_on() and (self.plan.conditional or leads):
-            await self.judge(self.evaluation(seat))
-
-    def evaluation(self, seat: int | None = None) -> EvaluateRequest:
-        """What a team's conditions are judged on, after a turn of the member at ``seat``."""
+    def evaluation(self, index: int | None = None) -> EvaluateRequest:
+        """What a team's conditions are evaluated on, after the turn of the member at ``index``."""
         return EvaluateRequest(
             thread=self.thread,
             team=self.plan.id,
-            seat=seat,
-            turn=self.turn,
-            tokens=self.so_far.usage.total_tokens,
-            elapsed=(workflow.now() - self.since).total_seconds(),
+            seat=index,
+            turn=self.turns,
+            tokens=self.result.so_far.usage.total_tokens,
+            elapsed=(workflow.now() - self.run.started_at).total_seconds(),
         )
 
-    async def judge(self, request: EvaluateRequest) -> None:
-        """Has the conditions judged, and ends the discussion where ``terminateWhen`` holds."""
-        self.verdict = await self.attempt(effects.evaluate(request)) or Evaluated()
-        if self.verdict.ends:
-            self.so_far = self.so_far.model_copy(update={"stop_reason": "condition"})
+    async def evaluate(self, request: EvaluateRequest) -> None:
+        """Evaluates the conditions, and ends the discussion if ``terminateWhen`` holds."""
+        self.evaluated = await self.attempt(effects.evaluate(self.run, request)) or EvaluateResult()
+        if self.evaluated.ends:
+            self.result.stop("condition")
 
-    def _no_progress(self) -> None:
+    def _on_stall(self) -> None:
         rule = self.plan.no_progress
-        text = f"{self._progress.repeated} turns in a row have repeated what was said before"
+        text = f"{self._stall.repeated} turns in a row have repeated what was said before"
         if rule and rule.action == "stop":
-            self.so_far = self.so_far.model_copy(update={"stop_reason": "no_progress", "note": text})
+            self.result.stop("no_progress", text)
         else:
-            workflow.logger.warning("team %s gets nowhere: %s", self.plan.name, text)
+            workflow.logger.warning("team %s makes no progress: %s", self.plan.name, text)
 
-    async def attempt(self, effect: Coroutine[Any, Any, T]) -> T | None:
-        """An effect's reply; None where it fails, which fails the discussion, or where the run is to stop."""
+    async def attempt(self, call: Coroutine[Any, Any, T]) -> T | None:
+        """The result of a call; None where it fails, which fails the discussion, or where the run is to stop."""
         try:
-            return await effect
-        except Failed as failed:
-            self.fail(failed.failure)
-        except (Interrupted, asyncio.CancelledError):
+            return await call
+        except ActivityFailed as failed:
+            self.result.fail(failed.failure)
+        except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped between two turns")
         return None
 
     async def append(self, items: Sequence[Item], bookmark: Bookmark | None = None) -> None:
-        """Joins what was said apart to the conversation, however the run is to end."""
-        task = asyncio.create_task(effects.append(self.so_far.head, tuple(items), bookmark))
+        """Adds items to the conversation, even while the run is being cancelled."""
+        head = self.result.so_far.head
+        task = asyncio.create_task(effects.append(self.run, head, tuple(items), bookmark))
         try:
-            head = await uninterrupted(task)
-            self.so_far = self.so_far.model_copy(update={"head": head})
-        except Failed as failed:
-            self.fail(failed.failure)
+            self.result.move_to(await uncancelled(task))
+        except ActivityFailed as failed:
+            self.result.fail(failed.failure)

@@ -1,37 +1,37 @@
-"""Who speaks next in a selector's team? Never the same twice in a row; where only one may, nobody has to be asked."""
+"""Choosing the next speaker of a selector's team. Where only one member may speak, no model is asked."""
 
-from ...conversation.contracts.requests import Selected, SelectRequest
+from ...conversation.contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from .discussion import Discussion
 
 
-async def choose(team: Discussion) -> int | None:
-    """The seat of who speaks next; None where the discussion is over."""
+async def select_speaker(team: Discussion) -> int | None:
+    """The index of who speaks next; None where the discussion is over."""
     candidates = _candidates(team)
-    may_end = team.plan.chooser and team.plan.chooser.can_end and team.turn
+    may_end = team.plan.chooser and team.plan.chooser.can_end and team.turns
     if not candidates or (len(candidates) == 1 and not may_end):
         return candidates[0] if candidates else None
     selected = await team.attempt(_select(team, candidates))
     if selected is None:
         return None
-    team.spend(selected.usage)
+    team.result.add_usage(selected.usage)
     if selected.said:
         await team.append([selected.said])
-        team.say(selected.said)
+        team.result.add_message(selected.said)
     if selected.how == "terminated":
-        team.end()
+        team.result.terminate()
     return selected.seat
 
 
 def _candidates(team: Discussion) -> list[int]:
-    """Who may speak now: all, or those to whom an edge leads; but for who spoke last, if there is another."""
-    seats = [*range(len(team.members))]
-    if team.plan.edges and team.seat is not None:
-        seats = list(dict.fromkeys(edge.to for edge in team.plan.edges if edge.from_ == team.seat))
-    return [seat for seat in seats if seat != team.seat] or seats
+    """Who may speak now: all, or those to whom an edge leads, without who spoke last if there is another."""
+    indexes = [*range(len(team.members))]
+    if team.plan.edges and team.last_member is not None:
+        indexes = list(dict.fromkeys(edge.to for edge in team.plan.edges if edge.from_ == team.last_member))
+    return [index for index in indexes if index != team.last_member] or indexes
 
 
-async def _select(team: Discussion, candidates: list[int]) -> Selected:
+async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
     models = team.plan.chooser.models if team.plan.chooser else ()
 
     def request(fallback: int) -> SelectRequest:
@@ -40,7 +40,7 @@ async def _select(team: Discussion, candidates: list[int]) -> Selected:
             team=team.plan.id,
             candidates=tuple(candidates),
             fallback=fallback,
-            turn=team.turn + 1,
+            turn=team.turns + 1,
         )
 
-    return await effects.first_answer(models, lambda fallback: effects.select(request(fallback), models))
+    return await effects.with_fallbacks(models, lambda index: effects.select(team.run, request(index), models))

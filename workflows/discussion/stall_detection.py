@@ -1,38 +1,33 @@
-"""Does a discussion get anywhere? Turns in a row that only repeat what their speaker has said before."""
+"""Detecting a stalled discussion: turns in a row that only repeat what their speaker has said before."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from ...resources.strategy import NoProgress
-
-ALIKE = 0.9
-"""The share of words that two texts have in common, of those in either, from which on one repeats the other."""
-
-WORDS = 300
-"""How many words of a text are looked at."""
+from ...resources.team_fields import NoProgress
+from ..state.constants import STALL_SIMILARITY, STALL_WORDS
 
 
-class Progress:
-    """What each member has said lately, as the words in it, and how many turns in a row were repetitions."""
+class StallDetection:
+    """The latest texts of each member, as the words in them, and how many turns in a row were repetitions."""
 
     def __init__(
-        self, rule: NoProgress | None, said: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
+        self, rule: NoProgress | None, texts: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
     ) -> None:
-        self.rule, self.repeated = rule, repeated
-        self.said = {speaker: tuple(texts) for speaker, texts in said.items()}
+        self._rule, self.repeated = rule, repeated
+        self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
 
-    def is_stuck(self, speaker: str, text: str) -> bool:
-        """Notes what was said, and tells whether the discussion gets nowhere now."""
-        if self.rule is None:
+    def is_stalled(self, speaker: str, text: str) -> bool:
+        """Notes a text, and tells whether the last turns, as many as the rule's window, were repetitions."""
+        if self._rule is None:
             return False
-        words = dict.fromkeys(re.findall(r"\w+", text.casefold())[:WORDS])
-        before = self.said.get(speaker, ())
-        self.repeated = self.repeated + 1 if any(_alike(words, each.split()) for each in before) else 0
-        self.said[speaker] = (*before, " ".join(words))[-self.rule.window :]
-        return self.repeated >= self.rule.window
+        words = dict.fromkeys(re.findall(r"\w+", text.casefold())[:STALL_WORDS])
+        before = self.texts.get(speaker, ())
+        self.repeated = self.repeated + 1 if any(_similar(words, each.split()) for each in before) else 0
+        self.texts[speaker] = (*before, " ".join(words))[-self._rule.window :]
+        return self.repeated >= self._rule.window
 
 
-def _alike(one: Collection[str], other: Collection[str]) -> bool:
+def _similar(one: Collection[str], other: Collection[str]) -> bool:
     common = sum(word in other for word in one)
-    return common >= ALIKE * (len(one) + len(other) - common)
+    return common >= STALL_SIMILARITY * (len(one) + len(other) - common)

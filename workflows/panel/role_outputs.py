@@ -1,4 +1,4 @@
-"""What have a referee, a moderator and a judge said? Their answers, read as what their part asks for."""
+"""Reading the answers of a referee, a moderator and a judge as what their role asks for."""
 
 import json
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from ...conversation.errors import WrongPart
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
-from ...resources.base import Plain
-from ..calls.execute_activity import Failed
+from ...resources.base import JsonModel
+from ..state.errors import ActivityFailed
 
-Shape = TypeVar("Shape", bound=Plain)
+Output = TypeVar("Output", bound=JsonModel)
 
 
-def critique_in(text: str) -> str:
-    """A referee's critique: a plain text, or ``{"critique": "…"}``. Raises Failed for any other object."""
+def read_critique(text: str) -> str:
+    """A referee's critique: a plain text, or ``{"critique": "…"}``. Raises ActivityFailed for any other object."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -23,8 +23,8 @@ def critique_in(text: str) -> str:
     return _read("referee", text, RefereeOutput).critique if isinstance(value, dict) else text
 
 
-def decision_in(text: str, names: Sequence[str]) -> Decision:
-    """A moderator's decision. Raises Failed for a name that no debater has, and where nothing would ever happen."""
+def read_decision(text: str, names: Sequence[str]) -> Decision:
+    """A moderator's decision. Raises ActivityFailed for an unknown name, or if nobody is to speak and it goes on."""
     decision = _read("moderator", text, Decision)
     if unknown := [name for name in decision.next_speakers if name not in names]:
         raise _wrong(f"the moderator calls on '{unknown[0]}', who takes no part; there are: {', '.join(names)}")
@@ -33,21 +33,21 @@ def decision_in(text: str, names: Sequence[str]) -> Decision:
     return decision
 
 
-def verdict_in(text: str, stances: Sequence[str]) -> Verdict:
-    """A judge's verdict. Raises Failed where the winner is none of the stances."""
+def read_verdict(text: str, stances: Sequence[str]) -> Verdict:
+    """A judge's verdict. Raises ActivityFailed where the winner is none of the stances."""
     verdict = _read("judge", text, Verdict)
     if verdict.winner is not None and verdict.winner not in stances:
         raise _wrong(f"the judge's winner is no stance of this debate: '{verdict.winner[:200]}'")
     return verdict
 
 
-def _read(part: str, text: str, shape: type[Shape]) -> Shape:
+def _read(role: str, text: str, output: type[Output]) -> Output:
     try:
-        return shape.model_validate_json(text)
+        return output.model_validate_json(text)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
-        raise _wrong(f"the {part} has not answered with its {shape.__name__}: {wrong[:500]}") from None
+        raise _wrong(f"the {role} has not answered with its {output.__name__}: {wrong[:500]}") from None
 
 
-def _wrong(text: str) -> Failed:
-    return Failed.by(WrongPart(text))
+def _wrong(text: str) -> ActivityFailed:
+    return ActivityFailed.of(WrongPart(text))

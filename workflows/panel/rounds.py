@@ -1,198 +1,178 @@
-"""What has a panel beyond a discussion? Rounds, a brief for whoever speaks, other parts, and what it delivers."""
+"""The rounds of a panel or a debate: its members, and the referee, moderator, judge and synthesizer beside them."""
 
-from temporalio import workflow
-
-from ...conversation.contracts.continuation import PanelState
-from ...conversation.contracts.panel_requests import Brief, BriefPart, ConcludeRequest
-from ...conversation.contracts.plan import MemberPlan, PanelPlan, TeamMember
-from ...conversation.contracts.requests import Bookmark
-from ...conversation.messages.message import Message, Part, Quote
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import PanelProgress
+from ...conversation.contracts.panel_requests import ConcludeRequest, SpeakerBrief, SpeakerRole
+from ...conversation.contracts.plan import MemberPlan, TeamMember
+from ...conversation.messages.message import PanelMessageKind
+from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..calls import effects
-from ..calls.execute_activity import Failed, Interrupted
 from ..discussion.discussion import Discussion
-from ..state.session_state import Session
-from .member_turn import take
-from .role_outputs import critique_in, decision_in, verdict_in
+from ..discussion.member_runner import MemberTurn
+from ..state.errors import ActivityFailed, ActivityInterrupted
+from .role_outputs import read_critique, read_decision, read_verdict
+from .transcript import PanelTranscript
 
 
-class Panel:
-    """A panel in progress, or a debate. Its strategy decides when a round begins, and what comes between two.
+class PanelDiscussion:
+    """A panel or a debate in progress. Its strategy decides when a round begins, and what comes between two.
 
-    ``round`` counts from 1; ``waiting`` are the seats of those who have yet to speak in it.
+    ``round`` counts from 1; ``waiting`` are the indexes of the members who have yet to speak in it.
     """
 
-    def __init__(self, team: Discussion, plan: PanelPlan, session: Session) -> None:
-        kept = PanelState.model_validate(team.kept or {"begun": team.so_far.head})
-        self.team, self.plan, self.session = team, plan, session
+    def __init__(self, team: Discussion) -> None:
+        assert team.plan.panel
+        kept = PanelProgress.model_validate(team.kept or {"begun": team.result.so_far.head})
+        self.team, self.plan = team, team.plan.panel
         self.round, self.waiting = kept.round, [*kept.waiting]
-        self._criticized, self._done, self._begun = kept.criticized, kept.done, kept.begun
-        team.warned.update(kept.warned)
-        team.turns = plan.max_rounds * len(team.members)
+        self._criticized, self._done = kept.criticized, kept.done
+        self._transcript = PanelTranscript(team, self.plan, kept.begun)
+        team.runner.warned.update(kept.warned)
+        team.max_turns = self.plan.max_rounds * len(team.members)
 
-    def goes_on(self) -> bool:
-        """Whether anybody may speak still."""
-        return self.team.goes_on()
+    def can_continue(self) -> bool:
+        """Whether anybody may still speak."""
+        return self.team.can_continue()
 
     async def begin(self) -> None:
-        """Fills the session, and clears the transcript that it keeps (seed 002, initContributions)."""
+        """Sets the session's first values, and clears the transcript that it shares (round-robin pattern: session)."""
         if self.team.kept:
-            return  # in the run before this one
-        self.session.put({**self.plan.session, **self.session.values})
+            return  # the run before this one has begun it
+        session = self.team.run.session
+        session.update({**self.plan.session, **session.values})
         if self.plan.contributions:
-            await self._append()
+            await self._transcript.append()
 
     def open_round(self) -> None:
-        """Begins a round in which everybody speaks once."""
+        """Begins a round in which every member speaks once."""
         self.round, self.waiting = self.round + 1, [*range(len(self.team.members))]
 
-    async def hear_next(self) -> None:
-        """Hears whoever is next, and enters the contribution into the transcript."""
-        await self.team.attempt(self._hear_people())
-        if not self.goes_on():
+    async def run_next_member(self) -> None:
+        """Lets the next member of the round speak, and adds its contribution to the transcript."""
+        await self.team.attempt(self._read_inbox())
+        if not self.can_continue():
             return
-        seat = self.waiting.pop(0)
-        member, name = self.team.members[seat], self.plan.roster[seat]
-        turn = await take(self.team, member, self._brief("member", seat), name)
-        if _is_whole(turn, member):
-            turn = await self._entered(turn, member, name, "contribution")
+        index = self.waiting.pop(0)
+        member, name = self.team.members[index], self.plan.roster[index]
+        turn = await self._run(member, self._brief("member", index), name)
+        if _is_complete(turn, member):
+            turn = await self._transcript.add(turn, member, name, "contribution", self.round)
         elif isinstance(member, TeamMember):
-            turn = turn.model_copy(update={"head": self.team.so_far.head})
-        self.team.join(member, turn)
-        self.team.seat = seat
-        self.team.kept = self._state()
-        self.team.rest()
+            turn = turn.model_copy(update={"head": self.team.result.so_far.head})
+        self.team.result.add_turn(member.name, turn)
+        self.team.last_member = index
+        self.team.kept = self._progress()
+        self.team.continue_as_new_if_long()
 
-    async def _hear_people(self) -> None:
-        """Waits as long as the panel is paused, and lets people be heard by whoever speaks next."""
-        await self.team.stop.ready()
-        if said := self.team.stop.floor.take():
-            await self._append(*said)
+    async def run_referee(self) -> None:
+        """Lets the referee criticize the round, if there is one and it has not yet."""
+        if "referee" in self.plan.parts and self._criticized < self.round and self.can_continue():
+            self._criticized = self.round
+            await self.team.attempt(self._criticize())
 
-    def _state(self) -> JsonObject:
-        state = PanelState(
-            begun=self._begun,
+    async def run_moderator(self) -> None:
+        """Lets the moderator decide who speaks in the round that was opened, if there is one."""
+        if "moderator" in self.plan.parts and self.can_continue():
+            self.waiting = []
+            await self.team.attempt(self._moderate())
+
+    async def run_judge(self) -> None:
+        """Lets the judge decide the debate, unless it was ended early."""
+        if self._is_complete():
+            await self.team.attempt(self._judge())
+
+    async def is_over(self) -> bool:
+        """Whether no round follows: it was the last, the moderator is done, or ``terminateWhen`` holds."""
+        if not self.round:
+            return False
+        if not self.can_continue() or self.round >= self.plan.max_rounds or self._done:
+            return True
+        if self.team.plan.conditional:
+            await self.team.evaluate(self.team.evaluation().model_copy(update={"brief": self._brief("member")}))
+        return not self.can_continue()
+
+    async def deliver(self) -> None:
+        """Makes the answer of the panel: the synthesizer's, or else its transcript as JSON."""
+        if self._is_complete() and "synthesizer" in self.plan.parts:
+            await self.team.attempt(self._synthesize())
+        elif self._is_complete() or self.team.result.final().stop_reason == "terminated":
+            await self.team.attempt(self._conclude())
+
+    async def _criticize(self) -> None:
+        turn = await self._run_role("referee")
+        await self._add(turn, "referee", "critique", read_critique(turn.message))
+
+    async def _moderate(self) -> None:
+        turn = await self._run_role("moderator")
+        decision = read_decision(turn.message, self.plan.roster)
+        await self._add(turn, "moderator", "decision", decision.model_dump_json())
+        self.waiting, self._done = [self.plan.roster.index(name) for name in decision.next_speakers], decision.done
+
+    async def _judge(self) -> None:
+        turn = await self._run_role("judge")
+        verdict = read_verdict(turn.message, self.plan.stances)
+        await self._add(turn, "judge", "verdict", verdict.model_dump_json())
+
+    async def _synthesize(self) -> None:
+        turn = await self._run_role("synthesizer")
+        await self._add(turn, "synthesizer", "deliverable")
+        self.team.result.set_answer(turn.message)
+
+    async def _conclude(self) -> None:
+        request = ConcludeRequest(thread=self.team.thread, brief=self._brief("synthesizer"))
+        concluded = await effects.conclude(self.team.run, request)
+        self.team.result.move_to(concluded.head)
+        self.team.result.add_message(concluded.message)
+        self.team.result.set_answer(concluded.message.content)
+
+    async def _run_role(self, role: SpeakerRole) -> TurnResult:
+        """The turn of a role. Raises ActivityFailed, or ActivityInterrupted if it was not finished."""
+        await self._read_inbox()
+        speaker = self.plan.parts[role]
+        turn = await self._run(speaker, self._brief(role), role)
+        self.team.result.add_usage(turn.usage)
+        if turn.failure:
+            raise ActivityFailed(turn.failure.model_copy(update={"member": role}))
+        if not _is_complete(turn, speaker):
+            raise ActivityInterrupted
+        return turn
+
+    async def _run(self, speaker: MemberPlan, brief: SpeakerBrief, name: str) -> TurnResult:
+        number = self.team.turns + 1
+        turn = MemberTurn(name, number, self.team.max_turns, self.team.thread, brief)
+        return await self.team.runner.run_member(speaker, turn)
+
+    async def _add(self, turn: TurnResult, role: SpeakerRole, part: PanelMessageKind, text: str | None = None) -> None:
+        added = await self._transcript.add(turn, self.plan.parts[role], role, part, self.round, text)
+        self.team.result.add_message(added.messages[-1])
+
+    async def _read_inbox(self) -> None:
+        """Waits while the run is paused, then adds what people said: the next speaker reads it in its brief."""
+        await self.team.run.ready()
+        if messages := self.team.run.inbox.drain():
+            await self._transcript.append(*messages)
+
+    def _brief(self, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
+        return self._transcript.brief(self.round, part, index)
+
+    def _is_complete(self) -> bool:
+        """Whether the rounds came to their own end."""
+        so_far = self.team.result.so_far
+        return not (so_far.failure or so_far.ended or self.team.run.stop.reason)
+
+    def _progress(self) -> JsonObject:
+        progress = PanelProgress(
+            begun=self._transcript.begun,
             round=self.round,
             waiting=tuple(self.waiting),
             criticized=self._criticized,
             done=self._done,
-            warned=tuple(sorted(self.team.warned)),
+            warned=tuple(sorted(self.team.runner.warned)),
         )
-        return state.model_dump(mode="json")
-
-    async def hear_referee(self) -> None:
-        """Has the round criticized, if there is a referee and it hasn't been yet."""
-        if "referee" in self.plan.parts and self._criticized < self.round and self.goes_on():
-            self._criticized = self.round
-            await self.team.attempt(self._criticize())
-
-    async def hear_moderator(self) -> None:
-        """Has the moderator decide who speaks in the round that was opened, if there is one."""
-        if "moderator" in self.plan.parts and self.goes_on():
-            self.waiting = []
-            await self.team.attempt(self._decide())
-
-    async def hear_judge(self) -> None:
-        """Has the debate judged, unless it was broken off."""
-        if self._is_through():
-            await self.team.attempt(self._judge())
-
-    async def is_over(self) -> bool:
-        """Whether no round follows: the last one was held, the moderator is done, or ``terminateWhen`` holds."""
-        if not self.round:
-            return False
-        if not self.goes_on() or self.round >= self.plan.max_rounds or self._done:
-            return True
-        if self.team.plan.conditional:
-            await self.team.judge(self.team.evaluation().model_copy(update={"brief": self._brief("member")}))
-        return not self.goes_on()
-
-    async def deliver(self) -> None:
-        """What comes out of it: the synthesizer's words, or what the panel has come to as it is."""
-        if self._is_through() and "synthesizer" in self.plan.parts:
-            await self.team.attempt(self._synthesize())
-        elif self._is_through() or self.team.result().stop_reason == "terminated":
-            await self.team.attempt(self._conclude())
-
-    def _is_through(self) -> bool:
-        """Whether the rounds came to their own end."""
-        so_far = self.team.so_far
-        return not (so_far.failure or so_far.ended or self.team.stop.reason)
-
-    async def _criticize(self) -> None:
-        turn = await self._heard("referee")
-        await self._say(turn, "referee", "critique", critique_in(turn.message))
-
-    async def _decide(self) -> None:
-        turn = await self._heard("moderator")
-        decision = decision_in(turn.message, self.plan.roster)
-        await self._say(turn, "moderator", "decision", decision.model_dump_json())
-        self.waiting, self._done = [self.plan.roster.index(name) for name in decision.next_speakers], decision.done
-
-    async def _judge(self) -> None:
-        turn = await self._heard("judge")
-        verdict = verdict_in(turn.message, self.plan.stances)
-        await self._say(turn, "judge", "verdict", verdict.model_dump_json())
-
-    async def _synthesize(self) -> None:
-        turn = await self._heard("synthesizer")
-        await self._say(turn, "synthesizer", "deliverable")
-        self.team.answer(turn.message)
-
-    async def _conclude(self) -> None:
-        said = await effects.conclude(ConcludeRequest(thread=self.team.thread, brief=self._brief("synthesizer")))
-        self.team.move_to(said.head)
-        self.team.say(said.message)
-        self.team.answer(said.message.content)
-
-    async def _say(self, turn: Turn, name: BriefPart, part: Part, text: str | None = None) -> None:
-        entered = await self._entered(turn, self.plan.parts[name], name, part, text)
-        self.team.say(entered.messages[-1])
-
-    async def _heard(self, part: BriefPart) -> Turn:
-        """What another than a member has said. Raises Failed, and Interrupted where it could not say it."""
-        await self._hear_people()
-        speaker = self.plan.parts[part]
-        turn = await take(self.team, speaker, self._brief(part), part)
-        self.team.spend(turn.usage)
-        if turn.failure:
-            raise Failed(turn.failure.model_copy(update={"member": part}))
-        if not _is_whole(turn, speaker):
-            raise Interrupted
-        return turn
-
-    async def _entered(self, turn: Turn, speaker: MemberPlan, name: str, part: Part, text: str | None = None) -> Turn:
-        """The turn after what it has come to was put on the conversation: by reference, where a row holds just that."""
-        if text is None and not isinstance(speaker, TeamMember) and turn.answer is None:
-            item: Quote | Message = Quote(row=turn.head.id, name=name, part=part, round=self.round)
-        else:
-            said = turn.message if text is None else text
-            item = Message(role="assistant", content=said, name=name, part=part, round=self.round)
-        await self._append(item)
-        marked = {"name": name, "part": part, "round": self.round}
-        last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
-        own = () if isinstance(speaker, TeamMember) else turn.messages[:-1]
-        return turn.model_copy(update={"head": self.team.so_far.head, "messages": (*own, last)})
-
-    async def _append(self, *items: Quote | Message) -> None:
-        await self.team.append(items, self._bookmark())
-
-    def _bookmark(self) -> Bookmark | None:
-        shared, run = self.plan.contributions, workflow.info().workflow_id
-        if shared is None:
-            return None
-        session, owner = shared.session or run.partition("/")[0], f"{run}@{self._begun.id}"
-        return Bookmark(session=session, key=shared.key, owner=owner, begun=self._begun.depth)
-
-    def _brief(self, part: BriefPart, seat: int | None = None) -> Brief:
-        brief = Brief(team=self.team.plan.id, part=part, seat=seat, round=self.round, begun=self._begun.depth)
-        hidden = part == "synthesizer" and not self.plan.visibility.client
-        more = {"session": self.session.values} if self.session.values else {}
-        return brief.model_copy(update={**more, **({"hidden": True} if hidden else {})})
+        return progress.model_dump(mode="json")
 
 
-def _is_whole(turn: Turn, speaker: MemberPlan) -> bool:
-    """Whether a turn came to its end; a team's may be another than its own last word."""
+def _is_complete(turn: TurnResult, speaker: MemberPlan) -> bool:
+    """Whether a turn came to its own end; a nested team may have been terminated by one of its members."""
     unfinished = ("canceled",) if isinstance(speaker, TeamMember) else ("canceled", "terminated", "timeout")
     return not turn.failure and turn.stop_reason not in unfinished

@@ -1,4 +1,4 @@
-"""When does a run have to stop, or to wait? What was asked of it, kept as a flag because a cancel can get lost."""
+"""Stopping a run: the request to stop is a flag, because a cancellation alone can get lost between two awaits."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -7,71 +7,56 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
-from ...conversation.contracts.continuation import Wish
-from ...conversation.contracts.control_messages import EndRequest
+from ...conversation.contracts.continuation import StopRequest
+from ...conversation.contracts.control_messages import TerminateRequest
 from ...conversation.messages.turn import StopReason
-from ..calls.execute_activity import Interrupted
-from .inbox import Floor
 
 T = TypeVar("T")
 
 
-class Stop:
-    """What was asked of a run from outside: nothing, a graceful end, or an end now. The first wish counts.
-
-    The ``floor`` holds what else people ask: to wait, and to be heard.
-    """
+class StopState:
+    """Whether the run was asked to stop: not at all, after the current turn, or ``now``. The first reason counts."""
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.note: str | None = None
         self.now = False
-        self.floor = Floor()
 
-    def ask(self, reason: StopReason, request: EndRequest) -> None:
-        """Asks the run to stop; a later wish can only make it stop sooner."""
+    def request(self, reason: StopReason, request: TerminateRequest) -> None:
+        """Asks the run to stop; a later request can only make it stop sooner."""
         if self.reason is None:
             self.reason, self.note = reason, request.reason or None
         self.now = self.now or request.now
 
     @property
-    def wish(self) -> Wish | None:
-        """What was asked, for the run in which this one goes on."""
-        return Wish(reason=self.reason, note=self.note, now=self.now) if self.reason else None
+    def state(self) -> StopRequest | None:
+        """What a continued run needs of it."""
+        return StopRequest(reason=self.reason, note=self.note, now=self.now) if self.reason else None
 
-    def resume(self, wish: Wish | None) -> None:
-        """Takes up what was asked of the run that goes on in this one."""
-        if wish:
-            self.reason, self.note, self.now = wish.reason, wish.note, wish.now
-
-    def check(self) -> None:
-        """Raises Interrupted if the run is to stop without waiting for anything."""
-        if self.now:
-            raise Interrupted
-
-    async def ready(self) -> None:
-        """Waits as long as the run is paused; raises Interrupted if it is to stop at once."""
-        await workflow.wait_condition(lambda: self.reason is not None or not self.floor.paused)
-        self.check()
-
-    async def guard(self, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
-        """Waits for ``work``, and cancels it when the run is to stop now or the ``limit`` has passed."""
-        if self.now:
-            return await work  # which finds out by itself
-        task = asyncio.create_task(work)
-        try:
-            await workflow.wait_condition(lambda: task.done() or self.now, timeout=limit, timeout_summary="timeout")
-        except TimeoutError:
-            self.ask("timeout", EndRequest(now=True))
-        except asyncio.CancelledError:
-            self.ask("canceled", EndRequest(reason=workflow.cancellation_reason() or "", now=True))
-        if not task.done():
-            task.cancel()
-        return await uninterrupted(task)
+    def restore(self, state: StopRequest | None) -> None:
+        """Takes up the state of the run that this one continues."""
+        if state:
+            self.reason, self.note, self.now = state.reason, state.note, state.now
 
 
-async def uninterrupted(task: "asyncio.Task[T]") -> T:
-    """Waits for a task to its end, also when the waiting itself is cancelled; whoever cancels has set a flag."""
+async def run_in_scope(stop: StopState, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
+    """The result of ``work``, which is cancelled when the run is to stop now, is cancelled, or reaches the limit."""
+    if stop.now:
+        return await work  # which looks at the flag itself
+    task = asyncio.create_task(work)
+    try:
+        await workflow.wait_condition(lambda: task.done() or stop.now, timeout=limit, timeout_summary="timeout")
+    except TimeoutError:
+        stop.request("timeout", TerminateRequest(now=True))
+    except asyncio.CancelledError:
+        stop.request("canceled", TerminateRequest(reason=workflow.cancellation_reason() or "", now=True))
+    if not task.done():
+        task.cancel()
+    return await uncancelled(task)
+
+
+async def uncancelled(task: "asyncio.Task[T]") -> T:
+    """Waits for a task to its end, also when the waiting is cancelled: whoever cancels has set the flag."""
     while not task.done():
         try:
             await workflow.wait([task])
@@ -80,8 +65,8 @@ async def uninterrupted(task: "asyncio.Task[T]") -> T:
     return task.result()
 
 
-async def finish(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
-    """Waits until all tasks are done; those still running are cancelled if it ``gives_up``, or is cancelled itself."""
+async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
+    """Waits for all tasks; those still running are cancelled when ``gives_up()`` or when the waiting is cancelled."""
     given_up = False
     while waiting := [task for task in tasks if not task.done()]:
         try:
@@ -95,10 +80,10 @@ async def finish(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool
                 task.cancel()
 
 
-async def settle(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-    """Does all of it at once and returns what each gave or raised.
+async def gather_outcomes(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    """Runs all at once and returns what each returned or raised, in their order.
 
-    When it is cancelled it cancels them and waits still, so that nothing they have done is lost.
+    When it is cancelled it cancels them and still waits for them, so that nothing they have done is lost.
     """
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -109,7 +94,7 @@ async def settle(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseExcept
     outcomes: list[T | BaseException] = []
     for task in tasks:
         try:
-            outcomes.append(await uninterrupted(task))
+            outcomes.append(await uncancelled(task))
         except (Exception, asyncio.CancelledError) as error:
             outcomes.append(error)
     return outcomes

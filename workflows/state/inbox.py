@@ -1,34 +1,34 @@
-"""What do people say to a run while it goes on? Words that are yet to join the conversation, and that it is to wait."""
+"""Messages of people that have yet to join the conversation, and whether the run is paused."""
 
-from ...conversation.contracts.continuation import Said
+from ...conversation.contracts.continuation import InboxState
 from ...conversation.contracts.control_messages import SteerRequest
 from ...conversation.messages.message import Message
 
 
-class Floor:
-    """What was said to a run, until somebody is about to speak in it who hears it."""
+class Inbox:
+    """What people said to a run, until the next model call takes it; and whether the run waits."""
 
     def __init__(self) -> None:
         self.paused = False
-        self._waiting: list[Message] = []
+        self._messages: list[Message] = []
 
-    def say(self, request: SteerRequest) -> None:
-        """A person has said something."""
-        self._waiting.append(Message(role="user", content=request.text, name=request.name))
+    def put(self, request: SteerRequest) -> None:
+        """Adds the message of a person."""
+        self._messages.append(Message(role="user", content=request.text, name=request.name))
 
-    def take(self) -> list[Message]:
-        """What is waiting; whoever takes it puts it into the conversation."""
-        said, self._waiting = self._waiting, []
-        return said
+    def drain(self) -> list[Message]:
+        """Takes all messages out; the caller adds them to the conversation."""
+        messages, self._messages = self._messages, []
+        return messages
 
     @property
-    def state(self) -> Said | None:
-        """What another run must know of it."""
-        if not (self.paused or self._waiting):
+    def state(self) -> InboxState | None:
+        """What a continued run needs of it."""
+        if not (self.paused or self._messages):
             return None
-        return Said(paused=self.paused, waiting=tuple(self._waiting))
+        return InboxState(paused=self.paused, waiting=tuple(self._messages))
 
-    def resume(self, state: Said | None) -> None:
-        """Takes up what was said to the run that goes on in this one."""
+    def restore(self, state: InboxState | None) -> None:
+        """Takes up the state of the run that this one continues, before what came to this one."""
         if state:
-            self.paused, self._waiting = state.paused, [*state.waiting, *self._waiting]
+            self.paused, self._messages = state.paused, [*state.waiting, *self._messages]

@@ -1,4 +1,4 @@
-"""In which order do the members of a team speak, and when do they stop? A file for each word after ``strategy:``.
+"""The strategies: in which order the members of a team speak, and when they stop; one file for each.
 
-Nothing is imported here: each run loads anew what its own strategy needs, and not the others.
+Nothing is imported here: a workflow in the sandbox loads its own strategy and no other.
 """

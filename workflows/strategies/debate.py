@@ -1,33 +1,39 @@
-"""``strategy: debate``: members argue for their stances, and a judge decides (seed 002, See also)."""
+"""``strategy: debate``: members argue for their stances, and a judge decides (round-robin pattern: debate)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..panel.rounds import Panel
-from ..team import Team
+from ..discussion.team_turn import TeamTurn
+from ..panel.rounds import PanelDiscussion
+
+
+async def debate(team: Discussion) -> None:
+    """Ends after ``maxRounds``, when its moderator is done, or when ``terminateWhen`` holds; then it is judged."""
+    panel = PanelDiscussion(team)
+    await panel.begin()
+    while panel.can_continue():
+        if panel.waiting:
+            await panel.run_next_member()
+            continue
+        if await panel.is_over():
+            break
+        panel.open_round()
+        await panel.run_moderator()
+    await panel.run_judge()
+    await panel.deliver()
 
 
 @workflow.defn(name="debate")
-class Debate(Team):
-    """Ends after ``maxRounds``, when its moderator is done, or when ``terminateWhen`` holds; then it is judged."""
+class DebateWorkflow(TurnWorkflow):
+    """The workflow type ``debate``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def discuss(self, team: Discussion) -> None:
-        assert team.plan.panel
-        debate = Panel(team, team.plan.panel, self.session)
-        await debate.begin()
-        while debate.goes_on():
-            if debate.waiting:
-                await debate.hear_next()
-                continue
-            if await debate.is_over():
-                break
-            debate.open_round()
-            await debate.hear_moderator()
-        await debate.hear_judge()
-        await debate.deliver()
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(debate, self.pinned, self.run_state, self.children, state)

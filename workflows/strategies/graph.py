@@ -1,25 +1,43 @@
-"""``strategy: graph``: who speaks next is where an edge leads from who spoke last (seed 001, 4)."""
+"""``strategy: graph``: an edge from who spoke last leads to who speaks next (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..team import Team
+from ..discussion.team_turn import TeamTurn
+
+
+async def graph(team: Discussion) -> None:
+    """Begins with the first member, and ends where no edge leads on, or after ``maxTurns`` turns."""
+    team.max_turns = team.plan.max_turns
+    while team.can_continue() and (member := next_member(team)) is not None:
+        if team.turns == team.max_turns:
+            team.result.reach_max_turns()
+            break
+        await team.run_member(member)
+
+
+def next_member(team: Discussion) -> int | None:
+    """Where the edge leads whose condition was evaluated as true, or that has none; None where no edge leads on."""
+    if team.last_member is None:
+        return 0
+    edges = [edge for edge in team.plan.edges if edge.from_ == team.last_member]
+    if any(edge.conditional for edge in edges):
+        chosen = team.evaluated.edge
+        return None if chosen is None else team.plan.edges[chosen].to
+    return edges[0].to if edges else None
 
 
 @workflow.defn(name="graph")
-class Graph(Team):
-    """Begins with the first member, and ends where no edge leads on, or after ``maxTurns`` turns."""
+class GraphWorkflow(TurnWorkflow):
+    """The workflow type ``graph``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def discuss(self, team: Discussion) -> None:
-        team.turns = team.plan.max_turns
-        while team.goes_on() and (seat := team.led_to()) is not None:
-            if team.turn == team.turns:
-                team.max_turns_reached()
-                break
-            await team.hear(seat)
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(graph, self.pinned, self.run_state, self.children, state)

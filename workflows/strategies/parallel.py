@@ -1,27 +1,36 @@
-"""``strategy: parallel``: all members answer at once, unseen by each other (seed 003, Team Strategies)."""
+"""``strategy: parallel``: all members answer at once, without reading each other (ARK: queries, team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..discussion.parallel_turns import hear_all
-from ..team import Team
+from ..discussion.member_runner import MemberTurn
+from ..discussion.parallel_turns import run_all_members
+from ..discussion.team_turn import TeamTurn
+
+
+async def parallel(team: Discussion) -> None:
+    """Ends when all have answered, or when an ``aggregator`` has made one answer of theirs."""
+    aggregator = team.plan.aggregator
+    team.max_turns = len(team.members) + (aggregator is not None)
+    answer = await run_all_members(team)
+    if aggregator and team.can_continue():
+        turn = MemberTurn(aggregator.name, team.turns + 1, team.max_turns, team.thread)
+        team.result.add_turn(aggregator.name, await team.runner.run_member(aggregator, turn))
+    else:
+        team.result.set_answer(answer)
 
 
 @workflow.defn(name="parallel")
-class Parallel(Team):
-    """Ends when all have answered, or when an ``aggregator`` has made one answer of theirs."""
+class ParallelWorkflow(TurnWorkflow):
+    """The workflow type ``parallel``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def discuss(self, team: Discussion) -> None:
-        aggregator = team.plan.aggregator
-        team.turns = len(team.members) + (aggregator is not None)
-        answer = await hear_all(team)
-        if aggregator and team.goes_on():
-            team.join(aggregator, await team.take(aggregator, team.turn + 1))
-        else:
-            team.answer(answer)
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(parallel, self.pinned, self.run_state, self.children, state)

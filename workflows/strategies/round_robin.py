@@ -1,45 +1,52 @@
-"""``strategy: round-robin``: the members speak in their order, round after round (seeds 000, 001 and 002)."""
+"""``strategy: round-robin``: the members speak in their order, round after round (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..panel.rounds import Panel
-from ..team import Team
+from ..discussion.team_turn import TeamTurn
+from ..panel.rounds import PanelDiscussion
 
 
-@workflow.defn(name="round-robin")
-class RoundRobin(Team):
-    """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members; a panel as ``hold`` says."""
-
-    @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
-
-    async def discuss(self, team: Discussion) -> None:
-        if team.plan.panel:
-            await hold(Panel(team, team.plan.panel, self.session))
-            return
-        rounds = team.plan.max_turns
-        team.turns = rounds and rounds * len(team.members)
-        while team.goes_on():
-            done, seat = divmod(team.turn, len(team.members))
-            if done == rounds:
-                team.max_turns_reached()
-                break
-            await team.hear(seat)
+async def round_robin(team: Discussion) -> None:
+    """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members."""
+    if team.plan.panel:
+        await run_panel(PanelDiscussion(team))
+        return
+    rounds = team.plan.max_turns
+    team.max_turns = rounds and rounds * len(team.members)
+    while team.can_continue():
+        done, member = divmod(team.turns, len(team.members))
+        if done == rounds:
+            team.result.reach_max_turns()
+            break
+        await team.run_member(member)
 
 
-async def hold(panel: Panel) -> None:
-    """Round after round, up to the last or until ``terminateWhen`` holds (seed 002, How it works)."""
+async def run_panel(panel: PanelDiscussion) -> None:
+    """Ends after ``maxRounds`` or by ``terminateWhen``; a referee may speak after each round (round-robin pattern)."""
     await panel.begin()
-    while panel.goes_on():
+    while panel.can_continue():
         if panel.waiting:
-            await panel.hear_next()
+            await panel.run_next_member()
             continue
-        await panel.hear_referee()
+        await panel.run_referee()
         if await panel.is_over():
             break
         panel.open_round()
     await panel.deliver()
+
+
+@workflow.defn(name="round-robin")
+class RoundRobinWorkflow(TurnWorkflow):
+    """The workflow type ``round-robin``."""
+
+    @workflow.run
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
+
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(round_robin, self.pinned, self.run_state, self.children, state)

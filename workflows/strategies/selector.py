@@ -1,29 +1,36 @@
-"""``strategy: selector``: a model chooses who speaks next (seed 001, 3)."""
+"""``strategy: selector``: a model chooses who speaks next (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..discussion.speaker_selection import choose
-from ..team import Team
+from ..discussion.speaker_selection import select_speaker
+from ..discussion.team_turn import TeamTurn
+
+
+async def selector(team: Discussion) -> None:
+    """Ends when the selector or a member terminates the team, when nobody may follow, or after ``maxTurns`` turns."""
+    team.max_turns = team.plan.max_turns
+    while team.can_continue():
+        if team.turns == team.max_turns:
+            team.result.reach_max_turns()
+            break
+        member = await select_speaker(team)
+        if member is None or not team.can_continue():
+            break
+        await team.run_member(member)
 
 
 @workflow.defn(name="selector")
-class Selector(Team):
-    """Ends when the selector or a member terminates the team, when nobody may follow, or after ``maxTurns`` turns."""
+class SelectorWorkflow(TurnWorkflow):
+    """The workflow type ``selector``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def discuss(self, team: Discussion) -> None:
-        team.turns = team.plan.max_turns
-        while team.goes_on():
-            if team.turn == team.turns:
-                team.max_turns_reached()
-                break
-            seat = await choose(team)
-            if seat is None or not team.goes_on():
-                break
-            await team.hear(seat)
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(selector, self.pinned, self.run_state, self.children, state)

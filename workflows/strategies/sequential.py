@@ -1,26 +1,33 @@
-"""``strategy: sequential``: one pass through the members, each hearing all that was said before it (seed 001, 1)."""
+"""``strategy: sequential``: one pass through the members, in their order (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.messages.turn import Turn
+from ...conversation.contracts.continuation import State
+from ...conversation.messages.turn import TurnResult
+from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..team import Team
+from ..discussion.team_turn import TeamTurn
+
+
+async def sequential(team: Discussion) -> None:
+    """Ends when every member has spoken once, or when one of them terminates the team; with ``loops`` it goes on."""
+    team.max_turns = team.plan.max_turns if team.plan.loops else len(team.members)
+    while team.can_continue():
+        if team.turns == team.max_turns:
+            if team.plan.loops:
+                team.result.reach_max_turns()
+            break
+        await team.run_member(team.turns % len(team.members))
 
 
 @workflow.defn(name="sequential")
-class Sequential(Team):
-    """Ends when every member has spoken once, or when one of them terminates the team; with ``loops`` it goes on."""
+class SequentialWorkflow(TurnWorkflow):
+    """The workflow type ``sequential``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Turn:
-        return await self.conduct()
+    async def run(self, *given: JsonValue) -> TurnResult:
+        return await self.execute()
 
-    async def discuss(self, team: Discussion) -> None:
-        team.turns = team.plan.max_turns if team.plan.loops else len(team.members)
-        while team.goes_on():
-            if team.turn == team.turns:
-                if team.plan.loops:
-                    team.max_turns_reached()
-                break
-            await team.hear(team.turn % len(team.members))
+    def new_turn(self, state: State | None) -> TeamTurn:
+        return TeamTurn(sequential, self.pinned, self.run_state, self.children, state)

@@ -1,0 +1,46 @@
+"""Numbers and patch ids that decide which commands a workflow gives: recorded in histories, so not free to change.
+
+A run that is replayed with another value gives other commands, and Temporal refuses its history. Whoever changes one of
+these does so behind ``workflow.patched``, and keeps the old value for the runs that began with it.
+"""
+
+from datetime import timedelta
+
+MAX_HISTORY_BYTES = 2_000_000
+"""Size of a history, without the run's input, above which the run continues as new."""
+
+MAX_HISTORY_EVENTS = 1_500
+"""Events above which it does: a worker that has never seen the run can replay so many within its task timeout."""
+
+LONG_TASK_TIMEOUT, MAX_HISTORY_EVENTS_LONG = timedelta(seconds=10), 5_000
+"""Events above which a run with at least that task timeout does; Temporal takes at most 10,000 signals in one run."""
+
+MAX_CONCURRENT_ACTIVITIES = 500
+"""Activities of one run that are under way at once. Temporal takes 2,000, and 4 MB of commands from one task."""
+
+MAX_CONCURRENT_CHILDREN = 100
+"""Members or targets that run at once: what they say must fit into the history of the run that started them."""
+
+APPEND_BYTES = 6_000
+"""Bytes of small messages that one ``append`` takes: MAX_CONCURRENT_ACTIVITIES of them fit into one task."""
+
+MAX_OUTPUT_RETRIES = 2
+"""How often an agent is asked again when its answer does not fit its output schema."""
+
+STALL_SIMILARITY = 0.9
+"""Share of common words from which on two texts count as the same, of all words in either of them."""
+
+STALL_WORDS = 300
+"""Words of a text that are compared."""
+
+FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
+"""The families of errors after which a model's fallback is asked."""
+
+PIN_IN_TASK = "pin-at-once"
+"""Patch: a run that has no parent is pinned by a local activity, within its first workflow task."""
+
+INPUT_BEFORE_MESSAGES = "given-before-told"
+"""Patch: what a continued run was given is taken up before any signal or update."""
+
+SESSION_AFTER_START = "session-after-start"
+"""Patch: a child is sent the changes that the session has seen while the child was being started."""

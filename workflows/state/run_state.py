@@ -1,0 +1,35 @@
+"""The state that all parts of a run share: its stop request, its inbox, its session, and where its activities run."""
+
+import asyncio
+
+from temporalio import workflow
+
+from ...conversation.contracts.requests import TaskQueues
+from .cancellation import StopState
+from .constants import MAX_CONCURRENT_ACTIVITIES
+from .errors import ActivityInterrupted
+from .inbox import Inbox
+from .session_state import SessionState
+
+
+class RunState:
+    """Made once for each run, and handed to whatever acts for it.
+
+    ``task_queues`` is known as soon as the run is pinned; ``started_at`` is when the first run of the chain began.
+    """
+
+    def __init__(self) -> None:
+        self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
+        self.task_queues = TaskQueues()
+        self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
+        self.started_at = workflow.info().start_time
+
+    def check_stop(self) -> None:
+        """Raises ActivityInterrupted if the run is to stop now."""
+        if self.stop.now:
+            raise ActivityInterrupted
+
+    async def ready(self) -> None:
+        """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
+        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.paused)
+        self.check_stop()
