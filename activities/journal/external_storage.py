@@ -1,4 +1,4 @@
-"""Where do values go that are too long for a history? Into the journal, or an S3 bucket; each is read where it is."""
+"""The storage drivers for values that are too long for a history: the journal, and an S3 bucket if one is set."""
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,19 +9,18 @@ from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClie
 from temporalio.converter import StorageDriver
 
 from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 
-PAYLOADS_URL = "BATON_PAYLOADS_URL"
-
-_Kept = TypeVar("_Kept")
+_Result = TypeVar("_Result")
 
 
-def stores(environment: Mapping[str, str], *journal: StorageDriver) -> Sequence[StorageDriver]:
-    """The drivers of long values: new ones go to the first, and each is read with the one that has kept it.
+def storage_drivers(environment: Mapping[str, str], *journal: StorageDriver) -> Sequence[StorageDriver]:
+    """The drivers to use: new values go to the first, and each value is read by the driver that has stored it.
 
-    Raises SettingsError where the environment names a place that can't be used.
+    Raises SettingsError if the environment names a bucket that can't be used.
     """
-    url = environment.get(PAYLOADS_URL)
-    return (S3StorageDriver(_S3(), _bucket(url)), *journal) if url else journal
+    url = environment.get(EXTERNAL_STORAGE_URL)
+    return (S3StorageDriver(_S3Client(), _bucket(url)), *journal) if url else journal
 
 
 def _bucket(url: str) -> str:
@@ -30,29 +29,29 @@ def _bucket(url: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc or any((parts.path.strip("/"), *parts[3:])):
-        raise SettingsError(f"{PAYLOADS_URL}: write s3://BUCKET; region and keys are read as boto3 reads them")
+        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: write s3://BUCKET; region and keys are read as boto3 reads them")
     try:
         importlib.import_module("aioboto3")
     except ImportError:
-        needs = "S3 needs packages that are not installed: pip install 'baton[s3]'"
-        raise SettingsError(f"{PAYLOADS_URL}: {needs}") from None
+        hint = "S3 needs packages that are not installed: pip install 'baton[s3]'"
+        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: {hint}") from None
     return parts.netloc
 
 
-class _S3(S3StorageDriverClient):
-    """S3 as boto3 is told of it by the environment, reached anew for each value: they are few."""
+class _S3Client(S3StorageDriverClient):
+    """Uses S3 with boto3's own settings. It connects for each value, because long values are few."""
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        await _reached(lambda s3: s3.put_object(bucket=bucket, key=key, data=data))
+        await _connected(lambda s3: s3.put_object(bucket=bucket, key=key, data=data))
 
     async def object_exists(self, *, bucket: str, key: str) -> bool:
-        return await _reached(lambda s3: s3.object_exists(bucket=bucket, key=key))
+        return await _connected(lambda s3: s3.object_exists(bucket=bucket, key=key))
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:
-        return await _reached(lambda s3: s3.get_object(bucket=bucket, key=key))
+        return await _connected(lambda s3: s3.get_object(bucket=bucket, key=key))
 
 
-async def _reached(use: Callable[[S3StorageDriverClient], Awaitable[_Kept]]) -> _Kept:
+async def _connected(use: Callable[[S3StorageDriverClient], Awaitable[_Result]]) -> _Result:
     import aioboto3  # noqa: PLC0415  # of the extra `s3`
     from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client  # noqa: PLC0415
 

@@ -1,4 +1,8 @@
-"""How is a conversation kept and read? Append, graft and read by heads; nothing that stands is ever changed."""
+"""The journal of all conversations: appends messages, reads them back from a head, and keeps pinned catalogs.
+
+Rows are only ever added. A row's id comes from the idempotency key of the activity that wrote it, so that an activity
+that is retried writes nothing new.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,17 +16,15 @@ from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import Keys
 from ...resources.catalog import Catalog
 from . import schema
-from .database import Database, lost
-from .engine import Engine, connect
-from .migrate import migrate
+from .database import Database, journal_lost
 from .row import Row
-from .row_encryption import Seal, key_ids
-from .statements import set_bookmark
+from .row_encryption import RowEncryption, key_ids
+from .statements import upsert_bookmark
 
-CACHED = 64_000_000
+CACHE_SIZE = 64_000_000
 """Characters of rows that a worker keeps in memory."""
 
-PAGE = 100
+PAGE_SIZE = 100
 """Rows that are read at once, from the last one back."""
 
 NO_KEYS = Keys()
@@ -30,53 +32,59 @@ NO_KEYS = Keys()
 _ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
 
 
-class Journal(Database):
-    """The journal of all runs. A row's id is the call that made it, so that a repeated call writes nothing new."""
+class Journal:
+    """The journal of all runs, in a ``database``."""
 
-    def __init__(self, engine: Engine, seal: Seal) -> None:
-        super().__init__(engine)
-        self._seal = seal
-        self._rows: LRUCache[str, Row] = LRUCache(CACHED, getsizeof=lambda row: row.size)
+    def __init__(self, database: Database, encryption: RowEncryption) -> None:
+        self.database = database
+        self._encryption = encryption
+        self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
 
     @classmethod
     async def open(cls, url: str, keys: Keys = NO_KEYS) -> "Journal":
-        """Opens the journal at ``url``, which ``keys`` seal.
+        """Opens the journal at ``url``, and migrates its tables; ``keys`` encrypt what is written.
 
-        Raises JournalUnavailable if that is not possible, and SettingsError if others have sealed it with other keys.
+        Raises JournalUnavailable if the database can't be used, and SettingsError if a key is missing or differs with
+        which others have written to the journal.
         """
-        journal = cls(connect(url), Seal(keys))
+        database, encryption = await Database.connect(url), RowEncryption(keys)
         try:
-            await migrate(journal.engine)
-            await journal._seal.agree(journal.engine)
+            await encryption.register(database.engine)
         except (JournalUnavailable, SettingsError):
-            await journal.close()
+            await database.close()
             raise
-        return journal
+        return cls(database, encryption)
+
+    async def close(self) -> None:
+        """Closes the connections when the running statements have ended."""
+        await self.database.close()
 
     async def key_ids(self) -> Sequence[str]:
-        """The ids of all keys that the journal has ever been sealed with."""
-        return await self.engine.run(key_ids)
+        """The ids of all keys with which anything was ever written to this journal."""
+        return await self.database.engine.run(key_ids)
 
     async def pin(self, catalog: Catalog, run: str) -> str:
-        """Keeps a catalog under its SHA-256, as long as ``run`` is kept, and returns that."""
-        await self.insert(schema.uses, {"run": run, "sha": catalog.sha})
-        await self.insert(schema.catalogs, self._seal.catalog(catalog))
+        """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
+        await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
+        await self.database.insert(schema.catalogs, self._encryption.encrypt_catalog(catalog))
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
         if sha not in self._catalogs:
-            found = await self.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(self._seal.names(sha))))
+            names = self._encryption.catalog_names(sha)
+            found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
             if not found:
-                raise lost(f"the catalog {sha}")
-            self._catalogs[sha] = self._seal.read_catalog(found[0])
+                raise journal_lost(f"the catalog {sha}")
+            self._catalogs[sha] = self._encryption.decrypt_catalog(found[0])
         return self._catalogs[sha]
 
-    async def append(self, head: Head, items: Iterable[Item], call: str) -> Head:
-        """Puts items on top of a head, as the rows ``call/0``, ``call/1`` and so on, and returns the head after them.
+    async def append(self, head: Head, items: Iterable[Item], key: str) -> Head:
+        """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
 
-        A span that begins at the head is not copied. Raises JournalLost if what it builds on is not there.
+        The rows of a span are copied (grafted), but a span that begins at the head becomes the conversation itself.
+        Raises JournalLost if rows that it needs are missing.
         """
         messages: list[Message] = []
         for item in items:
@@ -90,41 +98,47 @@ class Journal(Database):
                 messages.extend(row.message for row in await self._between(item))
         rows: list[Row] = []
         for number, message in enumerate(messages):
-            rows.append(Row(f"{call}/{number}", head.id, head.depth + 1, message))
+            rows.append(Row(f"{key}/{number}", head.id, head.depth + 1, message))
             head = rows[-1].head
         await self._write(rows)
         for row in rows:
-            self._keep(row)
+            self._cache(row)
         return head
 
-    async def answer(self, head: Head, message: Message, row_id: str) -> Row:
-        """Puts an answer on top of a head, unless the same call has been answered already; the answer that stands."""
+    async def append_once(self, head: Head, message: Message, row_id: str) -> Row:
+        """Appends a message as the row ``row_id``, and returns the row; if that row exists, returns it unchanged."""
         row = Row(row_id, head.id, head.depth + 1, message)
-        return self._keep(row) if await self._write([row]) else await self.row(row_id)
+        return self._cache(row) if await self._write([row]) else await self.row(row_id)
 
     async def find(self, row_id: str) -> Row | None:
-        """The row of that id, if it has been written."""
+        """The row of that id, or None."""
         if row := self._rows.get(row_id):
             return row
-        found = await self.run(_ROW, {"id": row_id})
-        return self._keep(self._seal.read_row(found[0])) if found else None
+        found = await self.database.run(_ROW, {"id": row_id})
+        return self._cache(self._encryption.decrypt_row(found[0])) if found else None
 
-    async def bookmark(self, mark: Bookmark, head: Head, *, anew: bool) -> None:
-        """Moves a bookmark to a head, unless another run has set one ``anew`` under its key meanwhile."""
-        await self.run(set_bookmark(self.engine.dialect, mark, head, anew=anew))
+    async def row(self, row_id: str) -> Row:
+        """The row of that id; raises JournalLost if there is none."""
+        if row := await self.find(row_id):
+            return row
+        raise journal_lost(f"the row {row_id}")
 
-    async def bookmarked(self, session: str, key: str) -> Sequence[Row]:
-        """The rows of the transcript that is kept under a session's key, none if there is no such thing."""
+    async def set_bookmark(self, mark: Bookmark, head: Head, *, new: bool) -> None:
+        """Moves a bookmark to a head, unless another run has set a ``new`` one under its key meanwhile."""
+        await self.database.run(upsert_bookmark(self.database.engine.dialect, mark, head, new=new))
+
+    async def read_bookmark(self, session: str, key: str) -> Sequence[Row]:
+        """The rows of the transcript that a session keeps under a key; none if there is no such bookmark."""
         marks = schema.bookmarks
-        found = await self.run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        found = await self.database.run(select(marks).where(marks.c.session == session, marks.c.key == key))
         if not found:
             return ()
         first = found[0].begun + 1
         rows = await self.read(Head(id=found[0].head, depth=found[0].depth), lambda row: row.depth == first)
         return rows if rows and rows[0].depth == first else ()
 
-    async def read(self, head: Head, enough: Callable[[Row], bool] | None = None) -> list[Row]:
-        """The conversation up to a head, its first row first, or only its end, from the last row that is ``enough``.
+    async def read(self, head: Head, is_first: Callable[[Row], bool] | None = None) -> list[Row]:
+        """The conversation up to a head, in its order, from the last row that ``is_first`` or from its beginning.
 
         Raises JournalLost if a part of it is missing.
         """
@@ -134,21 +148,15 @@ class Journal(Database):
         while wanted:
             row = self._rows.get(wanted) or page.get(wanted)
             if row is None:
-                page = {each.id: each for each in await self._chain(wanted, depth - PAGE)}
+                page = {each.id: each for each in await self._page(wanted, depth - PAGE_SIZE)}
                 row = page.get(wanted)
             if row is None or row.depth != depth:
-                raise lost(f"the conversation up to {head.id}")
+                raise journal_lost(f"the conversation up to {head.id}")
             rows.append(row)
-            if enough and enough(row):
+            if is_first and is_first(row):
                 break
             wanted, depth = row.parent, row.depth - 1
         return rows[::-1]
-
-    async def row(self, row_id: str) -> Row:
-        """The row of that id; raises JournalLost if there is none."""
-        if row := await self.find(row_id):
-            return row
-        raise lost(f"the row {row_id}")
 
     async def _between(self, span: Span) -> list[Row]:
         if span.to == span.after:
@@ -156,24 +164,24 @@ class Journal(Database):
         return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
 
     async def _write(self, rows: list[Row]) -> bool:
-        """Whether any of the rows was not there yet."""
+        """Writes the rows that are missing, and returns whether there were any."""
         if not rows:
             return False
-        below = rows[0].parent
-        if below and await self.find(below) is None:
-            raise lost(f"the row {below}")
-        return bool(await self.insert(schema.messages, *map(self._seal.row, rows)))
+        parent = rows[0].parent
+        if parent and await self.find(parent) is None:
+            raise journal_lost(f"the row {parent}")
+        return bool(await self.database.insert(schema.messages, *map(self._encryption.encrypt_row, rows)))
 
-    async def _chain(self, last: str, after: int) -> list[Row]:
+    async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
         messages = schema.messages
         chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
         before = messages.alias()
         more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
-        found = await self.run(select(chain.union_all(more)))
-        return [self._keep(self._seal.read_row(row)) for row in found]
+        found = await self.database.run(select(chain.union_all(more)))
+        return [self._cache(self._encryption.decrypt_row(record)) for record in found]
 
-    def _keep(self, row: Row) -> Row:
-        if row.size <= CACHED:
+    def _cache(self, row: Row) -> Row:
+        if row.size <= CACHE_SIZE:
             self._rows[row.id] = row
         return row

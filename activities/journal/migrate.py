@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, inspect, literal, select
 from ...conversation.errors import JournalUnavailable
 from . import schema
 from .engine import Engine
-from .statements import insert_new
+from .statements import insert_missing
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -84,6 +84,6 @@ def _upgrade(connection: Connection, migrations: Path) -> int:
     for script in reversed([*missing]):
         script.module.upgrade(operations)
         found = int(script.revision)
-        connection.execute(insert_new(connection.dialect.name, schema.versions), {"version": found})
+        connection.execute(insert_missing(connection.dialect.name, schema.versions), {"version": found})
         _log.info("the journal's tables are of version %s now", found)
     return found

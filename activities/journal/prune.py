@@ -1,7 +1,7 @@
-"""What of the journal may go? Whole conversations, with what they alone have used.
+"""Deletes conversations from the journal, with the catalogs, bookmarks and long values that only they use.
 
-A row belongs to the run that wrote it, whose id it begins with. Runs whose rows hang on each other, such as a team, its
-nested teams, and the runs that it was continued in, are one conversation: it stays as long as any of them is needed.
+A row belongs to the run that wrote it: its id begins with the run's. Runs whose rows follow each other, such as those
+of a team, its nested teams, and the runs that it was continued in, are one conversation, which is deleted as a whole.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -11,95 +11,96 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
 
 from . import schema
 
-RUN_ID = 36
-"""Characters of a run's id."""
+RUN_ID_LENGTH = 36
+"""Characters of a run's id, which is a UUID."""
 
-OF_A_RUN = (schema.messages.c.id, schema.uses.c.run, schema.bookmarks.c.head)
-"""Columns that begin with the run that a row belongs to, and goes with."""
+RUN_COLUMNS = (schema.messages.c.id, schema.uses.c.run, schema.bookmarks.c.head)
+"""Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 
-SHARED = (schema.catalogs.c.sha,)
-"""Columns of what is kept once for all: such a row goes with the last run that uses it."""
+SHARED_COLUMNS = (schema.catalogs.c.sha,)
+"""Columns of rows that several runs use; such a row is deleted with the last of them."""
 
-AT_ONCE = 500
-"""Runs, or checksums, that are looked for in one statement."""
+BATCH_SIZE = 500
+"""Ids in one statement."""
 
 Conversation = frozenset[str]
-"""The ids of the runs that have written to a conversation."""
+"""The ids of the runs that have written a conversation."""
 
 
 def _run(column: ColumnElement[str]) -> ColumnElement[str]:
-    return func.substr(column, 1, RUN_ID)
+    return func.substr(column, 1, RUN_ID_LENGTH)
 
 
-def conversations(connection: Connection) -> list[Conversation]:
+def find_conversations(connection: Connection) -> list[Conversation]:
     """All conversations of the journal."""
     row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
     written = connection.execute(select(row).distinct()).scalars().all()
-    hang = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
-    return [*_connected(written, ((first, second) for first, second in hang))]
+    links = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
+    return [*_connected(written, ((first, second) for first, second in links))]
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
-    near: dict[str, list[str]] = {run: [] for run in runs}
+    """The connected components of a graph of runs."""
+    neighbours: dict[str, list[str]] = {run: [] for run in runs}
     for one, other in pairs:
-        near.setdefault(one, []).append(other)
-        near.setdefault(other, []).append(one)
-    while near:
-        found, ahead = set[str](), [next(iter(near))]
-        while ahead:
-            if (run := ahead.pop()) in near:
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    while neighbours:
+        found, pending = set[str](), [next(iter(neighbours))]
+        while pending:
+            if (run := pending.pop()) in neighbours:
                 found.add(run)
-                ahead.extend(near.pop(run))
+                pending.extend(neighbours.pop(run))
         yield frozenset(found)
 
 
-def count(connection: Connection, runs: Collection[str]) -> int:
-    """How many messages belong to runs."""
+def count_messages(connection: Connection, runs: Collection[str]) -> int:
+    """The number of messages that belong to runs."""
     column = schema.messages.c.id
     counts = [select(func.count()).where(_run(column).in_(some)) for some in _batches(runs)]
     return sum(connection.execute(each).scalar_one() for each in counts)
 
 
-def prune(connection: Connection, runs: Collection[str]) -> None:
-    """Deletes what belongs to runs, and then what was shared with nobody else.
+def delete_runs(connection: Connection, runs: Collection[str]) -> None:
+    """Deletes what belongs to runs, and then the catalogs that no other run uses.
 
-    What comes to be used while this goes on stays: each statement looks by itself, and a run notes its use first.
+    A catalog that a run begins to use meanwhile stays: a run writes its use first, and each statement checks the uses.
     """
     used = set[str]()
     for some in _batches(runs):
-        theirs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
-        used.update(connection.execute(theirs).scalars())
-        for column in OF_A_RUN:
+        of_runs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
+        used.update(connection.execute(of_runs).scalars())
+        for column in RUN_COLUMNS:
             connection.execute(delete(column.table).where(_run(column).in_(some)))
-    for column in SHARED:
+    for column in SHARED_COLUMNS:
         for some in _batches(used):
             unused = ~exists().where(schema.uses.c.sha == column)
             connection.execute(delete(column.table).where(column.in_(some), unused))
 
 
-def families(connection: Connection, before: datetime) -> set[str]:
-    """The families of workflows that have kept no value since then."""
+def find_idle_families(connection: Connection, before: datetime) -> set[str]:
+    """The families of workflows that have stored no value since ``before``."""
     last = func.max(schema.holds.c.at)
     idle = select(schema.holds.c.family).group_by(schema.holds.c.family).having(last < int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
-def release(connection: Connection, past: Collection[str], before: datetime) -> None:
-    """Deletes the values that only families which are past have kept.
+def delete_values(connection: Connection, families: Collection[str], before: datetime) -> None:
+    """Deletes the long values that only these families have stored, all of them before ``before``.
 
-    What comes to be kept while this goes on stays, as it does with ``prune``.
+    A value that is stored meanwhile stays, as in ``delete_runs``.
     """
     holds, blobs = schema.holds.c, schema.blobs.c
-    for some in _batches(past):
-        theirs = holds.family.in_(some), holds.at < int(before.timestamp())
-        released = connection.execute(select(holds.sha).where(*theirs)).scalars().all()
-        connection.execute(delete(schema.holds).where(*theirs))
-        for few in _batches({*released}):
+    for some in _batches(families):
+        of_families = holds.family.in_(some), holds.at < int(before.timestamp())
+        released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()
+        connection.execute(delete(schema.holds).where(*of_families))
+        for some_released in _batches({*released}):
             unused = ~exists().where(holds.sha == blobs.sha)
-            connection.execute(delete(schema.blobs).where(blobs.sha.in_(few), unused))
+            connection.execute(delete(schema.blobs).where(blobs.sha.in_(some_released), unused))
 
 
 def _batches(ids: Collection[str]) -> Iterator[list[str]]:
     ordered = sorted(ids)
-    for start in range(0, len(ordered), AT_ONCE):
-        yield ordered[start : start + AT_ONCE]
+    for start in range(0, len(ordered), BATCH_SIZE):
+        yield ordered[start : start + BATCH_SIZE]

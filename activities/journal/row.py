@@ -1,4 +1,4 @@
-"""What stands at a place of the journal? A message, after the row before it."""
+"""A row of the journal: a message, the id of the row before it, and its depth."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ...conversation.messages.message import Head, Message
 
 @dataclass(frozen=True)
 class Row:
-    """A message where it stands."""
+    """A message at its place: ``parent`` is the id of the row before it, empty for the first; ``depth`` is from 1."""
 
     id: str
     parent: str
@@ -16,11 +16,11 @@ class Row:
 
     @property
     def head(self) -> Head:
-        """The place right after this row."""
+        """The head of the conversation that ends with this row."""
         return Head(id=self.id, depth=self.depth)
 
     @property
     def size(self) -> int:
-        """About how many characters it holds."""
-        calls = sum(len(call.arguments) for call in self.message.tool_calls)
-        return 500 + len(self.message.content) + calls
+        """The approximate length in characters."""
+        arguments = sum(len(call.arguments) for call in self.message.tool_calls)
+        return 500 + len(self.message.content) + arguments

@@ -20,7 +20,7 @@ catalogs = Table(
     Column("sha", String(64), primary_key=True),
     Column("catalog", Text, nullable=False),
 )
-"""The manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
+"""The catalogs of manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
 
 uses = Table(
     "baton_uses",
@@ -28,7 +28,7 @@ uses = Table(
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
 )
-"""Which run has pinned which catalog: it stays as long as one of them does."""
+"""Which run has pinned which catalog; a catalog is deleted with the last of its runs."""
 
 bookmarks = Table(
     "baton_bookmarks",
@@ -40,7 +40,7 @@ bookmarks = Table(
     Column("head", String(255), nullable=False),
     Column("depth", Integer, nullable=False),
 )
-"""Where the transcript stands that a session keeps under a key: the rows after depth ``begun`` up to a head."""
+"""The transcript that a session keeps under a key: the rows after the depth ``begun`` up to a head."""
 
 blobs = Table(
     "baton_blobs",
@@ -57,7 +57,7 @@ holds = Table(
     Column("sha", String(64), primary_key=True),
     Column("at", BigInteger, nullable=False),
 )
-"""Which workflows have kept which value, and when they last did, in seconds since 1970: it stays with any of them."""
+"""Which family of workflows has stored which value, and when it last did, in seconds since 1970."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row for each version that the tables have been migrated to; the highest is that of today."""
@@ -68,4 +68,4 @@ keys = Table(
     Column("id", String(64), primary_key=True),
     Column("proof", Text, nullable=False),
 )
-"""The ids of the keys that have sealed anything here; whoever can open the proof has the same key of that id."""
+"""The ids of the keys that have encrypted anything here; who can decrypt ``proof`` has the same key of that id."""

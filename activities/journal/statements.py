@@ -1,4 +1,4 @@
-"""The statements that SQLite and PostgreSQL spell alike but SQLAlchemy does not: insert or update on conflict."""
+"""The statements whose SQL differs between SQLite and PostgreSQL: inserts with ``ON CONFLICT``."""
 
 import time
 from collections.abc import Callable
@@ -18,22 +18,22 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 
 
 @cache
-def insert_new(dialect: str, table: Table) -> Executable:
-    """The statement that inserts those rows whose keys aren't there yet, and gives the keys of those it has."""
+def insert_missing(dialect: str, table: Table) -> Executable:
+    """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
     return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
-def set_bookmark(dialect: str, mark: Bookmark, head: Head, *, anew: bool) -> Executable:
-    """The statement that moves a bookmark, which is its owner's alone unless it is set anew."""
+def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:
+    """Sets a bookmark to a head; only its owner may move it, but any run may replace it by a ``new`` one."""
     row = {**mark.model_dump(by_alias=False), "head": head.id, "depth": head.depth}
     table = schema.bookmarks
-    mine = None if anew else table.c.owner == mark.owner
+    condition = None if new else table.c.owner == mark.owner
     insert = _INSERTS[dialect](table).values(row)
-    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=mine)
+    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=condition)
 
 
-def hold(dialect: str, family: str, sha: str) -> Executable:
-    """The statement that notes that workflows of a family need a value from now on."""
+def upsert_hold(dialect: str, family: str, sha: str) -> Executable:
+    """Notes that workflows of a family need a value, and when they last stored it."""
     now = int(time.time())
     insert = _INSERTS[dialect](schema.holds).values(family=family, sha=sha, at=now)
     return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})

@@ -1,4 +1,4 @@
-"""Where are values kept that are too long for a history? In the journal, under the SHA-256 of their bytes."""
+"""The storage driver for Temporal's SDK that keeps long values in the journal, under the SHA-256 of their bytes."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -14,39 +14,40 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-if TYPE_CHECKING:  # a command that needs none doesn't wait for it
-    from . import Database
+if TYPE_CHECKING:  # clients import this module, and few of them need the database
+    from .database import Database
 
 
-class Blobs(StorageDriver):
-    """The driver of Temporal's SDK for a journal's database, which ``reach`` gives while it is used."""
+class JournalStorageDriver(StorageDriver):
+    """Stores long values in a journal's database, which ``open_database`` opens for each use."""
 
-    def __init__(self, reach: Callable[[], "AbstractAsyncContextManager[Database]"]) -> None:
-        self._reach = reach
+    def __init__(self, open_database: "Callable[[], AbstractAsyncContextManager[Database]]") -> None:
+        self._open_database = open_database
 
     def name(self) -> str:
-        """What stands in histories."""
+        """The name that histories refer to: never change it."""
         return "baton-journal"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Keeps values, each once however often it is stored: a replay stores them again."""
+        """Stores values; the same value again, as in a replay, is stored once."""
         target = context.target
-        user = family(target.id or "") if isinstance(target, StorageDriverWorkflowInfo) else ""
-        async with self._reach() as journal:
-            names = [await journal.keep(payload.SerializeToString(deterministic=True), user) for payload in payloads]
-        return [StorageDriverClaim({"sha": name}) for name in names]
+        family = workflow_family(target.id or "") if isinstance(target, StorageDriverWorkflowInfo) else ""
+        blobs = [payload.SerializeToString(deterministic=True) for payload in payloads]
+        async with self._open_database() as database:
+            return [StorageDriverClaim({"sha": await database.put_blob(blob, family)}) for blob in blobs]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Gives values back; raises JournalLost where one is missing."""
-        async with self._reach() as journal:
-            return [Payload.FromString(await journal.kept(claim.claim_data["sha"])) for claim in claims]
+        """Reads values; raises JournalLost if one is missing."""
+        async with self._open_database() as database:
+            return [Payload.FromString(await database.get_blob(claim.claim_data["sha"])) for claim in claims]
 
 
-def family(workflow: str) -> str:
-    """Whose values go together: a workflow's and those of all below it, whose ids begin with its own and a slash.
+def workflow_family(workflow_id: str) -> str:
+    """The group of workflows whose values are deleted together, as a SHA-256.
 
-    A run that was reset, or goes on in a new one, refers to values of the run before it, which has the same id.
+    It is a workflow and all its descendants, whose ids begin with its own and a slash. A run that was reset or
+    continued as new refers to values of the run before it, which has the same id.
     """
-    return hashlib.sha256(workflow.partition("/")[0].encode()).hexdigest()
+    return hashlib.sha256(workflow_id.partition("/")[0].encode()).hexdigest()

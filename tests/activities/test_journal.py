@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from baton.activities.journal import Journal
+from baton.activities.journal.journal import Journal
 from baton.activities.journal.migrate import VERSION
 from baton.conversation.errors import JournalLost, JournalUnavailable
 from baton.conversation.messages.message import Head, Message, Span, ToolCall
@@ -95,7 +95,7 @@ async def test_a_worker_that_just_started_reads_what_others_have_written(journal
 async def test_all_of_a_message_is_kept(journal: Journal, journal_url: str) -> None:
     call = ToolCall(id="1", name="noop", arguments='{"x": "é\\u0000"}')
     message = Message(role="assistant", content="ü\n\x00…🎼", name="one", tool_calls=(call,))
-    row = await journal.answer(Head(), message, "call/reply")
+    row = await journal.append_once(Head(), message, "call/reply")
     fresh = await Journal.open(journal_url)
     assert [each.message for each in await fresh.read(row.head)] == [message]
     await fresh.close()
@@ -125,7 +125,7 @@ async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: 
 async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
     await (await Journal.open(journal_url)).close()
     await execute(journal_url, f"update baton_schema set version = {VERSION + 1}")
-    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, and this Baton knows them up to version {VERSION}: run"):
+    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, and this Baton knows .* {VERSION}: run"):
         await Journal.open(journal_url)
 
 
@@ -177,7 +177,7 @@ async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: 
 async def test_any_text_is_kept_as_it_is(journal: Journal, journal_url: str, text: str) -> None:
     call = ToolCall(id=text, name=text, arguments=text)
     message = Message(role="assistant", content=text, name=text, tool_calls=(call,), model=text)
-    row = await journal.answer(Head(), message, "call/reply")
+    row = await journal.append_once(Head(), message, "call/reply")
     fresh = await Journal.open(journal_url)
     assert [each.message for each in await fresh.read(row.head)] == [message]
     await fresh.close()
@@ -185,7 +185,7 @@ async def test_any_text_is_kept_as_it_is(journal: Journal, journal_url: str, tex
 
 async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal: Journal, journal_url: str) -> None:
     message = Message(role="assistant", content="a\ud83d b\ud83d\ude00")
-    row = await journal.answer(Head(), message, "call/reply")
+    row = await journal.append_once(Head(), message, "call/reply")
     fresh = await Journal.open(journal_url)
     assert await told(fresh, row.head) == ["a\ufffd b😀"]
     await fresh.close()
@@ -194,7 +194,7 @@ async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal:
 async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, journal_url: str) -> None:
     other, chance = await Journal.open(journal_url), random.Random(1)
     for turn in range(30):
-        writes = [asyncio.create_task(journal.answer(Head(), says("x")[0], f"{turn}/{n}")) for n in range(20)]
+        writes = [asyncio.create_task(journal.append_once(Head(), says("x")[0], f"{turn}/{n}")) for n in range(20)]
         await asyncio.sleep(chance.random() / 50)
         for write in writes:
             write.cancel()

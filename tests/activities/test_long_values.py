@@ -7,11 +7,11 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 import baton
-from baton.activities.journal import Database
-from baton.activities.journal.storage_driver import Blobs
+from baton.activities.journal.database import Database
+from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.messages.message import Head, Message, latest_within
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import storing
+from baton.conversation.temporal.temporal_client import with_external_storage
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, agent, call, line, manifest, replay, team, texts
@@ -32,7 +32,7 @@ async def size(env: Environment, handle: Any) -> int:
 
 def keeping(env: Environment) -> Any:
     """A client that reaches the journal."""
-    return storing(env.client, Blobs(lambda: Database.at(f"sqlite:///{env.journal}")))
+    return with_external_storage(env.client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{env.journal}")))
 
 
 async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_whole(env: Environment) -> None:

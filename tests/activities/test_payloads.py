@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from baton.activities.journal import Database
-from baton.activities.journal.external_storage import PAYLOADS_URL, stores
-from baton.activities.journal.storage_driver import Blobs
+from baton.activities.journal.database import Database
+from baton.activities.journal.external_storage import storage_drivers
+from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.temporal_client import storing
+from baton.conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL, with_external_storage
 from baton.starter.http.thread_server import serve_in_thread
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
@@ -34,14 +34,14 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
 ) -> None:
     bucket, model = S3Server(), ScriptedModel(lambda request: Reply(text=str(len(str(request["messages"][-1])))))
     queue = f"s3-{tmp_path.name}"
-    in_journal = storing(client, Blobs(lambda: Database.at(f"sqlite:///{tmp_path / 'journal.db'}")))
+    in_journal = with_external_storage(client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{tmp_path / 'journal.db'}")))
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
     with serve_in_thread(bucket.app) as s3, model.serve() as url:
         at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": queue, "BATON_HOME": str(tmp_path)}
         env = process_env(**at, **ASKS, AWS_ENDPOINT_URL_S3=s3, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-        env[PAYLOADS_URL] = "s3://long"
+        env[EXTERNAL_STORAGE_URL] = "s3://long"
         worker = WorkerProcess(env, tmp_path / "worker.log")
         worker.start()
         try:
@@ -57,13 +57,14 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
 
 
 def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
-    blocked = "import sys; sys.modules['aioboto3'] = None; from activities.payloads import stores; "
-    code = blocked + "stores({'BATON_PAYLOADS_URL': 's3://long'})"
+    blocked = "import sys; sys.modules['aioboto3'] = None; from baton.activities.journal import external_storage; "
+    code = blocked + "external_storage.storage_drivers({'BATON_EXTERNAL_STORAGE_URL': 's3://long'})"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "SettingsError: BATON_PAYLOADS_URL: S3 needs packages that are not installed: pip install" in ended.stderr
+    refusal = "SettingsError: BATON_EXTERNAL_STORAGE_URL: S3 needs packages that are not installed: pip install"
+    assert refusal in ended.stderr
 
 
 @pytest.mark.parametrize("url", ["s3:long", "s3://long/prefix", "s3://key@long", "https://long", "s3://long?x=1", "["])
 def test_an_address_that_is_no_bucket_is_refused(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"BATON_PAYLOADS_URL: write s3://BUCKET"):
-        stores({PAYLOADS_URL: url})
+    with pytest.raises(SettingsError, match=r"BATON_EXTERNAL_STORAGE_URL: write s3://BUCKET"):
+        storage_drivers({EXTERNAL_STORAGE_URL: url})

@@ -15,7 +15,7 @@ import pytest_asyncio
 from sqlalchemy import make_url
 from temporalio.client import Client
 
-from baton.activities.journal import Journal
+from baton.activities.journal.journal import Journal
 from baton.conversation.errors import JournalUnavailable
 from baton.conversation.messages.message import Head, Message
 from baton.starter.scripted_model.script import Reply, Request
