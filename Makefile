@@ -1,18 +1,23 @@
-# Two commands do all the set-up:  make demo  and  make test.  Python 3.11 or newer and the package index suffice.
+# `make demo` and `make test` set everything up. They need Python 3.11 or newer and access to the package index.
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-COUNTING := bench-flat bench-selector bench-fuzz
-TIMING := bench-overhead bench-death bench-flood bench-patience bench-outage
-.PHONY: demo test lint types lock clean schema record-histories bench bench-peers $(COUNTING) $(TIMING)
+# Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
+COUNTING := bench-history-size bench-selector bench-fuzz
+TIMING := bench-overhead bench-kills bench-query-burst bench-idle-teams bench-outage
+RECORDING := record-histories add-history replace-history replace-stored-names
+.PHONY: demo test pytest lint types lock clean schema bench bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
 
-# Most tests wait for servers: four at a time take as long as the slowest quarter of them.
-test: lint types
+# The linter; then all tests, and beside them the type checker, since tests mostly wait for servers.
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types pytest
+
+pytest: $(READY)
 	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 lint: $(READY)
@@ -20,7 +25,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 
 types: $(READY)
-	$(BIN)/mypy
+	nice $(BIN)/mypy
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Baton needs Python 3.11 or newer: make PYTHON=...")'
@@ -30,7 +35,7 @@ $(READY): requirements.lock pyproject.toml
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/baton  # mypy finds the package by its name there
 	@touch $@
 
-# Rewrites the lock with the newest versions that pyproject.toml allows.
+# Updates requirements.lock to the newest versions that pyproject.toml allows.
 lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
 	  --generate-hashes --no-emit-index-url --quiet --custom-compile-command 'make lock' --output-file requirements.lock
@@ -38,52 +43,64 @@ lock: $(READY)
 clean:
 	rm -rf .venv .baton build *.egg-info
 
-# Writes the schema that editors read anew.
+# Writes schema.json, which editors use for manifests.
 schema: $(READY)
 	$(BIN)/baton schema > schema.json
 
-# Records the histories that the tests replay anew. A change that asks for it breaks teams that run while it is rolled out.
+# Records new scenarios, and new stored names and shapes, for the replay tests. Never changes what is recorded.
 record-histories: $(READY)
 	$(BIN)/python -m tests.replay.record
 
-# All that is measured of Baton alone: first what counts alone, then, one after the other, what takes time.
+# Records one more history of a scenario beside the old ones:  make add-history NAME=graph
+add-history: $(READY)
+	$(BIN)/python -m tests.replay.record --add $(NAME)
+
+# Deletes the recorded histories of a scenario and records it again. Says what that breaks, and asks first.
+replace-history: $(READY)
+	$(BIN)/python -m tests.replay.record --replace $(NAME)
+
+# Writes the stored names and shapes even if some vanish or change. Says what that breaks, and asks first.
+replace-stored-names: $(READY)
+	$(BIN)/python -m tests.replay.record --replace-stored-names
+
+# All benchmarks of Baton alone.
 bench: $(READY)
 	$(MAKE) -j3 $(COUNTING)
 	$(MAKE) $(TIMING)
 
-# Measures what a turn leaves behind in runs of up to 10,000 turns.
-bench-flat: $(READY)
-	$(BIN)/python -m benchmarks.flat
+# Bytes of history and journal per turn, in runs of up to 10,000 turns.
+bench-history-size: $(READY)
+	$(BIN)/python -m benchmarks.history_size
 
-# Measures what a turn takes, beside the least that a durable turn can.
+# The time of a turn, beside the least that a durable turn can take.
 bench-overhead: $(READY)
 	$(BIN)/python -m benchmarks.overhead
 
-# Measures both beside other systems, each in an environment of its own in .baton/peers, which is made at first.
+# The same of other systems, each in a virtual environment in .baton/peers, which is made at first.
 bench-peers: $(READY)
-	$(BIN)/python -m benchmarks.flat --peers .baton/peers
+	$(BIN)/python -m benchmarks.history_size --peers .baton/peers
 	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
 
-# Measures what a bad selector costs a team, beside AutoGen's where that is installed: pip install -e '.[peers]'
+# The cost of a bad selector, beside AutoGen's if that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
 	$(BIN)/python -m benchmarks.selector
 
-# Kills processes at every kind of moment under teams of all strategies; searches for secrets in what they leave.
-bench-death: $(READY)
-	$(BIN)/python -m tests.chaos.death --each 2
+# Kills workers and servers under teams of all strategies, and searches for leaked secrets.
+bench-kills: $(READY)
+	$(BIN)/python -m tests.chaos.kills --each 2
 
-# Sends 5,100 queries at once to one worker.
-bench-flood: $(READY)
-	$(BIN)/python -m benchmarks.flood
+# 5,100 queries at once on one worker.
+bench-query-burst: $(READY)
+	$(BIN)/python -m benchmarks.query_burst
 
-# Lets 10,000 teams wait on one worker, and wakes some of them.
-bench-patience: $(READY)
-	$(BIN)/python -m benchmarks.patience
+# 10,000 paused teams on one worker; some of them are resumed.
+bench-idle-teams: $(READY)
+	$(BIN)/python -m benchmarks.idle_teams
 
-# Lets the model's server fail for a minute under a hundred teams.
+# A model server that fails for a minute under a hundred teams.
 bench-outage: $(READY)
 	$(BIN)/python -m benchmarks.outage
 
-# Gives odd input to the loader, runs, models and tools; guided by coverage where atheris is installed.
+# Odd input for the loader, runs, models and tools; guided by coverage if atheris is installed.
 bench-fuzz: $(READY)
 	$(BIN)/python -m tests.chaos.fuzz --examples 40

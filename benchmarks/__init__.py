@@ -1,1 +1,1 @@
-"""What does Baton cost, and what do others?"""
+"""Benchmarks of Baton, and of other systems beside it."""

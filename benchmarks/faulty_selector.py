@@ -1,15 +1,15 @@
-"""How does a bad selector answer? By a script with a seed: what it means is known, and so is what it says instead."""
+"""A scripted selector with faults. From a seed, both its intended choice and its faulty reply are known."""
 
 import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 
 MEMBERS = ("writer", "critic", "editor", "reader")
 SHARE = 0.3
-"""How many of the answers are faulty, where not all are."""
+"""The share of faulty replies, where not all are."""
 
 
 def _garbage(chance: random.Random, meant: str, last: str) -> str:
@@ -24,15 +24,14 @@ FAULTS: dict[str, tuple[float, Callable[[random.Random, str, str], str]]] = {
     "names the last speaker, always": (1, lambda _, meant, last: last or "nobody"),
     "never ends": (0, lambda _, meant, last: meant),
 }
-"""For each fault the share of answers that it spoils, and what is said in their place."""
+"""For each fault the share of replies that are faulty, and the faulty reply."""
 
 
 @dataclass
 class Discussion:
-    """One team's discussion as the model's server sees it: whom the selector meant, who spoke, how often it was asked.
+    """One team's discussion at the model server: the intended speakers, the actual ones, and calls to the selector.
 
-    What it means and when it fails depends on the seed, the turn and the attempt alone, so that each system is told
-    the same.
+    The intended choice and the faults depend on seed, turn and attempt alone, so that each system gets the same.
     """
 
     seed: str
@@ -43,7 +42,7 @@ class Discussion:
     attempt: int = 0
 
     def answer(self, request: Request) -> Reply:
-        """What a member, or else the selector, says."""
+        """The reply to a member or to the selector."""
         words = " ".join(str(each.get("content")) for each in request["messages"])
         speaker = re.search(r"You are (\w+)\.", words)
         if speaker:
@@ -52,7 +51,7 @@ class Discussion:
             return Reply(text=f"Thought number {len(self.spoken)}.")
         name = self._choose()
         if request.get("tools") and name in MEMBERS:
-            return Reply(calls=[Call(name="select-next-speaker", arguments={"name": name})])
+            return Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": name})])
         return Reply(text=name)
 
     def _choose(self) -> str:
@@ -68,10 +67,10 @@ class Discussion:
 
     @property
     def wrong(self) -> int:
-        """How often somebody else spoke than the selector meant."""
+        """How often another member spoke than the intended one."""
         return sum(meant != spoke for meant, spoke in zip(self.meant, self.spoken, strict=False))
 
     @property
     def repeated(self) -> int:
-        """How often somebody spoke twice in a row."""
+        """How often a member spoke twice in a row."""
         return sum(one == other for one, other in zip(self.spoken, self.spoken[1:], strict=False))

@@ -1,7 +1,7 @@
-"""What does an outage of the model's server cost?  ``python -m benchmarks.outage [--teams 100] [--seconds 60]``
+"""Measures an outage of the model server: ``python -m benchmarks.outage [--teams 100] [--seconds 60]``.
 
-Teams of two take 12 turns, each of which takes the model half a second. In the fourth second the server fails, in one
-of several ways. Beside Baton the same calls are made by plain loops, which try again a second after each failure.
+Teams of two take 12 turns; the model takes half a second for each. In the fourth second the server starts to fail, in
+one of several ways. Beside Baton, plain loops make the same calls and retry a second after each failure.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import httpx
 
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.chaos.ground import Ground
+from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Json, agent, team
 
@@ -26,27 +26,27 @@ FAULTS: dict[str, Callable[[float], Reply]] = {
     "500": lambda left: Reply(status=500, text="KEY is broken"),
     "no answer": lambda left: Reply(text="Well.", delay=left, cut=0),
 }
-"""What the server does while it fails, ``left`` seconds before it recovers. Then it breaks off what still hangs."""
+"""The server's replies while it fails, ``left`` seconds before it recovers."""
 
 
 class Failing:
-    """A model's server that fails for a while."""
+    """A model server that fails for a while."""
 
     def __init__(self, fault: str, seconds: float) -> None:
         self._fault, self._seconds = fault, seconds
         self.begun, self.wasted = 0.0, 0
 
     def begin(self) -> None:
-        """Lets time run."""
+        """Starts the clock."""
         self.begun = time.time()
 
     @property
     def recovers(self) -> float:
-        """When the server is well again."""
+        """When the server recovers."""
         return self.begun + BEGINS + self._seconds
 
     def answer(self, _request: Request) -> Reply:
-        """Answers, or fails and counts."""
+        """A reply, or a failure, which is counted."""
         if self._fault == "none" or not self.begun + BEGINS <= time.time() < self.recovers:
             return FAULTS["none"](0)
         self.wasted += 1
@@ -54,29 +54,29 @@ class Failing:
 
 
 Play = Callable[[int], Awaitable[bool]]
-"""Plays the team of a number; whether it has ended as it should."""
+"""Runs the team of that number; whether it has completed."""
 
 
 @contextlib.asynccontextmanager
 async def baton(failing: Failing, report: Report, fault: str) -> AsyncIterator[Play]:
-    """Baton, on a server and a worker of its own."""
-    async with Ground.laid(failing.answer) as ground:
+    """Runs teams with Baton, on a server and a worker of their own."""
+    async with ProcessEnvironment.running(failing.answer) as env:
 
         async def play(number: int) -> bool:
             given = {"team": "team", "input": "Why?", "resources": RESOURCES}
-            handle = await ground.start("round-robin", given, f"team-{number}")
+            handle = await env.start("round-robin", given, f"team-{number}")
             turn = await handle.result()
             return bool(turn["turns"] == TURNS)
 
         yield play
-        report.leaks(fault, await ground.search())
+        report.leaks(fault, await env.search())
 
 
 @contextlib.asynccontextmanager
 async def naive(failing: Failing, _report: Report, _fault: str) -> AsyncIterator[Play]:
-    """Plain loops in this process, which keep nothing."""
+    """Runs plain loops in this process, which store nothing."""
     model, limits = ScriptedModel(failing.answer), httpx.Limits(max_connections=None)
-    with model.serving() as url:
+    with model.serve() as url:
         async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
 
             async def turn(said: list[Json]) -> Json:
@@ -101,7 +101,7 @@ SYSTEMS = {"baton": baton, "plain loops": naive}
 
 
 async def measure(system: str, fault: str, given: dict[str, int], report: Report) -> None:
-    """Plays all teams through one outage."""
+    """Runs all teams through one outage."""
     failing = Failing(fault, given["seconds"])
     async with SYSTEMS[system](failing, report, fault) as play:
         failing.begin()
@@ -114,13 +114,13 @@ async def measure(system: str, fault: str, given: dict[str, int], report: Report
 
 
 async def main() -> None:
-    """Measures, prints and keeps."""
+    """Measures and writes the results."""
     given = arguments(__doc__, teams=100, seconds=60)
     report = Report("outage", given)
     for fault in FAULTS:
         for system in SYSTEMS:
             await measure(system, fault, given, report)
-    report.keep()
+    report.write()
 
 
 if __name__ == "__main__":

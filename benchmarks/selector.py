@@ -1,4 +1,4 @@
-"""What does a bad selector cost a team? Completion, wrong picks and extra calls, with AutoGen's selector beside it.
+"""Measures what a bad selector costs a team: completion, wrong picks and extra calls, beside AutoGen's selector.
 
 python -m benchmarks.selector [--teams 40] [--turns 8] [--seed 2026]
 
@@ -26,31 +26,31 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
 
 RESULTS = Path(__file__).parent / "results" / "selector.json"
 QUESTION = "How do we write a good report?"
 Play = Callable[[int, str], Awaitable[bool]]
-"""Runs one team for so many turns, with a selector of that fault; whether it has ended as it should."""
+"""Runs one team for so many turns, with a selector of that fault; whether it has completed."""
 
 
 @contextlib.asynccontextmanager
 async def baton(url: str) -> AsyncIterator[Play]:
-    """Baton, on a server and a worker of its own."""
+    """Runs teams with Baton, on a server and a worker of their own."""
     environment = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted"}
-    with tempfile.TemporaryDirectory() as folder, Home(Path(folder)).lock("dev") as lock:
+    with tempfile.TemporaryDirectory() as folder, StateDir(Path(folder)).lock("dev") as lock:
         assert lock
         server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)))
         client, queue = await server.start(), uuid.uuid4().hex
 
         async def play(turns: int, fault: str) -> bool:
             given = {"team": "team", "input": QUESTION, "resources": manifests(turns, may_end=fault == "never ends")}
-            options: dict[str, Any] = {"task_queue": queue, "task_timeout": TASK_TIMEOUT}
+            options: dict[str, Any] = {"task_queue": queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
             turn = await client.execute_workflow("selector", given, id=uuid.uuid4().hex, **options)
             return bool(turn["stopReason"] == "max_turns" and turn["turns"] == turns)
 
@@ -64,7 +64,7 @@ async def baton(url: str) -> AsyncIterator[Play]:
 
 
 def manifests(turns: int, *, may_end: bool) -> list[dict[str, Any]]:
-    """The team. Its bound is a normal end; its selector may end it where it is to be seen that it doesn't."""
+    """The team's manifests. Reaching ``maxTurns`` is a normal end; with ``may_end`` its selector may terminate it."""
     selector = {"selector": {"enableTerminateTool": True}} if may_end else {}
     bound = {"maxTurns": turns, "onMaxTurns": "complete"}
     team = {"strategy": "selector", "members": [{"name": name} for name in MEMBERS], **bound, **selector}
@@ -75,7 +75,7 @@ def manifests(turns: int, *, may_end: bool) -> list[dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def autogen(url: str) -> AsyncIterator[Play]:
-    """AutoGen's SelectorGroupChat, in this process; its selector has no way of its own to end a team."""
+    """Runs teams with AutoGen's SelectorGroupChat in this process. Its selector cannot end a team."""
     agents, teams = (importlib.import_module(f"autogen_agentchat.{name}") for name in ("agents", "teams"))
     models = importlib.import_module("autogen_ext.models.openai")
     model = models.OpenAIChatCompletionClient(model="gpt-4.1-mini", base_url=url, api_key="scripted")
@@ -93,11 +93,11 @@ SYSTEMS = {"baton": baton, "autogen-agentchat": autogen}
 
 
 async def measure(teams: int, turns: int, seed: int) -> list[dict[str, Any]]:
-    """One row for each fault and system."""
+    """A row for each fault and system."""
     found: list[dict[str, Any]] = []
     discussion = Discussion("", "none")
     model = ScriptedModel(lambda request: discussion.answer(request))
-    with model.serving() as url:
+    with model.serve() as url:
         for system, env in SYSTEMS.items():
             if not importlib.util.find_spec(system.replace("-", "_")) and env is autogen:
                 continue
@@ -121,7 +121,7 @@ async def _ends(play: Play, turns: int, fault: str) -> bool:
 
 
 def summary(ended: list[tuple[Discussion, bool]]) -> dict[str, Any]:
-    """What was counted at the model's server, over all teams."""
+    """Counts of the model server, over all teams."""
     turns = sum(len(each.spoken) for each, _ in ended)
     return {
         "teams": len(ended),
@@ -134,7 +134,7 @@ def summary(ended: list[tuple[Discussion, bool]]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """What was measured, and on what."""
+    """Versions of Python and of the packages that are measured."""
     names = ("baton", "temporalio", "openai", "autogen-agentchat", "autogen-ext")
     found = {"python": platform.python_version()}
     for name in names:
@@ -144,7 +144,7 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measures, prints and keeps."""
+    """Measures, prints and writes the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, default in (("--teams", 40), ("--turns", 8), ("--seed", 2026)):
         parser.add_argument(name, type=int, default=default)

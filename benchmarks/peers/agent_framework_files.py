@@ -1,4 +1,4 @@
-"""How does a team discuss with agent-framework? A group chat, with a checkpoint in a file after each step."""
+"""Runs a team with agent-framework: a group chat, with a checkpoint in a file after each step."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from common import MEMBERS, PROMPT, QUESTION, given, timed
 
 async def main() -> None:
     told = given()
-    client = OpenAIChatCompletionClient(model=told.words, base_url=told.model, api_key="scripted")
+    client = OpenAIChatCompletionClient(model=told.model_name, base_url=told.model, api_key="scripted")
 
     async def play(run: str) -> object:
         members = [Agent(client, PROMPT.format(name), name=name) for name in MEMBERS]

@@ -1,4 +1,4 @@
-"""What do the peers' programs share? What they are given, what they say, and the worker of those on Temporal."""
+"""What the programs share: their input and their output."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ PROMPT = "You are the {}. Say what you think of it."
 
 @dataclass(frozen=True)
 class Given:
-    """What a program is started with, as JSON: ``teams`` are named ``run-0``, ``run-1`` and so on."""
+    """The input of a program, as JSON. ``teams`` is their number; their runs are ``run-0``, ``run-1`` and so on."""
 
     model: str
     temporal: str
@@ -26,9 +26,9 @@ class Given:
     teams: int
 
     @property
-    def words(self) -> str:
+    def model_name(self) -> str:
         """The model's name, which says how long its replies are."""
-        return f"words-{self.size}"
+        return f"random-{self.size}"
 
     @property
     def ids(self) -> list[str]:
@@ -37,12 +37,12 @@ class Given:
 
 
 def given() -> Given:
-    """What this program was started with."""
+    """The input of this program."""
     return Given(**json.loads(sys.argv[1]))
 
 
 async def timed(ids: list[str], play: Callable[[str], Awaitable[object]]) -> None:
-    """Lets all teams discuss at once, and says how long that took and how many have come to their end."""
+    """Runs all teams at once, and prints the seconds it took and how many have completed."""
     began, busy = time.perf_counter(), time.process_time()
     results = await asyncio.gather(*map(play, ids), return_exceptions=True)
     errors = [f"{type(each).__name__}: {each}" for each in results if isinstance(each, BaseException)]

@@ -1,4 +1,4 @@
-"""How does a team discuss with langgraph? A node for each member, and a checkpoint in PostgreSQL after each.
+"""Runs a team with langgraph: a node for each member, and a checkpoint in PostgreSQL after each.
 
 With ``delta`` as a second argument the messages are kept in a ``DeltaChannel``.
 """
@@ -35,7 +35,7 @@ class Delta(TypedDict):
 
 def graph(told: Given, state: type) -> Any:
     """The members, of whom each leads to the next, until all turns are taken."""
-    model = ChatOpenAI(model=told.words, base_url=told.model, api_key="scripted")
+    model = ChatOpenAI(model=told.model_name, base_url=told.model, api_key="scripted")
     built = StateGraph(state)
     for seat, name in enumerate(MEMBERS):
 

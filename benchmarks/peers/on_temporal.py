@@ -1,4 +1,4 @@
-"""On what do teams of peers on Temporal run? On a worker with the settings that Baton's has."""
+"""A worker for the systems on Temporal, with the same settings as Baton's worker."""
 
 from datetime import timedelta
 from typing import Any

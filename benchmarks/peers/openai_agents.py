@@ -1,4 +1,4 @@
-"""How does a team discuss with openai-agents on Temporal? Each member is run on all that was said before."""
+"""Runs a team with openai-agents on Temporal: each member is run on the whole conversation."""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +18,7 @@ class Team:
 
     @workflow.run
     async def run(self, turns: int, size: int) -> int:
-        members = [Agent(name=name, instructions=PROMPT.format(name), model=f"words-{size}") for name in MEMBERS]
+        members = [Agent(name=name, instructions=PROMPT.format(name), model=f"random-{size}") for name in MEMBERS]
         said = [{"role": "user", "content": QUESTION}]
         for turn in range(turns):
             result = await Runner.run(members[turn % len(members)], input=said)

@@ -1,4 +1,4 @@
-"""How does a team discuss with pydantic-ai on DBOS? As on Temporal, in a workflow of DBOS on PostgreSQL."""
+"""Runs a team with pydantic-ai in a workflow of DBOS on PostgreSQL."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who are the members of a team of pydantic-ai's, and how do they discuss? The same on Temporal and on DBOS."""
+"""The members of a team of pydantic-ai, and their discussion; the same on Temporal and on DBOS."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 def members(told: Given, durability: Callable[[], Any]) -> list[Agent]:
     """The agents, made durable."""
-    model = OpenAIChatModel(told.words, provider=OpenAIProvider(base_url=told.model, api_key="scripted"))
+    model = OpenAIChatModel(told.model_name, provider=OpenAIProvider(base_url=told.model, api_key="scripted"))
     return [Agent(model, name=name, instructions=PROMPT.format(name), capabilities=[durability()]) for name in MEMBERS]
 
 

@@ -1,4 +1,4 @@
-"""How does a team discuss with pydantic-ai on Temporal? Each member keeps a history, and is told what was said."""
+"""Runs a team with pydantic-ai on Temporal: each member keeps a history and gets the new messages."""
 
 import asyncio
 

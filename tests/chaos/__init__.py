@@ -1,1 +1,1 @@
-"""Does Baton keep its promises when all goes wrong? Proofs at length as programs, and in short as tests."""
+"""Fault injection: kills, odd input and searches for secrets, as long programs and as short tests."""

@@ -1,8 +1,9 @@
-"""What comes of odd input?  ``python -m tests.chaos.fuzz [--examples 100] [--seconds 60]``
+"""Gives odd input to the loader, to runs, to models and to tools.
 
-Manifests are read, and are brought by runs; models answer oddly and call tools with odd arguments; tools answer oddly.
-Every run has to end, with no workflow task that failed and no error but Baton's own. The loader is also fed by
-atheris, where it is installed (``pip install atheris``), which looks for inputs that lead to new code.
+``python -m tests.chaos.fuzz [--examples 100] [--seconds 60]``. Odd manifests are read by the loader and passed to runs;
+models answer with odd replies and tool calls; tools give odd responses. Every run has to end, without a failed workflow
+task and with no error but Baton's own. If atheris is installed (``pip install atheris``), it feeds the loader with
+inputs that lead to new code.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
-from tests.chaos import guided, oddities
+from baton.starter.server.state_dir import StateDir
+from tests.chaos import coverage_guided, odd_values
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Environment, Handle, Json, agent, manifest
 from tests.harness.tool_server import Answer, ToolServer
@@ -37,26 +38,26 @@ OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} |
 """The errors that a run may end with."""
 
 AT_ONCE = 8
-"""How many odd things are tried in one run."""
+"""How many odd replies are tried in one run."""
 
-PATIENCE = 40.0
+RUN_TIMEOUT = 40.0
 """Seconds after which a run counts as stuck."""
 
 
 def read(folder: Path, documents: Sequence[Json]) -> None:
-    """Reads manifests as every command does; raises where they are neither taken nor refused in words."""
+    """Loads manifests as every command does; raises unless they are accepted or refused with printable messages."""
     file = folder / "m.yaml"
     file.write_text(json.dumps(documents[0]) if len(documents) == 1 else yaml.safe_dump_all(documents))
     try:
         loaded = load_files([file])
-        said = [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.assumed())]
+        said = [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.default_members())]
     except ManifestError as error:
         said = str(error).splitlines()
     assert all(line.isprintable() for text in said for line in text.splitlines()), said
 
 
-async def brought(env: Environment, documents: Sequence[Json]) -> None:
-    """Starts a run that brings manifests, which may be refused; raises where it gets stuck."""
+async def run_with_manifests(env: Environment, documents: Sequence[Json]) -> None:
+    """Starts a run with manifests in its input, which it may refuse; raises if it gets stuck."""
     env.answer = lambda _: Reply(text="Well.")
     name = next((each["metadata"]["name"] for each in documents if _is_team(each)), "team")
     given = json.dumps({"team": name, "input": "Why?", "resources": [*documents]}).encode()
@@ -68,10 +69,10 @@ def _is_team(document: Json) -> bool:
     return named and document.get("kind") == "Team"
 
 
-async def answered(
+async def run_with_odd_replies(
     env: Environment, tool_server: ToolServer, replies: Sequence[Reply], answers: Sequence[Answer]
 ) -> None:
-    """Agents whose model gives odd answers once, and whose tool answers oddly; raises where one gets stuck."""
+    """Runs agents whose model gives one odd reply each and whose tool responds oddly; raises if one gets stuck."""
     names = [f"a{number}" for number in range(len(replies))]
     left = dict(zip(names, replies, strict=True))
     tool_server.answer = lambda number: answers[number % len(answers)]
@@ -89,21 +90,21 @@ async def answered(
     await ended(await env.start_query([order, *(agent(name, *tools) for name in names)], *targets))
     assert not left, "everybody was asked"
     async for handle in env.closed_runs():
-        look_at(await handle.fetch_history())
+        check_history(await handle.fetch_history())
 
 
 async def ended(handle: Handle) -> None:
-    """Waits for the end of a run, and looks at how it came to it."""
+    """Waits for the end of a run and checks its history."""
     try:
-        await asyncio.wait_for(handle.result(), PATIENCE)
+        await asyncio.wait_for(handle.result(), RUN_TIMEOUT)
     except WorkflowFailureError:
         pass
     finally:
-        look_at(await handle.fetch_history())
+        check_history(await handle.fetch_history())
 
 
-def look_at(history: WorkflowHistory) -> None:
-    """Raises where a workflow task has failed, or where anything was raised that isn't an error of ours."""
+def check_history(history: WorkflowHistory) -> None:
+    """Raises if a workflow task has failed, or if an error is not one of Baton's."""
     for event in history.events:
         name = EventType.Name(event.event_type)
         assert event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, event
@@ -123,9 +124,9 @@ def _causes(failure: Any) -> list[Any]:
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[Environment]:
-    """A stage with a server of its own."""
-    with tempfile.TemporaryDirectory() as name, Home(Path(name)).lock("dev") as lock:
+async def running_environment() -> AsyncIterator[Environment]:
+    """A test environment with a server of its own."""
+    with tempfile.TemporaryDirectory() as name, StateDir(Path(name)).lock("dev") as lock:
         assert lock
         server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
         client = await server.start()
@@ -136,8 +137,8 @@ async def staged() -> AsyncIterator[Environment]:
             await server.stop()
 
 
-def drawn(check: Callable[..., None], examples: int, **given_: st.SearchStrategy[Any]) -> str | None:
-    """Checks so many examples; what went wrong first, with the example, if anything did."""
+def first_failure(check: Callable[..., None], examples: int, **given_: st.SearchStrategy[Any]) -> str | None:
+    """Checks so many examples; the first failure with its example, or None."""
     checked = settings(
         max_examples=examples,
         deadline=None,
@@ -153,13 +154,13 @@ def drawn(check: Callable[..., None], examples: int, **given_: st.SearchStrategy
     return None
 
 
-DOCUMENTS = st.lists(oddities.manifests(), min_size=1, max_size=3)
-REPLIES = st.lists(oddities.REPLIES, min_size=AT_ONCE, max_size=AT_ONCE)
-ANSWERS = st.lists(oddities.RESPONSES, min_size=1, max_size=AT_ONCE)
+DOCUMENTS = st.lists(odd_values.manifests(), min_size=1, max_size=3)
+REPLIES = st.lists(odd_values.REPLIES, min_size=AT_ONCE, max_size=AT_ONCE)
+ANSWERS = st.lists(odd_values.RESPONSES, min_size=1, max_size=AT_ONCE)
 
 
 def within(loop: asyncio.AbstractEventLoop, check: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A check that Hypothesis can make from a thread, while the loop runs what it checks."""
+    """Makes an asynchronous check synchronous, so that Hypothesis can call it from a thread while the loop runs it."""
 
     def checked(**values: Any) -> None:
         asyncio.run_coroutine_threadsafe(check(**values), loop).result()
@@ -168,25 +169,25 @@ def within(loop: asyncio.AbstractEventLoop, check: Callable[..., Coroutine[Any, 
 
 
 async def main() -> None:
-    """Draws, checks and keeps."""
+    """Runs all checks and writes the results."""
     options = arguments(__doc__, examples=100, seconds=60)
     examples, report, loop = options["examples"], Report("fuzz", options), asyncio.get_running_loop()
 
     async def checked(what: str, check: Callable[..., None], count: int, **values: st.SearchStrategy[Any]) -> None:
         begun = time.monotonic()
-        wrong = await asyncio.to_thread(drawn, check, count, **values)
+        wrong = await asyncio.to_thread(first_failure, check, count, **values)
         report.row({"what": what, "examples": count, "s": round(time.monotonic() - begun), "wrong": wrong})
 
-    async with staged() as env:
+    async with running_environment() as env:
         with ToolServer().serving() as tool_server:
             await checked("manifests, read", lambda docs: read(env.folder, docs), examples * 20, docs=DOCUMENTS)
-            bring = within(loop, lambda docs: brought(env, docs))
+            bring = within(loop, lambda docs: run_with_manifests(env, docs))
             await checked("manifests, brought by runs", bring, examples, docs=DOCUMENTS)
-            answer = within(loop, lambda replies, answers: answered(env, tool_server, replies, answers))
+            answer = within(loop, lambda replies, answers: run_with_odd_replies(env, tool_server, replies, answers))
             odd = {"replies": REPLIES, "answers": ANSWERS}
             await checked(f"{AT_ONCE} answers of a model, and of a tool", answer, examples, **odd)
-    report.row(guided.row(options["seconds"]))
-    report.keep()
+    report.row(coverage_guided.row(options["seconds"]))
+    report.write()
 
 
 if __name__ == "__main__":

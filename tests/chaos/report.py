@@ -1,4 +1,4 @@
-"""How is a proof told? As a table, and as JSON with versions, date and what a search for secrets has found."""
+"""Prints the results of a long test as a table and writes them as JSON, with versions, date and found secrets."""
 
 import argparse
 import importlib.metadata
@@ -29,7 +29,7 @@ def arguments(doc: str | None, **defaults: int) -> dict[str, int]:
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Half of them, 99 of a hundred, and all of them are at most so long."""
+    """The median, the 99th percentile and the maximum, in seconds; all None for fewer than two values."""
     if len(seconds) < 2:
         return {"p50": None, "p99": None, "max": None}
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
@@ -37,7 +37,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
 
 
 class Report:
-    """What a proof has found; ``keep`` prints it and writes it into a file of its name."""
+    """The results of a long test; ``write`` prints them and writes ``benchmarks/results/NAME.json``."""
 
     def __init__(self, name: str, given: dict[str, int]) -> None:
         self._name, self._given = name, given
@@ -49,11 +49,11 @@ class Report:
         self._rows.append(row)
 
     def leaks(self, where: str, found: Json) -> None:
-        """Adds what a search for secrets has found."""
+        """Adds the findings of a search for secrets."""
         self._leaks[where] = found
 
-    def keep(self, **more: object) -> None:
-        """Prints the table and writes the file, with what else is worth keeping."""
+    def write(self, **more: object) -> None:
+        """Prints the table and writes the file, with ``more`` values beside the rows."""
         versions = {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
         machine = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[1], 1)}
         about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions, "machine": machine, **self._given}

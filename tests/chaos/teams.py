@@ -1,4 +1,4 @@
-"""Which teams are killed? One of each strategy, played by a model that marks every answer with a number of its own."""
+"""The teams that run while processes are killed: one of each strategy, and a model that numbers its replies."""
 
 import asyncio
 import hashlib
@@ -9,16 +9,16 @@ from itertools import pairwise
 from typing import Any
 
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Call, Reply, Request
-from tests.chaos.ground import Ground
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, manifest, team, texts
 
 MARK, LABEL = re.compile(r"<\d+>"), re.compile(r"run-[\w-]+")
-HELD_CALL = 3
-"""The call of each run for whose answer the model can be made to take its time."""
+DELAYED_CALL = 3
+"""The number of the model call of each run that can be delayed."""
 
 A, B, C, D = "abcd"
-AGENTS = [agent(A, modelRef={"name": "held"}), *map(agent, (B, C, D))]
+AGENTS = [agent(A, modelRef={"name": "secret-model"}), *map(agent, (B, C, D))]
 EDGES = {"edges": [{"from": one, "to": other} for one, other in pairwise((A, B, C, D))]}
 BOUND = {"onMaxTurns": "complete"}
 _ROLES = [{"name": name, "role": f"the {name}"} for name in (A, B)]
@@ -35,8 +35,8 @@ TEAMS: dict[str, Json] = {
 """A panel is a round-robin whose members have roles; all others are strategies by their names."""
 
 
-class Asked:
-    """One call of a run: which question it was, and which answers were given to it."""
+class ModelCall:
+    """One model call: its run, and a hash of its messages."""
 
     def __init__(self, request: Request) -> None:
         said = json.dumps(request["messages"])
@@ -44,22 +44,22 @@ class Asked:
         self.question = hashlib.sha256(said.encode()).hexdigest()
 
 
-class Cast:
-    """Plays all members, selectors and judges. The third call of each run is answered after ``hold`` seconds."""
+class MarkingModel:
+    """Answers all members, selectors and judges. The third call of each run is answered after ``delay`` seconds."""
 
     def __init__(self) -> None:
-        self.hold, self.said = 0.0, 0
+        self.delay, self.said = 0.0, 0
         self.questions: dict[str, dict[str, list[int]]] = {}
-        """By run and question, the numbers of the answers that were given."""
+        """By run and request, the numbers of the replies."""
 
     def answer(self, request: Request) -> Reply:
-        """What is said, with a number by which it is known wherever it stands."""
-        asked, self.said = Asked(request), self.said + 1
+        """A reply that holds its number, so that it can be recognized in messages and in the journal."""
+        asked, self.said = ModelCall(request), self.said + 1
         questions = self.questions.setdefault(asked.run, {})
         questions.setdefault(asked.question, []).append(self.said)
         reply = self._words(request, f"<{self.said}>")
-        first = len(questions) == HELD_CALL and len(questions[asked.question]) == 1
-        reply.delay = self.hold if first else 0.02
+        first = len(questions) == DELAYED_CALL and len(questions[asked.question]) == 1
+        reply.delay = self.delay if first else 0.02
         return reply
 
     def _words(self, request: Request, mark: str) -> Reply:
@@ -68,61 +68,61 @@ class Cast:
             return Reply(text=json.dumps({"verdict": f"{mark} It is KEY.", "winner": "Stance a", "reasoning": "So."}))
         if candidates := re.findall(r"which of them \((.*?)\)", system):
             choice = {"name": candidates[0].split(", ")[0]}
-            return Reply(text=mark, calls=[Call(name="select-next-speaker", arguments=choice)])
+            return Reply(text=mark, calls=[ScriptedToolCall(name="select-next-speaker", arguments=choice)])
         return Reply(text=f"{mark} I was asked with KEY.")
 
     def calls(self, run: str) -> int:
-        """How many calls a run has made, each counted once."""
+        """How many different calls a run has made."""
         return len(self.questions.get(run, {}))
 
-    def held(self, run: str) -> int | None:
-        """The number of the answer that took its time."""
+    def delayed_call(self, run: str) -> int | None:
+        """The number of the reply to the delayed call, if it was made."""
         asked = [*self.questions.get(run, {}).values()]
-        return asked[HELD_CALL - 1][0] if len(asked) >= HELD_CALL else None
+        return asked[DELAYED_CALL - 1][0] if len(asked) >= DELAYED_CALL else None
 
     def repeated(self, run: str) -> list[int]:
-        """The numbers of first answers whose question was asked once more."""
+        """The numbers of the first replies to calls that were made more than once."""
         return [numbers[0] for numbers in self.questions[run].values() for _ in numbers[1:]]
 
 
-class Played:
+class TeamRun:
     """A run of a team of one strategy."""
 
-    def __init__(self, ground: Ground, cast: Cast, strategy: str, label: str, handle: Handle) -> None:
-        self._ground, self._cast, self.handle = ground, cast, handle
+    def __init__(self, env: ProcessEnvironment, model: MarkingModel, strategy: str, label: str, handle: Handle) -> None:
+        self._env, self._model, self.handle = env, model, handle
         self.strategy, self.label = strategy, label
         self.run_id = str(handle.first_execution_run_id)
 
     @classmethod
-    async def begin(cls, ground: Ground, cast: Cast, strategy: str, number: str) -> "Played":
+    async def start(cls, env: ProcessEnvironment, model: MarkingModel, strategy: str, number: str) -> "TeamRun":
         """Starts a team."""
         label, workflow = f"run-{strategy}-{number}", "round-robin" if strategy == "panel" else strategy
         given = {"team": "team", "input": f"{label}?", "resources": [*AGENTS, TEAMS[strategy]]}
-        return cls(ground, cast, strategy, label, await ground.start(workflow, given, label))
+        return cls(env, model, strategy, label, await env.start(workflow, given, label))
 
     @property
     def marks(self) -> Counter[str]:
-        """The answers that stand in the journal, by their numbers."""
-        said = (row["content"] for row in self._ground.rows(self.run_id) if row["role"] == "assistant")
+        """How often each reply, by its number, is in the journal."""
+        said = (row["content"] for row in self._env.rows(self.run_id) if row["role"] == "assistant")
         return Counter(mark for text in said for mark in MARK.findall(text))
 
     @property
-    def is_held(self) -> bool:
-        """Whether its third call was made."""
-        return self._cast.held(self.label) is not None
+    def is_delayed(self) -> bool:
+        """Whether its delayed call was made."""
+        return self._model.delayed_call(self.label) is not None
 
     @property
-    def is_kept(self) -> bool:
-        """Whether the answer to its third call stands in the journal."""
-        return f"<{self._cast.held(self.label)}>" in self.marks
+    def is_written(self) -> bool:
+        """Whether the reply to its delayed call is in the journal."""
+        return f"<{self._model.delayed_call(self.label)}>" in self.marks
 
     async def end(self) -> Json:
-        """What has come of it, without what differs between two runs of the same team."""
+        """Its result and rows, without what differs between two runs of the same team."""
         turn = TurnResult.model_validate_json(json.dumps(await asyncio.wait_for(self.handle.result(), 60)))
-        rows = Counter(self._plain(f"{row['role']} {row['content']}") for row in self._ground.rows(self.run_id))
+        rows = Counter(self._plain(f"{row['role']} {row['content']}") for row in self._env.rows(self.run_id))
         said = [self._plain(text) for text in texts(turn.messages)]
         end: dict[str, Any] = {"stop": turn.stop_reason, "failure": str(turn.failure), "said": said}
-        return {**end, "calls": self._cast.calls(self.label), "rows": dict(sorted(rows.items()))}
+        return {**end, "calls": self._model.calls(self.label), "rows": dict(sorted(rows.items()))}
 
     def _plain(self, text: str) -> str:
         return MARK.sub("<>", LABEL.sub("run", text))

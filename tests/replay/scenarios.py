@@ -1,4 +1,4 @@
-"""Which runs are recorded? One for each workflow type and each way in which it can end."""
+"""The scenarios whose histories are recorded: one for each workflow type and each way in which it can end."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
 
 
 def trio(env: Environment, *coordinator: str | dict[str, object], slow: float = 0) -> None:
-    """The words of seed 000's team; the critic may be slow at its second turn."""
+    """Scripts the team of ARK's example; the critic may take ``slow`` seconds for its second turn."""
     env.script(
         line("brainstormer", "idea 1", "idea 2", "idea 3"),
         line("critic", "no 1", {"text": "no 2", "delay": slow}, "no 3"),
@@ -176,7 +176,7 @@ async def query_terminated(env: Environment) -> Handle:
 
 
 async def going_on(env: Environment) -> Handle:
-    """On a server that wants runs of fifty events at most."""
+    """On a server where runs continue as new after 50 events."""
     trio(env)
     given = team("team", "brainstormer", "coordinator", maxTurns=6, onMaxTurns="complete")
     return await env.start_query([*TRIO, given], "team/team")
@@ -190,7 +190,7 @@ async def going_on_with_a_session(env: Environment) -> Handle:
 
 
 async def a_session_changed_meanwhile(env: Environment) -> Handle:
-    """While the child can't be started: its id is taken, as after a reset."""
+    """The session changes while the child cannot be started, since its id is taken, as it can be after a reset."""
     env.script(says("a", "a1", "a2"))
     ends = "round >= session.rounds && !has(session.old)"
     manifests = [panel(seat("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
@@ -212,7 +212,7 @@ async def going_on_in_a_turn(env: Environment) -> Handle:
 
 
 async def held_panel(env: Environment) -> Handle:
-    """With speakers of every kind, a referee, and a session that is changed meanwhile."""
+    """A panel with members of every kind, a referee, and a session that changes meanwhile."""
     critique = reads("You are the referee", '{"critique": "Vague."}')
     env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS)
     roster = [seat("a"), {"name": "own"}, {"name": "desk"}, {"name": "ballot", "type": "activity"}]
@@ -226,7 +226,7 @@ async def held_panel(env: Environment) -> Handle:
 
 
 async def raw_panel(env: Environment) -> Handle:
-    """One that is told to wait, to go on and to end."""
+    """A panel that gets the signals to pause, to resume and to terminate."""
     env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"))
     handle = await env.start_team([panel(seat("a"), maxRounds=3, synthesizer=False)], "panel")
     await env.wait_for_calls(1)
@@ -258,7 +258,10 @@ async def refused(env: Environment) -> Handle:
     return await env.start("query", {"spec": {"inptu": "x"}})
 
 
-SCENARIOS: dict[str, Callable[[Environment], Awaitable[Handle]]] = {
+Scenario = Callable[[Environment], Awaitable[Handle]]
+"""Starts a run of one kind and brings it on its way; gives its handle."""
+
+SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
         max_turns,
@@ -298,16 +301,16 @@ SCENARIOS: dict[str, Callable[[Environment], Awaitable[Handle]]] = {
 }
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew", "50")
-"""With this a server wants runs to go on in new ones after fifty events."""
+"""A server setting: with it, runs continue as new after 50 events."""
 
 WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
-"""The scenarios that need one."""
+"""The scenarios that need such a server."""
 
 
-async def play(env: Environment, name: str) -> Handle:
-    """Plays a scenario to its end, whatever that is."""
-    env.model.asked.clear()
-    handle = await SCENARIOS[name](env)
+async def run_scenario(env: Environment, scenario: Scenario) -> Handle:
+    """Runs a scenario until its run has ended, whether well or not."""
+    env.model.requests.clear()
+    handle = await scenario(env)
     with contextlib.suppress(WorkflowFailureError):
         await handle.result()
     return handle

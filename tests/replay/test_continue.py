@@ -45,7 +45,7 @@ async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(
     handle = await env_with_short_histories.start_team([*map(agent, members), team("team", *members, maxTurns=20)])
     turn = await env_with_short_histories.turn_result(handle)
     assert (turn.stop_reason, turn.turns) == ("max_turns", 60)
-    assert turn.usage.model_calls == len(env_with_short_histories.model.asked) == 60
+    assert turn.usage.model_calls == len(env_with_short_histories.model.requests) == 60
     said = env_with_short_histories.transcript(turn.head.id)
     assert [row["content"] for row in said] == ["Why?", *numbers(60)]
     assert [row["name"] for row in said[1:]] == [*members] * 20
@@ -109,7 +109,7 @@ async def test_a_query_with_many_targets_starts_each_of_them_once(env_with_short
     )
     status = await env_with_short_histories.status(handle)
     assert [each.message for each in status.responses] == [f"I You are {name}." for name in names]
-    assert (status.phase, status.token_usage.model_calls, len(env_with_short_histories.model.asked)) == (
+    assert (status.phase, status.token_usage.model_calls, len(env_with_short_histories.model.requests)) == (
         "Completed",
         30,
         30,

@@ -12,13 +12,18 @@ from temporalio.client import WorkflowHistory
 
 from baton.conversation.messages.turn import StopReason
 from tests.harness.environment import Environment, Handle, replay, texts
-from tests.replay.record import HISTORIES
-from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, play, trio
+from tests.replay.compatibility import incompatible
+from tests.replay.recorded import HISTORIES, RecordedHistories
+from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, run_scenario, trio
 from tests.replay.stored import STORED, stored
 
 
-def test_every_name_that_stands_in_a_history_is_what_it_was() -> None:
-    assert json.loads(json.dumps(stored())) == json.loads(STORED.read_text())
+def test_names_and_shapes_that_are_stored_neither_vanish_nor_change() -> None:
+    assert incompatible(json.loads(STORED.read_text()), json.loads(json.dumps(stored()))) == []
+
+
+def test_every_name_and_shape_that_is_stored_is_recorded() -> None:
+    assert json.loads(json.dumps(stored())) == json.loads(STORED.read_text()), "make record-histories adds new ones"
 
 
 RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.iterdir())}
@@ -31,10 +36,8 @@ async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: st
 
 
 def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> None:
-    names = {file.name.split(".")[0] for file in HISTORIES.iterdir()}
-    kinds = {file.name.split(".")[2] for file in HISTORIES.iterdir()}
-    assert names == set(SCENARIOS)
-    assert kinds == set(stored()["workflows"])
+    assert RecordedHistories().scenarios() == set(SCENARIOS), "make record-histories adds those that are missing"
+    assert {file.name.split(".")[2] for file in HISTORIES.iterdir()} == set(stored()["workflows"])
 
 
 def reasons(last: HistoryEvent) -> set[str]:
@@ -53,10 +56,10 @@ def test_a_history_is_recorded_of_every_reason_to_stop() -> None:
 
 @pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])
 async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(env: Environment, name: str) -> None:
-    handle = await play(env, name)
+    handle = await run_scenario(env, SCENARIOS[name])
     remembered = await handle.query("status")
     async with env.without_cache() as other:
-        handle = await play(other, name)
+        handle = await run_scenario(other, SCENARIOS[name])
         forgotten = await handle.query("status")
     keep = "phase", "stopReason", "error", "message", "tokenUsage"
     assert {key: forgotten.get(key) for key in keep} == {key: remembered.get(key) for key in keep}
@@ -71,7 +74,7 @@ async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_ane
     again = await env.turn_result(other)
     assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
     assert [row["content"] for row in env.transcript(again.head.id)] == ["Why?", *texts(first.messages)]
-    assert 9 < len(env.model.asked) < 18, "what was said before the reset is not asked again"
+    assert 9 < len(env.model.requests) < 18, "what was said before the reset is not asked again"
 
 
 async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(env: Environment) -> None:

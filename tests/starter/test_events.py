@@ -18,13 +18,13 @@ from temporalio.client import (
 )
 
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.starter.history.events import Event, Recorder
+from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
-from baton.starter.history.history_decoder import Reader
-from baton.starter.history.run_events import Happening, Run
+from baton.starter.history.history_decoder import HistoryDecoder
+from baton.starter.history.run_events import RunEvent, RunInfo
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
-from tests.replay.record import HISTORIES
+from tests.replay.recorded import HISTORIES
 from tests.replay.scenarios import TRIO, trio
 
 
@@ -32,16 +32,16 @@ async def recorded(name: str) -> list[Json]:
     """The events of one recorded run, without its child runs."""
     text = (HISTORIES / f"{name}.json").read_text()
     history = WorkflowHistory.from_json("run", text)
-    reader, recorder = Reader(Run("run", "run"), DATA_CONVERTER), Recorder()
-    happenings = [each for event in history.events for each in await reader.read(event)]
+    reader, recorder = HistoryDecoder(RunInfo("run", "run"), DATA_CONVERTER), EventRecorder()
+    happenings = [each for event in history.events for each in await reader.decode(event)]
     return [event.value for each in happenings for event in recorder.record(each)]
 
 
 async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[Event]:
     """The events of a run and its child runs."""
-    recorder, told = Recorder(), list[Event]()
+    recorder, told = EventRecorder(), list[Event]()
 
-    def tell(happening: Happening) -> None:
+    def tell(happening: RunEvent) -> None:
         told.extend(recorder.record(happening))
 
     await follow(client, handle, tell, wait=wait)

@@ -15,7 +15,7 @@ async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(env: Env
     assert texts(turn.messages) == ["Let me see.", "42", "It is 42."]
     assert [message.name for message in turn.messages] == ["one", "calculator", "one"]
     assert (turn.usage.model_calls, turn.usage.tool_calls) == (2, 1)
-    second = env.model.asked[1].request["messages"]
+    second = env.model.requests[1].body["messages"]
     assert [message["role"] for message in second] == ["system", "user", "assistant", "tool"]
     assert second[3] == {"role": "tool", "content": "42", "tool_call_id": second[2]["tool_calls"][0]["id"]}
 
@@ -32,7 +32,7 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
     manifest["spec"]["tools"] = tools
     env.script(line("one", "hello"))
     await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
-    told = [tool["function"] for tool in env.model.asked[0].request["tools"]]
+    told = [tool["function"] for tool in env.model.requests[0].body["tools"]]
     assert [tool["name"] for tool in told] == ["noop", "terminate_team", "calculator"]
     assert told[1]["description"] == "Call this at the end."
 
@@ -53,7 +53,7 @@ async def test_a_tools_failure_is_told_to_the_model(env: Environment, arguments:
     turn = await env.turn_result(handle)
     assert turn.stop_reason == "completed"
     assert turn.messages[1].content.startswith(told)
-    assert env.model.asked[1].request["messages"][-1]["content"] == turn.messages[1].content
+    assert env.model.requests[1].body["messages"][-1]["content"] == turn.messages[1].content
 
 
 async def test_a_call_for_a_tool_that_the_agent_does_not_have_is_answered_with_those_it_has(env: Environment) -> None:
@@ -107,7 +107,7 @@ async def test_tool_calls_of_one_message_are_answered_in_their_order(env: Enviro
     said = ["", "a", "Error: 'no sum' is not an arithmetic expression", "b", "c", "Done."]
     assert texts(turn.messages) == said
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
-    heard = [message.get("content") for message in env.model.asked[1].request["messages"]]
+    heard = [message.get("content") for message in env.model.requests[1].body["messages"]]
     assert heard == ["You are one.", "Why?", *said[:-1]]
 
 
@@ -115,7 +115,7 @@ async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(env: Envir
     env.script(line("one", call("noop", message="again")))
     manifest = agent("one", "noop", maxIterations=3)
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
-    assert len(env.model.asked) == 3
+    assert len(env.model.requests) == 3
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type) == ("TimeoutError", "MaxIterationsReached")
     assert texts(turn.messages) == ["", "again"] * 3
@@ -131,7 +131,7 @@ async def test_a_message_too_long_for_a_history_is_cut_there_and_whole_in_the_jo
     assert rows[1]["content"] == words
     assert json.loads(rows[1]["toolCalls"][0]["arguments"]) == {"message": words}
     assert rows[2]["content"] == words
-    assert env.model.asked[1].request["messages"][-1]["content"] == words
+    assert env.model.requests[1].body["messages"][-1]["content"] == words
     size = sum(event.ByteSize() for event in (await handle.fetch_history()).events)
     assert size < 300_000
     scheduled = [e.activity_task_completed_event_attributes for e in (await handle.fetch_history()).events]
@@ -162,8 +162,8 @@ async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent
     assert (await env.turn_result(handle)).message == "I am the spare one."
     scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
     attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "ask_model"]
-    assert attempts == [6 + MISSED_HEARTBEATS, 10 + MISSED_HEARTBEATS], "where no other is left, a model is waited for longer"
-    assert [asked.request["model"] for asked in env.model.asked] == [*["main"] * calls, "spare"]
+    assert attempts == [6 + MISSED_HEARTBEATS, 10 + MISSED_HEARTBEATS], "the last model is waited for longer"
+    assert [asked.body["model"] for asked in env.model.requests] == [*["main"] * calls, "spare"]
 
 
 async def test_the_final_words_are_the_answer_whatever_else_was_called_for(env: Environment) -> None:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment, agent, line
 from tests.replay.scenarios import TEAM, TRIO, trio
 
@@ -51,7 +51,7 @@ async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def bare(tmp_path: Path) -> AsyncIterator[Client]:
     """A server that knows none of the search_attributes."""
-    home = Home(tmp_path / "bare")
+    home = StateDir(tmp_path / "bare")
     home.folder.mkdir()
     with home.lock("dev") as lock:
         assert lock is not None

@@ -15,7 +15,7 @@ async def test_a_nested_team_takes_one_turn_and_hears_and_is_heard_by_all(env: E
     turn = await env.turn_result(handle)
     assert (turn.turns, texts(turn.messages)) == (3, ["end", "1", "a", "end"])
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "end", "1", "a", "end"]
-    heard = [message["content"] for message in env.model.asked[3].request["messages"]]
+    heard = [message["content"] for message in env.model.requests[3].body["messages"]]
     assert heard == ["You are last.", "end", "1", "a", "Why?"]
     child = env.client.get_workflow_handle(f"{handle.id}/turn-2/inner")
     assert (await child.query("status"))["message"] == "a"
@@ -67,7 +67,7 @@ async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(env: Environmen
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, texts(turn.messages)) == ("terminated", "enough", ["1", "2"])
 
-    env.model.asked.clear()
+    env.model.requests.clear()
     env.script(line("one", "1", {"text": "2", "delay": 30}), line("last", "end"))
     handle = await env.start_team([*AGENTS, *teams])
     await env.wait_for_calls(2)

@@ -111,7 +111,7 @@ async def test_a_referee_that_answers_with_something_else_fails_the_panel(env: E
 async def test_nobody_criticizes_where_no_referee_was_named(env: Environment) -> None:
     env.script(says("a", "a1", "a2"), SYNTHESIS)
     await env.turn_result(await env.start_team([panel(seat("a"), maxRounds=2)], "panel"))
-    assert len(env.model.asked) == 3
+    assert len(env.model.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_a_condition_that_can_not_be_judged_fails_the_panel_with_all_that_
     assert turn.failure is not None
     assert turn.failure.type == "ConditionFailed"
     assert "there is no value 'missing'" in turn.failure.message
-    assert (texts(turn.messages), len(env.model.asked)) == (["a1"], 1)
+    assert (texts(turn.messages), len(env.model.requests)) == (["a1"], 1)
 
 
 async def test_a_running_panel_heeds_a_session_that_is_changed(env: Environment) -> None:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from baton.conversation.temporal.temporal_client import connect
-from baton.starter.history.turn_tasks import audited
+from baton.starter.history.task_recorder import list_tasks
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment
@@ -55,7 +55,7 @@ async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
     assert said == [(number, name) for number in range(1, 9) for name in NAMES]
     assert [each["critique"] for each in came_to["refereeCritiques"]] == [str(3 * number) for number in range(1, 9)]
     assert len([each for each in caplog.records if "made one by str()" in each.getMessage()]) == 1
-    tasks = await audited(env_with_short_histories.client, handle)
+    tasks = await list_tasks(env_with_short_histories.client, handle)
     assert [(task.round, task.assignee, task.status) for task in tasks] == [(*each, "completed") for each in said]
 
 
@@ -70,9 +70,9 @@ async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(env_with_sh
     await handle.signal("pause")
     await handle.execute_update("steer", {"text": "Hurry."})
     await asyncio.sleep(1)
-    asked = len(env_with_short_histories.model.asked)
+    asked = len(env_with_short_histories.model.requests)
     assert await handle.execute_update("session", {"enough": True}) == {"kept": 1, "more": 2, "enough": True}
-    assert len(env_with_short_histories.model.asked) == asked
+    assert len(env_with_short_histories.model.requests) == asked
     await handle.signal("resume")
     turn = await env_with_short_histories.turn_result(handle)
     assert turn.stop_reason == "condition"

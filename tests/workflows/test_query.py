@@ -152,7 +152,7 @@ async def test_bad_json_fails_the_run_at_once_with_a_clear_error(
     assert time.monotonic() - begun < 5
     assert isinstance(failure.value.cause, ApplicationError)
     assert says in failure.value.cause.message
-    assert not env.model.asked
+    assert not env.model.requests
 
 
 @pytest.mark.parametrize(

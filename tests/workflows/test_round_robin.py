@@ -3,14 +3,14 @@
 import json
 
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Line
+from baton.starter.scripted_model.script import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team, texts
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
 SAID = [f"{name} {n}" for n in (1, 2, 3) for name in ("brainstormer", "critic", "coordinator")]
 
 
-def talkers(*names: str) -> list[Line]:
+def talkers(*names: str) -> list[ScriptLine]:
     return [line(name, *(f"{name} {n}" for n in (1, 2, 3))) for name in names]
 
 
@@ -18,7 +18,7 @@ async def test_a_team_that_nobody_ends_has_nine_executions_and_then_reaches_max_
     env.script(*talkers("brainstormer", "critic", "coordinator"))
     handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", "coordinator", maxTurns=3)])
     turn = await env.turn_result(handle)
-    assert len(env.model.asked) == 9
+    assert len(env.model.requests) == 9
     assert turn.stop_reason == "max_turns"
     assert turn.failure is not None
     assert turn.failure.type == "MaxTurnsReached"
@@ -30,7 +30,7 @@ async def test_a_team_is_ended_by_its_coordinator_after_three_executions(env: En
     env.script(*talkers("brainstormer", "critic"), line("coordinator", call("terminate_team", response="Done.")))
     handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", "coordinator", maxTurns=3)])
     turn = await env.turn_result(handle)
-    assert len(env.model.asked) == 3
+    assert len(env.model.requests) == 3
     assert (turn.stop_reason, turn.failure, turn.message) == ("terminated", None, "Done.")
     await everything_stands(env, handle, turn, ["brainstormer 1", "critic 1", "", "Done."])
 
@@ -58,7 +58,7 @@ async def everything_stands(env: Environment, handle: Handle, turn: TurnResult, 
 async def test_each_member_hears_the_system_prompt_the_history_and_the_question_last(env: Environment) -> None:
     env.script(*talkers("one", "two"))
     await env.turn_result(await env.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=2)]))
-    heard = [[(m["role"], m["content"], m.get("name")) for m in each.request["messages"]] for each in env.model.asked]
+    heard = [[(m["role"], m["content"], m.get("name")) for m in each.body["messages"]] for each in env.model.requests]
     question = ("user", "Why?", None)
     assert heard[0] == [("system", "You are one.", None), question]
     assert heard[1] == [("system", "You are two.", None), ("assistant", "one 1", "one"), question]

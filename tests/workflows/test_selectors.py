@@ -76,14 +76,14 @@ def test_a_selector_that_finds_nobody_is_told_and_a_run_of_it_refused(write: Wri
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError, match=r"spec\.selector: nobody is asked"):
-        loaded.reach(start)
+        loaded.needed_by(start)
 
 
 def test_a_run_needs_what_those_need_whom_its_selector_finds(write: Writer) -> None:
     loaded = write.load(query(selector=RED), labelled(agent("a", modelRef={"name": "m"}), colour="red"), model())
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    assert [each.kind for each in loaded.reach(start).manifests] == ["Agent", "Model", "Query"]
+    assert [each.kind for each in loaded.needed_by(start).manifests] == ["Agent", "Model", "Query"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ async def test_what_a_person_says_is_heard_before_the_next_model_call(env: Envir
     assert texts(turn.messages) == ["a", "c"]
     said = [(row["role"], row.get("name"), row["content"]) for row in env.transcript(turn.head.id)]
     assert said[1:] == [("assistant", "one", "a"), ("user", "ann", "Be kind."), ("assistant", "two", "c")]
-    assert ("Be kind.", "ann") in [(m["content"], m.get("name")) for m in env.model.asked[1].request["messages"]]
+    assert ("Be kind.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[1].body["messages"]]
 
 
 async def test_it_is_heard_in_the_midst_of_a_turn_too(env: Environment) -> None:
@@ -111,10 +111,10 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_told(en
     await env.wait_for_calls(1)
     await handle.signal("pause")
     await asyncio.sleep(1)
-    assert len(env.model.asked) == 1
+    assert len(env.model.requests) == 1
     await handle.signal("resume")
     await env.status(handle)
-    assert len(env.model.asked) == 2
+    assert len(env.model.requests) == 2
 
 
 @pytest.mark.parametrize(("how", "reason"), [("terminate_team", "terminated"), ("cancel", "canceled")])
@@ -126,4 +126,4 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
     await asyncio.sleep(0.6)
     await handle.signal(how)
     turn = await env.turn_result(handle)
-    assert (turn.stop_reason, texts(turn.messages), len(env.model.asked)) == (reason, ["a"], 1)
+    assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == (reason, ["a"], 1)

@@ -40,7 +40,7 @@ async def test_the_signal_ends_a_team_gracefully_after_the_current_turn(
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, turn.failure) == ("terminated", note, None)
     assert texts(turn.messages) == ["one 1", "two 1", "one 2"]
-    assert len(env.model.asked) == 3
+    assert len(env.model.requests) == 3
 
 
 async def test_a_signal_that_nobody_can_read_still_ends_the_team(env: Environment) -> None:
@@ -96,9 +96,9 @@ async def test_a_cancel_reaches_the_model_call_in_flight_within_two_seconds(env:
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    while env.model.asked[2].given_up is None:
+    while env.model.requests[2].disconnected_at is None:
         await asyncio.sleep(0.05)
-    assert env.model.asked[2].given_up - begun < 2
+    assert env.model.requests[2].disconnected_at - begun < 2
 
 
 async def test_the_signal_cancel_does_what_a_cancel_does(env: Environment) -> None:
@@ -142,7 +142,7 @@ async def test_a_query_that_is_told_to_end_before_it_has_begun_asks_nobody(env: 
     handle = await env.start("query", given, start_signal="terminate_team", start_signal_args=["never mind"])
     status = await env.status(handle)
     assert (status.phase, status.stop_reason, status.note) == ("Completed", "terminated", "never mind")
-    assert not env.model.asked
+    assert not env.model.requests
 
 
 async def test_a_query_that_is_ended_now_keeps_what_was_said_and_counts_as_completed(env: Environment) -> None:

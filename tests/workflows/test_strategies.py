@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 ABC = [agent("a"), agent("b"), agent("c")]
@@ -33,7 +33,7 @@ def chooses(*names: str | Reply) -> Any:
 
 
 def select(name: str) -> Reply:
-    return Reply(calls=[Call(name="select-next-speaker", arguments={"name": name})])
+    return Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": name})])
 
 
 def led(*members: str, turns: int | None = 1, **spec: Any) -> Json:
@@ -66,7 +66,7 @@ async def test_a_graph_begins_with_its_first_member_and_ends_where_no_edge_leads
     edges = [{"from": "b", "to": "c"}, {"from": "a", "to": "b"}]
     turn = await ended(env, [*ABC, team("team", "a", "c", "b", strategy="graph", graph={"edges": edges}, maxTurns=3)])
     assert (names(turn), turn.stop_reason, turn.failure) == (["a", "b", "c"], "completed", None)
-    assert [len(asked.request["messages"]) for asked in env.model.asked] == [2, 3, 4]
+    assert [len(asked.body["messages"]) for asked in env.model.requests] == [2, 3, 4]
 
 
 async def test_a_graph_that_would_go_on_at_its_bound_fails(env: Environment) -> None:
@@ -114,11 +114,11 @@ async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(env: 
     turn = await ended(env, [*ABC, led("a", "b", "c", turns=3)])
     assert (names(turn), turn.stop_reason, turn.failure) == (["b", "a", "c"], "max_turns", None)
     assert turn.usage.model_calls == 6
-    first = env.model.asked[0].request
+    first = env.model.requests[0].body
     assert first["tools"][0]["function"]["parameters"]["properties"]["name"]["enum"] == ["a", "b", "c"]
     assert first["tool_choice"] == {"type": "function", "function": {"name": "select-next-speaker"}}
     assert "# user:\nWhy?" in first["messages"][0]["content"], "the selector reads the question"
-    second = env.model.asked[2].request
+    second = env.model.requests[2].body
     assert second["tools"][0]["function"]["parameters"]["properties"]["name"]["enum"] == ["a", "c"], "not b again"
     assert "# b:\nb 1" in second["messages"][0]["content"]
 
@@ -132,8 +132,8 @@ async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(env: 
         ([Reply(text="a or b")], "a", 2),
         ([Reply(text="nobody"), select("b")], "b", 2),
         ([Reply(text="nobody")], "a", 2),
-        ([Reply(calls=[Call(name="select-next-speaker", arguments="not json")]), select("c")], "c", 2),
-        ([Reply(calls=[Call(name="terminate", arguments={})])], "a", 2),
+        ([Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments="not json")]), select("c")], "c", 2),
+        ([Reply(calls=[ScriptedToolCall(name="terminate", arguments={})])], "a", 2),
     ],
 )
 async def test_a_selectors_answer_is_matched_or_asked_for_once_more(
@@ -142,7 +142,7 @@ async def test_a_selectors_answer_is_matched_or_asked_for_once_more(
     env.answer = chooses(*answers)
     turn = await ended(env, [*ABC, led("a", "b", "c")])
     assert names(turn) == [speaks]
-    assert len(env.model.asked) == calls + 1
+    assert len(env.model.requests) == calls + 1
 
 
 async def test_a_useless_answer_counts_though_the_second_question_is_refused(env: Environment) -> None:
@@ -162,7 +162,7 @@ async def test_a_selector_that_names_who_spoke_last_gets_the_first_other(env: En
     env.answer = chooses("a", "a")
     turn = await ended(env, [*ABC, led("a", "b", turns=3)])
     assert names(turn) == ["a", "b", "a"]
-    assert len(env.model.asked) == 4, "of two members only one may follow: nobody is asked who"
+    assert len(env.model.requests) == 4, "of two members only one may follow: nobody is asked who"
 
 
 async def test_a_selectors_own_prompt_and_style_are_used(env: Environment) -> None:
@@ -182,23 +182,23 @@ async def test_a_selectors_own_prompt_and_style_are_used(env: Environment) -> No
         [*described, led("a", "b", selector=selector)],
     )
     assert names(turn) == ["b"]
-    messages = env.model.asked[0].request["messages"]
+    messages = env.model.requests[0].body["messages"]
     assert messages[0]["content"] == "CHOOSE of a, b; a: knows all, b; # user:\nWhy?\n"
     assert messages[1]["content"] == "Select the next participant to respond. Answer with one name only."
 
 
 async def test_a_selector_may_end_the_team_with_final_words(env: Environment) -> None:
-    env.answer = chooses("b", Reply(calls=[Call(name="terminate", arguments={"response": "All is said."})]))
+    env.answer = chooses("b", Reply(calls=[ScriptedToolCall(name="terminate", arguments={"response": "All is said."})]))
     selector = {"enableTerminateTool": True, "terminatePrompt": "END WHEN DONE"}
     turn = await ended(env, [*ABC, led("a", "b", "c", turns=None, selector=selector)])
     assert (names(turn), turn.stop_reason, turn.message) == (["b", "team"], "terminated", "All is said.")
-    first = env.model.asked[0].request
+    first = env.model.requests[0].body
     assert first["tool_choice"] == "required"
     assert first["messages"][0]["content"].endswith("END WHEN DONE")
 
 
 async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_follow(env: Environment) -> None:
-    env.answer = chooses("a", "b", Reply(calls=[Call(name="terminate", arguments={})]))
+    env.answer = chooses("a", "b", Reply(calls=[ScriptedToolCall(name="terminate", arguments={})]))
     selector = {"enableTerminateTool": True}
     turn = await ended(env, [*ABC, led("a", "b", turns=None, selector=selector)])
     assert (names(turn), turn.stop_reason, turn.message) == (["a", "b"], "terminated", "b 2")
@@ -220,17 +220,17 @@ async def test_a_selector_always_reads_the_question(env: Environment) -> None:
     env.answer = chooses("a", "b", "c", "a")
     given = led("a", "b", "c", turns=4, contextWindow={"maxMessages": 1})
     await ended(env, [*ABC, given])
-    asked = [each.request for each in env.model.asked if "tools" in each.request]
+    asked = [each.body for each in env.model.requests if "tools" in each.body]
     assert ["# user:\nWhy?" in each["messages"][0]["content"] for each in asked] == [True] * 4
     assert "# a:" not in asked[2]["messages"][0]["content"]
 
 
 async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(env: Environment) -> None:
-    env.answer = lambda request: Reply(calls=[Call(name="terminate", arguments={"response": "Enough."})])
+    env.answer = lambda request: Reply(calls=[ScriptedToolCall(name="terminate", arguments={"response": "Enough."})])
     manifests = [agent("a", "terminate"), agent("b"), team("team", "a", "b", strategy="parallel", maxConcurrency=1)]
     turn = await ended(env, manifests)
     assert (turn.stop_reason, turn.turns) == ("terminated", 1)
-    assert len(env.model.asked) == 1
+    assert len(env.model.requests) == 1
 
 
 async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(env: Environment) -> None:
@@ -251,7 +251,7 @@ async def test_an_agent_may_choose_in_place_of_a_model(env: Environment) -> None
     ]
     turn = await ended(env, manifests)
     assert names(turn) == ["b"]
-    assert env.model.asked[0].request["messages"][0]["content"].startswith("You are chair.\n\n")
+    assert env.model.requests[0].body["messages"][0]["content"].startswith("You are chair.\n\n")
 
 
 async def test_edges_limit_a_selector(env: Environment) -> None:
@@ -259,7 +259,7 @@ async def test_edges_limit_a_selector(env: Environment) -> None:
     edges = [{"from": "b", "to": "a"}, {"from": "b", "to": "c"}, {"from": "c", "to": "a"}]
     turn = await ended(env, [*ABC, led("a", "b", "c", turns=9, graph={"edges": edges})])
     assert (names(turn), turn.stop_reason) == (["b", "c", "a"], "completed")
-    assert len(env.model.asked) == 5
+    assert len(env.model.requests) == 5
 
 
 async def test_a_member_that_speaks_twice_has_another_name(env: Environment) -> None:
@@ -282,9 +282,9 @@ async def test_a_parallel_teams_members_do_not_hear_each_other_and_are_heard_in_
     handle = await env.start_team(manifests)
     turn = await env.turn_result(handle)
     assert names(turn) == ["a", "b", "c", "a"]
-    asked = {speaker(each.request): each.request["messages"] for each in env.model.asked[:3]}
+    asked = {speaker(each.body): each.body["messages"] for each in env.model.requests[:3]}
     assert all(len(messages) == 2 for messages in asked.values())
-    last = env.model.asked[3].request["messages"]
+    last = env.model.requests[3].body["messages"]
     assert [each["content"] for each in last] == ["You are a.", "I am a", "I am b", "I am c", "Why?"]
 
 
@@ -299,7 +299,7 @@ async def test_an_aggregator_makes_one_answer(env: Environment) -> None:
     env.answer = lambda request: Reply(text=f"I am {speaker(request)}")
     turn = await ended(env, [*ABC, team("team", "a", "b", strategy="parallel", aggregator="c")])
     assert (turn.message, names(turn)) == ("I am c", ["a", "b", "c"])
-    assert len(env.model.asked[2].request["messages"]) == 4
+    assert len(env.model.requests[2].body["messages"]) == 4
 
 
 @pytest.mark.parametrize("rule", ["fail", "continue"])
@@ -325,7 +325,7 @@ async def test_at_most_so_many_members_of_a_parallel_team_speak_at_once(env: Env
     names_ = [each["metadata"]["name"] for each in members]
     turn = await ended(env, [*members, team("team", *names_, strategy="parallel", maxConcurrency=2)])
     assert turn.turns == 4
-    at = sorted(asked.at for asked in env.model.asked)
+    at = sorted(asked.received_at for asked in env.model.requests)
     assert at[2] - at[0] >= 0.29
 
 
@@ -375,5 +375,5 @@ async def test_a_context_window_leaves_the_latest_messages_and_the_first(
     said = iter(f"{'ab'[number % 2]} {number + 1}" for number in range(6))
     env.answer = lambda request: Reply(text=next(said))
     await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=3, contextWindow=window)]))
-    last = [each["content"] for each in env.model.asked[5].request["messages"]]
+    last = [each["content"] for each in env.model.requests[5].body["messages"]]
     assert last == ["You are b.", *heard, "Why?"]

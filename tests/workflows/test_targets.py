@@ -26,9 +26,9 @@ async def test_models_are_compared_by_asking_each_the_bare_question(env: Environ
     ]
     assert status.message == "gpt:\nI am id-of-gpt.\n\nclaude:\nI am id-of-claude."
     assert status.token_usage.model_calls == 2
-    for asked in env.model.asked:
-        assert asked.request["messages"] == [{"role": "user", "content": "Who are you?"}]
-        assert "tools" not in asked.request
+    for asked in env.model.requests:
+        assert asked.body["messages"] == [{"role": "user", "content": "Who are you?"}]
+        assert "tools" not in asked.body
 
 
 async def test_a_model_that_fails_is_replaced_by_its_fallback(env: Environment) -> None:

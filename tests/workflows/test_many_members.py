@@ -18,7 +18,7 @@ async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) 
     turn = await env.turn_result(await env.start_team(wide))
     assert (turn.stop_reason, turn.turns) == ("completed", len(NAMES))
     assert [row["content"] for row in env.transcript(turn.head.id)[1:]] == NAMES
-    assert turn.usage.model_calls == len(env.model.asked) == len(NAMES)
+    assert turn.usage.model_calls == len(env.model.requests) == len(NAMES)
 
 
 async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None:
@@ -27,4 +27,4 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
     assert [(each.target.name, each.message, each.stop_reason) for each in status.responses] == [
         (name, name, "completed") for name in NAMES
     ]
-    assert len(env.model.asked) == len(NAMES)
+    assert len(env.model.requests) == len(NAMES)

@@ -1,6 +1,7 @@
-"""Which bytes lead the loader to code where it has not been?  ``python -m tests.chaos.guided [-max_total_time=60]``
+"""Feeds the loader bytes that lead it to new code, guided by coverage.
 
-It needs atheris, which is no dependency of Baton: ``pip install atheris``. Options are those of libFuzzer.
+``python -m tests.chaos.coverage_guided [-max_total_time=60]`` needs atheris, which is no dependency of Baton: ``pip
+install atheris``. Options are those of libFuzzer.
 """
 
 import importlib
@@ -15,14 +16,14 @@ import yaml
 
 
 def main() -> None:
-    """Feeds the loader until something is raised that is no ManifestError, or until time is over."""
+    """Feeds the loader until it raises an error other than ManifestError, or until time is over."""
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["baton.resources", "yaml"]):
         load_files = importlib.import_module("baton.resources.loader").load_files
         refused = importlib.import_module("baton.resources.problems").ManifestError
     with tempfile.TemporaryDirectory() as name:
         file, corpus = Path(name) / "m.yaml", Path(name) / "corpus"
-        _plant(corpus)
+        _write_corpus(corpus)
 
         def feed(data: bytes) -> None:
             file.write_bytes(data)
@@ -36,20 +37,20 @@ def main() -> None:
         atheris.Fuzz()
 
 
-def _plant(corpus: Path) -> None:
-    """Writes what the search begins with; it is imported after what is instrumented."""
-    oddities = importlib.import_module("tests.chaos.oddities")
+def _write_corpus(corpus: Path) -> None:
+    """Writes the initial inputs; they are imported after the instrumented modules."""
+    odd_values = importlib.import_module("tests.chaos.odd_values")
     corpus.mkdir()
-    for number, document in enumerate([*oddities.SAMPLES, *oddities.RARE]):
+    for number, document in enumerate([*odd_values.SAMPLES, *odd_values.RARE]):
         (corpus / str(number)).write_text(yaml.safe_dump(document))
 
 
 def row(seconds: int) -> dict[str, Any]:
-    """What was found in so many seconds, as a row of a table."""
+    """Runs for so many seconds; the findings as a row of the table."""
     told: dict[str, Any] = {"what": "manifests, read, guided by coverage", "examples": 0, "s": seconds}
     if not find_spec("atheris"):
         return {**told, "wrong": "not tried: atheris is missing"}
-    command = [sys.executable, "-m", "tests.chaos.guided", f"-max_total_time={seconds}", "-timeout=20"]
+    command = [sys.executable, "-m", "tests.chaos.coverage_guided", f"-max_total_time={seconds}", "-timeout=20"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     counts = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("Done ")]
     wrong = None if done.returncode == 0 else done.stderr[-2_000:]

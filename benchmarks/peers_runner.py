@@ -1,4 +1,4 @@
-"""How are other systems measured? Each in an environment of its own, by a program under ``peers/``."""
+"""Runs the other systems that are measured: each a program under ``peers/`` in a virtual environment of its own."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ground import Ground
+from benchmarks.environment import BenchmarkEnvironment
 from tests.harness.postgres import execute
 
 PEERS = Path(__file__).parent / "peers"
-LONGEST = 900
-"""Seconds that a program may take."""
+TIMEOUT = 900
+"""Seconds after which a program is killed."""
 
 TABLES = "select coalesce(sum(pg_total_relation_size(relid)), 0) from pg_stat_user_tables"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A system: its environment, its program, and where it keeps what it keeps."""
+    """A system: its virtual environment, its program, and where it stores its state.
+
+    ``keeps`` is ``history``, ``tables`` or ``files``.
+    """
 
     name: str
     environment: str
@@ -32,7 +35,7 @@ class Peer:
     flag: str = ""
 
     def install(self, folder: Path) -> Path:
-        """Makes its environment in a folder, unless it is there; the Python of it."""
+        """Makes its virtual environment in a folder, unless it exists; the path of its Python."""
         python = folder.absolute() / self.environment / "bin" / "python"
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / self.environment / "installed").exists():
@@ -43,33 +46,35 @@ class Peer:
         return python
 
     def versions(self, folder: Path) -> dict[str, str]:
-        """What it is made of."""
+        """Versions of its packages."""
         frozen = subprocess.check_output([self.install(folder), "-m", "pip", "freeze"], text=True)
         parts = ("agent", "dbos", "langgraph", "openai", "pydantic-ai", "temporalio")
         pairs = (line.partition("==") for line in frozen.splitlines() if line.startswith(parts))
         return {name: version for name, _, version in pairs}
 
-    async def run(self, ground: Ground, folder: Path, postgres: str, turns: int, size: int, teams: int = 1) -> "Played":
-        """Lets its program play teams; what it says of that."""
+    async def run(
+        self, env: BenchmarkEnvironment, folder: Path, postgres: str, turns: int, size: int, teams: int = 1
+    ) -> "PeerRun":
+        """Runs teams with its program."""
         run = f"{self.environment}-{uuid.uuid4().hex[:8]}"
-        files = tempfile.mkdtemp(dir=ground.folder)
-        where = {"model": ground.model, "temporal": ground.address, "postgres": postgres, "folder": files}
+        files = tempfile.mkdtemp(dir=env.folder)
+        where = {"model": env.model, "temporal": env.address, "postgres": postgres, "folder": files}
         told = json.dumps({**where, "run": run, "turns": turns, "size": size, "teams": teams})
         command = [str(self.install(folder)), str(PEERS / self.program), told, self.flag]
-        return Played(await said_by(command), f"{run}-0", Path(files))
+        return PeerRun(await said_by(command), f"{run}-0", Path(files))
 
-    async def kept(self, ground: Ground, played: "Played", postgres: str) -> int:
-        """Bytes that it has kept of its first team, wherever that is."""
+    async def kept(self, env: BenchmarkEnvironment, played: "PeerRun", postgres: str) -> int:
+        """Bytes that it has stored of its first team."""
         if self.keeps == "history":
-            return await ground.history(played.run)
+            return await env.history(played.run)
         if self.keeps == "files":
             return sum(file.stat().st_size for file in played.files.rglob("*") if file.is_file())
         return await tables(postgres)
 
 
 @dataclass(frozen=True)
-class Played:
-    """What a program has said, the id of its first team's run, and the folder of its files."""
+class PeerRun:
+    """The output of a program, the id of its first team's run, and the folder of its files."""
 
     said: dict[str, Any]
     run: str
@@ -77,7 +82,7 @@ class Played:
 
 
 async def result(out: asyncio.StreamReader) -> bytes:
-    """The line of a program's output that is JSON, among those of the libraries that it uses."""
+    """The line of a program's output that is JSON; libraries print other lines."""
     async for line in out:
         if line.startswith(b"{"):
             return line
@@ -85,11 +90,11 @@ async def result(out: asyncio.StreamReader) -> bytes:
 
 
 async def said_by(command: list[str]) -> dict[str, Any]:
-    """What a program says. One whose run was closed by force may not come to its own end."""
+    """The JSON that a program prints. A program whose run was terminated may hang; it is killed after a timeout."""
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout
     try:
-        line = await asyncio.wait_for(result(process.stdout), LONGEST)
+        line = await asyncio.wait_for(result(process.stdout), TIMEOUT)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
     except TimeoutError:
@@ -112,6 +117,6 @@ ALL = (
 
 
 async def tables(url: str) -> int:
-    """Bytes of all tables of a database with their indices."""
+    """Bytes of all tables of a database, indices included."""
     found = await execute(url, TABLES)
     return int(str(found[0][0]))

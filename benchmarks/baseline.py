@@ -1,4 +1,4 @@
-"""What is the least that a durable turn can cost? One activity, which asks the model and writes one row."""
+"""The baseline: the least that a durable turn can cost, one activity that calls the model and writes one row."""
 
 import contextlib
 import uuid
@@ -16,14 +16,14 @@ with workflow.unsafe.imports_passed_through():
     import openai
     from openai.types.chat import ChatCompletionMessageParam
 
-QUEUE = "floor"
+QUEUE = "baseline"
 MEMBERS = ("writer", "critic")
 PROMPT = "You are the {}. Say what you think of it."
 QUESTION = "How do we write a good report?"
 
 
 @dataclass(frozen=True)
-class Place:
+class TurnPlace:
     """A turn in a run."""
 
     run: str
@@ -31,27 +31,27 @@ class Place:
     model: str
 
 
-@workflow.defn(name="floor")
-class FloorRun:
-    """Turn after turn, and nothing else."""
+@workflow.defn(name="baseline")
+class BaselineWorkflow:
+    """A workflow that takes turn after turn, and does nothing else."""
 
     @workflow.run
     async def run(self, turns: int, model: str) -> int:
         for turn in range(turns):
-            place = Place(workflow.info().workflow_id, turn, model)
+            place = TurnPlace(workflow.info().workflow_id, turn, model)
             await workflow.execute_activity("say", place, start_to_close_timeout=timedelta(minutes=5))
         return turns
 
 
 @dataclass(frozen=True)
 class Say:
-    """The activity: reads what was said, asks the model for more, and keeps that."""
+    """The activity: reads the conversation, calls the model, and writes its reply."""
 
     database: aiosqlite.Connection
     model: openai.AsyncOpenAI
 
     @activity.defn(name="say")
-    async def say(self, place: Place) -> int:
+    async def say(self, place: TurnPlace) -> int:
         rows = await self.database.execute_fetchall("select said from turns where run = ? order by turn", [place.run])
         names = (MEMBERS[turn % len(MEMBERS)] for turn in range(place.turn))
         speaker = MEMBERS[place.turn % len(MEMBERS)]
@@ -75,18 +75,18 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Floor:
-    """A worker of the floor's in this process, with the settings of Baton's."""
+class Baseline:
+    """A worker for the baseline in this process, with the same settings as Baton's worker."""
 
     client: Client
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def working(cls, address: str, folder: Path, url: str) -> AsyncIterator["Floor"]:
-        """Runs it as long as the block does, on a client that knows nothing of Baton."""
+    async def running(cls, address: str, folder: Path, url: str) -> AsyncIterator["Baseline"]:
+        """Runs the worker while the block runs, with a plain Temporal client."""
         client = await Client.connect(address)
         async with (
-            aiosqlite.connect(folder / "floor.db", isolation_level=None) as database,
+            aiosqlite.connect(folder / "baseline.db", isolation_level=None) as database,
             openai.AsyncOpenAI(base_url=url, api_key="scripted", max_retries=0) as model,
         ):
             for statement in ("pragma journal_mode=WAL", "pragma synchronous=FULL", _TABLE):
@@ -94,7 +94,7 @@ class Floor:
             async with Worker(
                 client,
                 task_queue=QUEUE,
-                workflows=[FloorRun],
+                workflows=[BaselineWorkflow],
                 activities=[Say(database, model).say],
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 max_cached_workflows=1_000,
@@ -103,10 +103,10 @@ class Floor:
             ):
                 yield cls(client)
 
-    async def play(self, turns: int, size: int) -> None:
-        """Takes so many turns with replies of so many characters."""
-        given = [turns, f"words-{size}"]
-        await self.client.execute_workflow("floor", args=given, id=f"floor-{uuid.uuid4().hex}", task_queue=QUEUE)
+    async def run_team(self, turns: int, size: int) -> None:
+        """Runs one team for so many turns, with replies of so many characters."""
+        given = [turns, f"random-{size}"]
+        await self.client.execute_workflow("baseline", args=given, id=f"baseline-{uuid.uuid4().hex}", task_queue=QUEUE)
 
 
 _TABLE = "create table turns (run text, turn integer, said text, primary key (run, turn))"

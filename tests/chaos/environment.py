@@ -1,4 +1,4 @@
-"""What do the proofs run on? A server, workers and a model's server that can be killed, and are searched at the end."""
+"""An environment of real processes: a Temporal server and workers that can be killed, and a scripted model server."""
 
 import asyncio
 import contextlib
@@ -13,56 +13,65 @@ import psutil  # type: ignore[import-untyped]
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
-from tests.chaos.leaks import Search
+from baton.starter.server.state_dir import StateDir
+from tests.chaos.secret_search import SecretSearch
 from tests.harness.environment import KEY, Handle, Json, manifest
 from tests.harness.processes import WorkerProcess, process_env
 
-HELD = "sk-held-fedcba9876543210"
-"""The key of the Model ``held``, which stands in a Secret; all other models have that of the environment."""
+SECRET_MODEL_KEY = "sk-held-fedcba9876543210"
+"""The API key of the Model ``secret-model``, from a Secret. All other models use the key of the environment."""
 
 T = TypeVar("T")
 Answer = Callable[[Request], Reply]
-SECRETS = (KEY, HELD)
+SECRETS = (KEY, SECRET_MODEL_KEY)
 WORKS = "working on the task queue"
 
 
-class Ground:
-    """A server and its workers, each a process of its own, and a model that quotes the key it is asked with."""
+class ProcessEnvironment:
+    """A server and its workers, each a process of its own, and a model that quotes the API key of the request."""
 
     def __init__(self, server: EmbeddedServer, client: Client, folder: Path, answer: Answer) -> None:
         self.server, self.client, self.folder = server, client, folder
         self.model = ScriptedModel(lambda request: self._quoting(answer(request)))
-        self.model.hear = self._hear
+        self.model.on_headers = self._note_key
         self.workers: list[WorkerProcess] = []
         self._key, self._used = "", set[str]()
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def laid(cls, answer: Answer, workers: int = 1) -> AsyncIterator["Ground"]:
-        """A ground in a new folder, with so many workers at work."""
-        with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, Home(Path(name)).lock("dev") as lock:
+    async def running(cls, answer: Answer, workers: int = 1) -> AsyncIterator["ProcessEnvironment"]:
+        """Runs an environment in a new folder, with so many workers that are ready."""
+        with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, StateDir(Path(name)).lock("dev") as lock:
             assert lock
             server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
-            ground = cls(server, await server.start(), Path(name), answer)
-            with ground.model.serving() as url:
+            env = cls(server, await server.start(), Path(name), answer)
+            with env.model.serve() as url:
                 try:
-                    ground._hire(url, workers)
-                    await ground.at_work()
-                    yield ground
+                    env._start_workers(url, workers)
+                    await env.workers_ready()
+                    yield env
                 finally:
-                    for worker in ground.workers:
+                    for worker in env.workers:
                         await worker.stop()
                     await server.stop()
 
-    def _hire(self, url: str, workers: int) -> None:
+    def _start_workers(self, url: str, workers: int) -> None:
         config = {"baseUrl": {"value": url}, "apiKey": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}}
-        held = manifest("Model", "held", {"type": "openai", "model": {"value": "held"}, "config": {"openai": config}})
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
+        held = manifest(
+            "Model",
+            "secret-model",
+            {"type": "openai", "model": {"value": "secret-model"}, "config": {"openai": config}},
+        )
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s"},
+            "stringData": {"token": SECRET_MODEL_KEY},
+        }
         given = self.folder / "given" / "secret.yaml"
         given.parent.mkdir()
         given.write_text(yaml.safe_dump_all([secret, held]))
@@ -72,27 +81,31 @@ class Ground:
             self.workers.append(WorkerProcess({**env, "BATON_HOME": str(self.folder)}, log, given))
             self.workers[-1].start()
 
-    def _hear(self, headers: Mapping[str, str]) -> None:
+    def _note_key(self, headers: Mapping[str, str]) -> None:
         self._key = headers["authorization"].removeprefix("Bearer ")
         self._used.add(self._key)
 
     def _quoting(self, reply: Reply) -> Reply:
-        """The reply with the key in it, which must come out nowhere."""
+        """The reply with the API key in place of KEY: it must be redacted wherever it is shown or stored."""
         quoted = reply.text.replace("KEY", self._key)
         return reply.model_copy(update={"text": quoted})
 
-    async def at_work(self) -> None:
-        """Waits until every worker has begun to work."""
+    async def workers_ready(self) -> None:
+        """Waits until every worker polls its task queue."""
         while not all(worker.log.read_text().count(WORKS) >= worker.started for worker in self.workers):
             await asyncio.sleep(0.05)
 
     async def start(self, workflow: str, given: Json, name: str, signal: str | None = None) -> Handle:
-        """Starts a run, and sends it a signal before it does anything."""
-        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT, "start_signal": signal}
+        """Starts a run, with a signal that arrives before its first step."""
+        options: dict[str, Any] = {
+            "task_queue": TASK_QUEUE,
+            "task_timeout": WORKFLOW_TASK_TIMEOUT,
+            "start_signal": signal,
+        }
         return await self.client.start_workflow(workflow, given, id=name, **options)
 
     def rows(self, run: str = "") -> list[Json]:
-        """What the journal holds of one run, or of all; nothing where it isn't there yet."""
+        """The journal's messages of one run, or of all runs; empty if there is no journal yet."""
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.journal)) as database:
             found = database.execute("select message from baton_messages where id like ?", (f"{run}%",)).fetchall()
             return [json.loads(message) for (message,) in found]
@@ -105,12 +118,12 @@ class Ground:
 
     @property
     def journal(self) -> Path:
-        """The file of the conversations."""
+        """The journal's SQLite file."""
         return self.folder / "journal.db"
 
     @property
     def server_process(self) -> psutil.Process:
-        """The Temporal server itself, below the shell that started it."""
+        """The Temporal server itself, a child process of the shell that started it."""
         assert self.server._process
         below = psutil.Process(self.server._process.pid).children(recursive=True)
         [server] = [each for each in below if each.name() == "temporal"]
@@ -123,12 +136,12 @@ class Ground:
         await self.server._process.wait()
 
     def memory(self) -> float:
-        """What the first worker holds in memory, in MB."""
+        """Resident memory of the first worker, in MB."""
         return float(psutil.Process(self.workers[0].pid).memory_info().rss) / 1e6
 
     async def search(self) -> Json:
-        """Searches all that was kept for every secret: histories, journal, logs, and the server's database."""
-        search = Search(SECRETS)
+        """Searches histories, journal, logs and the server's database for every secret."""
+        search = SecretSearch(SECRETS)
         runs = [(run.id, run.run_id) async for run in self.client.list_workflows("")]
         for some in batched(runs, 50):
             handles = [self.client.get_workflow_handle(name, run_id=run_id) for name, run_id in some]
@@ -141,5 +154,5 @@ class Ground:
 
 
 def batched(all_: Sequence[T], count: int) -> Iterator[Sequence[T]]:
-    """So many at a time."""
+    """Slices of so many elements."""
     return (all_[start : start + count] for start in range(0, len(all_), count))

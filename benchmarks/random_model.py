@@ -1,8 +1,7 @@
-"""What does the model say in a benchmark? As many characters as its name asks for: ``words-1000``.
+"""A model server for benchmarks: the model ``random-1000`` replies with 1,000 random characters.
 
-python -m benchmarks.words
-
-It is a process of its own, so that it takes no time from what is measured; it ends when its standard input closes.
+``python -m benchmarks.random_model`` is a process of its own, so that it takes no time from what is measured. It ends
+when its standard input closes.
 """
 
 import contextlib
@@ -20,25 +19,25 @@ from baton.starter.scripted_model.server import ScriptedModel
 ROOT = Path(__file__).parents[1]
 
 
-class Words:
-    """Says something else each time: what is stored must not be small because it repeats itself."""
+class RandomModel:
+    """Replies with a new text each time, so that stored data cannot be small by repetition."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self.model = ScriptedModel(self.answer)
 
     def answer(self, request: Request) -> Reply:
-        """Random words; the request is forgotten at once."""
-        self.model.asked.clear()
+        """A random text; the request is not kept."""
+        self.model.requests.clear()
         size = int(request["model"].rpartition("-")[2])
         letters = random.Random(next(self._numbers)).choices(string.ascii_lowercase + "  ", k=size)
         return Reply(text="".join(letters))
 
 
 @contextlib.contextmanager
-def speaking() -> Iterator[str]:
-    """Runs the model's server while the block does; gives its base URL."""
-    command = [sys.executable, "-m", "benchmarks.words"]
+def serving_random_model() -> Iterator[str]:
+    """Runs the model server while the block runs; gives its base URL."""
+    command = [sys.executable, "-m", "benchmarks.random_model"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         yield process.stdout.readline().strip()
@@ -46,6 +45,6 @@ def speaking() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    with Words().model.serving() as url:
+    with RandomModel().model.serve() as url:
         print(url, flush=True)
         sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Where does a secret stand that should stand nowhere? Looks for it as it is, as base64 and as hexadecimal digits."""
+"""Searches histories and files for secrets: as they are, as base64 and as hexadecimal digits."""
 
 import base64
 from collections import Counter
@@ -14,7 +14,7 @@ PIECE = 1 << 22
 
 
 def forms(secret: str) -> set[bytes]:
-    """What a secret looks like in bytes; base64 has three ways to write what stands in the midst of something."""
+    """The forms of a secret in bytes. Base64 inside a longer text has three forms, one for each offset."""
     raw = secret.encode()
     spelled = {raw, raw.hex().encode(), raw.hex().upper().encode()}
     for before in range(3):
@@ -23,8 +23,8 @@ def forms(secret: str) -> set[bytes]:
     return spelled
 
 
-class Search:
-    """A search for secrets, and what it has come upon. Timeouts are counted on the way."""
+class SecretSearch:
+    """A search for secrets and its findings. Counts timeouts and failed workflow tasks, too."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._forms = set().union(*map(forms, secrets))
@@ -58,14 +58,14 @@ class Search:
 
     @property
     def found(self) -> dict[str, Any]:
-        """Where secrets stand, what was searched, and which events say that something went wrong."""
+        """Where secrets were found, what was searched, and how many events tell of timeouts and failed tasks."""
         wrong = {name: count for name, count in self.events.items() if name.endswith(("TIMED_OUT", "TASK_FAILED"))}
         searched = {**self._places, "megabytes": round(self._bytes / 1e6, 1)}
         return {"leaks": self._leaks, "searched": searched, "events": wrong}
 
 
 def _name(event: HistoryEvent) -> str:
-    """What happened; of a workflow task that timed out, what it has waited for."""
+    """The type of an event; of a workflow task that timed out, also the kind of its timeout."""
     name = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
     if event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
         return name

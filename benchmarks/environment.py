@@ -1,4 +1,4 @@
-"""On what is measured? One tuned Temporal server, one scripted model in a process of its own, and Baton's worker."""
+"""What all measurements run on: a Temporal server, a scripted model in a process of its own, and Baton's worker."""
 
 import asyncio
 import contextlib
@@ -17,23 +17,23 @@ from typing import Any
 from temporalio.client import Client
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
-from benchmarks.words import speaking
+from baton.starter.server.state_dir import StateDir
+from benchmarks.random_model import serving_random_model
 
 RESULTS = Path(__file__).parent / "results"
 QUESTION = "How do we write a good report?"
 MEMBERS = ("writer", "critic")
-"""Who speaks in turn. Everybody hears all that is said."""
+"""The members, who take turns. Every member gets the whole conversation."""
 
 PROMPT = "You are the {}. Say what you think of it."
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where all systems are measured. ``folder`` goes with the block."""
+class BenchmarkEnvironment:
+    """The server and the model of a measurement. ``folder`` is temporary."""
 
     client: Client
     address: str
@@ -42,29 +42,29 @@ class Ground:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def laid(cls) -> AsyncIterator["Ground"]:
-        """Starts the server and the model."""
+    async def running(cls) -> AsyncIterator["BenchmarkEnvironment"]:
+        """Runs the server and the model while the block runs."""
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-")))
-            lock = stack.enter_context(Home(folder).lock("dev"))
+            lock = stack.enter_context(StateDir(folder).lock("dev"))
             assert lock
             server = EmbeddedServer(folder, lock, *free_ports((0, 0)))
             client = await server.start()
             try:
-                yield cls(client, server.address, stack.enter_context(speaking()), folder)
+                yield cls(client, server.address, stack.enter_context(serving_random_model()), folder)
             finally:
                 await server.stop()
 
     async def history(self, workflow_id: str) -> int:
-        """Bytes of history of a run, as Temporal counts them: of all the runs in which it went on, and its children."""
+        """Bytes of history of a workflow, as Temporal counts them, with all continued runs and children."""
         query = f"WorkflowId = '{workflow_id}' OR RootWorkflowId = '{workflow_id}'"
         sizes = dict[str, int]()
-        while await self._unseen(query, sizes) or not sizes:
+        while await self._add_new_runs(query, sizes) or not sizes:
             await asyncio.sleep(0.1)
         return sum(sizes.values())
 
-    async def _unseen(self, query: str, sizes: dict[str, int]) -> bool:
-        """Adds the sizes of runs that weren't listed before; whether there were any."""
+    async def _add_new_runs(self, query: str, sizes: dict[str, int]) -> bool:
+        """Adds the sizes of runs that were not listed before; whether there were any."""
         before = len(sizes)
         async for run in self.client.list_workflows(query):
             described = await self.client.get_workflow_handle(run.id, run_id=run.run_id).describe()
@@ -74,25 +74,25 @@ class Ground:
 
 @dataclass(frozen=True)
 class Baton:
-    """A worker of Baton's in this process, with a journal of its own."""
+    """Baton's worker in this process, with a journal of its own."""
 
     client: Client
     home: Path
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def working(cls, ground: Ground) -> AsyncIterator["Baton"]:
-        """Runs it as long as the block does."""
-        home = ground.folder / uuid.uuid4().hex
-        environment = {"OPENAI_BASE_URL": ground.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home)}
-        async with worker.running(ground.client, Loaded(), environment):
-            yield cls(ground.client, home)
+    async def running(cls, env: BenchmarkEnvironment) -> AsyncIterator["Baton"]:
+        """Runs the worker while the block runs."""
+        home = env.folder / uuid.uuid4().hex
+        environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home)}
+        async with worker.running(env.client, Loaded(), environment):
+            yield cls(env.client, home)
 
-    async def play(self, turns: int, size: int, window: int | None = None) -> str:
-        """Runs a team for so many turns with replies of so many characters; the id of its run."""
+    async def run_team(self, turns: int, size: int, window: int | None = None) -> str:
+        """Runs one team for so many turns, with replies of so many characters; its workflow id."""
         given = {"team": "team", "input": QUESTION, "resources": manifests(turns, size, window)}
         run_id = f"team-{uuid.uuid4().hex}"
-        options: dict[str, Any] = {"id": run_id, "task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT}
+        options: dict[str, Any] = {"id": run_id, "task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
         turn = await self.client.execute_workflow("round-robin", given, **options)
         assert turn["turns"] == turns, turn
         return run_id
@@ -105,11 +105,11 @@ class Baton:
 
 
 def manifests(turns: int, size: int, window: int | None = None) -> list[dict[str, Any]]:
-    """A team whose members speak in turn, with a ``contextWindow`` of so many messages."""
+    """A team whose members take turns, with a ``contextWindow`` of so many messages."""
     bounds = {"maxTurns": turns // len(MEMBERS), "onMaxTurns": "complete"}
     windows = {"contextWindow": {"maxMessages": window}} if window else {}
     team = {"strategy": "round-robin", "members": [{"name": name} for name in MEMBERS], **bounds, **windows}
-    agents = {name: {"prompt": PROMPT.format(name), "model": {"name": f"words-{size}"}} for name in MEMBERS}
+    agents = {name: {"prompt": PROMPT.format(name), "model": {"name": f"random-{size}"}} for name in MEMBERS}
     return [_manifest("Team", "team", team), *(_manifest("Agent", name, spec) for name, spec in agents.items())]
 
 
@@ -118,12 +118,12 @@ def _manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """What is measured, and on what."""
+    """Versions of Python and of the packages that are measured."""
     found = {"python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in ("baton", "temporalio", "openai", *names)}
 
 
-def keep(name: str, results: dict[str, Any]) -> None:
-    """Writes what was measured, with the date."""
+def write(name: str, results: dict[str, Any]) -> None:
+    """Writes results with the date."""
     text = json.dumps({"date": f"{datetime.now(UTC):%Y-%m-%d}", **results}, indent=1)
     (RESULTS / f"{name}.json").write_text(f"{text}\n")

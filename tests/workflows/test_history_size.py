@@ -1,4 +1,4 @@
-"""A turn leaves as much behind at the end of a run as at its beginning: what benchmarks/flat.py measures at length."""
+"""A turn leaves as much behind at the end of a run as at its beginning: what benchmarks/history_size.py measures at length."""
 
 import contextlib
 import sqlite3

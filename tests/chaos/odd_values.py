@@ -1,4 +1,4 @@
-"""What can be sent where something else is expected? Odd texts, values, manifests, answers and responses, as drawn."""
+"""Hypothesis strategies for odd texts, values, manifests, model replies and HTTP responses."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from baton.starter.scripted_model.script import Call, Reply
+from baton.starter.scripted_model.script import Reply, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.processes import ROOT
 from tests.harness.tool_server import Answer
@@ -21,9 +21,9 @@ RARE = [
     agent("a", "order", outputSchema={"type": "object"}, parameters=[{"name": "p", "value": "{{x}}"}]),
     manifest("Tool", "order", {"type": "http", "http": {"url": "http://127.0.0.1/{{.id}}", "timeout": "1s"}}),
 ]
-"""Manifests from which odd ones are made, by a change or two."""
+"""Manifests with rare features. Odd manifests are made from these and the samples, by a few changes."""
 
-TEXTS = st.text(st.characters(), max_size=40)  # halves of characters, too, which JSON can carry
+TEXTS = st.text(st.characters(), max_size=40)  # lone surrogates, too, which JSON can carry
 WORDS = st.sampled_from(["", "a", "0", "-1", "1e999", "{{.x}}", "{{x", "\x00", "\ud800", "None", "../..", "x" * 5_000])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | WORDS
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -33,7 +33,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @st.composite
 def manifests(draw: st.DrawFn) -> Json:
-    """A manifest of which up to three parts were taken out, doubled, or replaced by something odd."""
+    """A manifest with one to three parts removed, duplicated or replaced by an odd value."""
     document: Json = copy.deepcopy(draw(st.sampled_from([*SAMPLES, *RARE])))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from(_places(document)))
@@ -53,7 +53,7 @@ def manifests(draw: st.DrawFn) -> Json:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """All places in a value that something else could take."""
+    """All containers in a value, with each of their keys or indices."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [place for key in keys for place in ((value, key), *_places(value[key]))]
 
@@ -61,7 +61,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 PARAMETERS = st.sampled_from(("id", "expression", "message", "response", "text"))
 ARGUMENTS = TEXTS | WORDS | VALUES.map(json.dumps) | st.dictionaries(PARAMETERS, VALUES).map(json.dumps)
 TOOLS = st.sampled_from(("calculator", "noop", "terminate", "order", "format-text", "unknown")) | TEXTS
-CALLS = st.builds(Call, name=TOOLS, arguments=ARGUMENTS, id=st.none() | TEXTS | WORDS)
+CALLS = st.builds(ScriptedToolCall, name=TOOLS, arguments=ARGUMENTS, id=st.none() | TEXTS | WORDS)
 _CHUNK: Json = {
     "id": "x",
     "model": "m",
@@ -72,7 +72,7 @@ _CHUNK: Json = {
 
 @st.composite
 def chunks(draw: st.DrawFn) -> str:
-    """A stream of which a part was replaced."""
+    """A stream of chunks with one part replaced by an odd value."""
     chunk = copy.deepcopy(_CHUNK)
     holder, key = draw(st.sampled_from(_places(chunk)))
     holder[key] = draw(VALUES)
