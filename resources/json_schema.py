@@ -1,18 +1,19 @@
-"""Is this a JSON Schema? What tools take, and what agents answer with."""
+"""The type `JsonSchema`: a checked JSON Schema, for the arguments of tools and the answers of agents."""
 
 from collections.abc import Iterator
 from typing import Annotated
 
-from jsonschema import Draft202012Validator, SchemaError
 from pydantic import AfterValidator, JsonValue
-from referencing import Registry, Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 from .base import JsonObject
 
 
 def _check_schema(schema: JsonObject) -> JsonObject:
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to load, and few manifests need it
+    from referencing import Registry, Resource  # noqa: PLC0415
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415
+    from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
+
     try:
         Draft202012Validator.check_schema(schema)
         own = Registry().resolver_with_root(Resource.from_contents(schema, default_specification=DRAFT202012))

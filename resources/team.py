@@ -157,13 +157,13 @@ class Team(Manifest):
         """Who has a part beside the members, by its field; without a reference it is the default one, or a function."""
         if ref := self.spec.aggregator:
             yield "aggregator", self._refer(("spec", "aggregator", "name"), ("Agent",), ref)
-        panel = self.spec.rules.panel
-        for role in get_args(PanelRole) if panel and self.spec.is_panel else ():
-            speaker = getattr(self.spec, role)
-            if isinstance(speaker, Speaker):
-                yield role, self._speaks(speaker, ("spec", role, "name"))
-            elif speaker or (speaker is None and role in panel.default_roles):
-                yield role, None
+        if self.spec.is_panel and (panel := self.spec.rules.panel):
+            for role in get_args(PanelRole):
+                speaker = getattr(self.spec, role)
+                if isinstance(speaker, Speaker):
+                    yield role, self._speaks(speaker, ("spec", role, "name"))
+                elif speaker or (speaker is None and role in panel.default_roles):
+                    yield role, None
 
     def selector_reference(self) -> Reference:
         """The Agent or Model that chooses who speaks next; a Model may be one of the environment's server."""

@@ -21,7 +21,7 @@ class SteerRequest(JsonModel):
     name: str = "user"
 
     @property
-    def is_worth_saying(self) -> bool:
+    def is_acceptable(self) -> bool:
         """Whether anything is said, and no more than a history holds."""
         return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
 
@@ -38,7 +38,7 @@ def read_steer_request(value: JsonValue) -> SteerRequest | None:
         said = SteerRequest.model_validate(value)
     except ValidationError:
         return None
-    return said if said.is_worth_saying else None
+    return said if said.is_acceptable else None
 
 
 def read_terminate_request(value: JsonValue) -> TerminateRequest:

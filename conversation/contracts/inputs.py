@@ -29,7 +29,7 @@ class QueryInput(JsonModel):
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
 
-    def going_on(self, carried: Continuation) -> "QueryInput":
+    def continued_with(self, carried: Continuation) -> "QueryInput":
         """The input of the run in which this one goes on."""
         return QueryInput(name=self.name or "query", namespace=self.namespace, carried=carried)
 
@@ -61,7 +61,7 @@ class TurnInput(JsonModel):
             raise ValueError('a turn needs {"input": "text"}')
         return self
 
-    def going_on(self, carried: Continuation) -> "TurnInput":
+    def continued_with(self, carried: Continuation) -> "TurnInput":
         """The input of the run in which this one goes on."""
         named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
         return TurnInput.model_validate({**named, "carried": carried})

@@ -10,7 +10,7 @@ from ..text import Text
 from .panel_requests import SpeakerBrief
 from .plan import Plan
 
-Item = Message | Span | Quote
+ConversationItem = Message | Span | Quote
 """What joins a conversation: a message, the span that another branch has written, or a row of it, said again."""
 
 
@@ -73,7 +73,7 @@ class AskModelRequest(JsonModel):
     thread: Thread
     speaker: str
     begun: int
-    pending: tuple[Item, ...] = ()
+    pending: tuple[ConversationItem, ...] = ()
     fallback: int = 0
     turn: int = 1
     turns: int | None = None
@@ -167,7 +167,7 @@ class AppendRequest(JsonModel):
     """``append``: put on top of a head what joins the conversation after it, and move a bookmark there."""
 
     head: Head
-    items: tuple[Item, ...]
+    items: tuple[ConversationItem, ...]
     bookmark: Bookmark | None = None
 
 

@@ -92,8 +92,8 @@ def query_status(
         error=error if end else None,
         failure=failure or next((each.failure for each in responses if each.failure), None),
         token_usage=sum((turn.usage for turn in answers.values()), TokenUsage()),
-        start_time=instant(start),
-        completion_time=instant(end) if end else None,
+        start_time=format_time(start),
+        completion_time=format_time(end) if end else None,
     )
 
 
@@ -110,8 +110,8 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
         turns=turn.turns,
         messages=turn.messages,
         head=turn.head,
-        start_time=instant(start),
-        completion_time=instant(end) if end else None,
+        start_time=format_time(start),
+        completion_time=format_time(end) if end else None,
     )
 
 
@@ -164,6 +164,6 @@ def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, e
     return "failed" if error else "completed"
 
 
-def instant(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """A time as seed 003 prints it: ``2025-09-03T10:00:15Z``."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

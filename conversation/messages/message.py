@@ -33,7 +33,7 @@ class ToolCall(JsonModel):
     name: Text
     arguments: Text = "{}"
 
-    def answer(self, text: str) -> "Message":
+    def result_message(self, text: str) -> "Message":
         """What the model is told of the call where no tool has answered."""
         return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
 
@@ -99,7 +99,7 @@ class Quote(JsonModel):
     part: PanelMessageKind
     round: int
 
-    def of(self, message: Message) -> Message:
+    def quoted(self, message: Message) -> Message:
         """The message as it is said again: its text, and nothing that it took to come to it."""
         return Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
 

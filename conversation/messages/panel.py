@@ -23,7 +23,7 @@ class Contribution(JsonModel):
     stance: str | None = None
 
 
-def contributed(messages: Iterable[Message]) -> tuple[Contribution, ...]:
+def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
     """What of it are contributions, without the stances behind them."""
     return tuple(
         Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
@@ -32,7 +32,7 @@ def contributed(messages: Iterable[Message]) -> tuple[Contribution, ...]:
     )
 
 
-def as_lines(entries: Iterable[Contribution]) -> str:
+def format_transcript(entries: Iterable[Contribution]) -> str:
     """Contributions as a text, ``[round N] name: text``."""
     return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 

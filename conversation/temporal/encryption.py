@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from ..settings_error import SettingsError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEYS, KEYS_FILE = "BATON_ENCRYPTION_KEYS", "BATON_ENCRYPTION_KEYS_FILE"
 """The settings: the keys themselves, or the file in which they stand."""
@@ -46,14 +46,14 @@ class Key:
     secret: bytes = field(repr=False)
 
     @classmethod
-    def fresh(cls, key_id: str) -> "Key":
+    def generate(cls, key_id: str) -> "Key":
         """A new key; raises SettingsError if that can't be an id."""
         if not _ID.fullmatch(key_id):
             raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
         return cls(key_id, secrets.token_bytes(KEY_BYTES))
 
     @classmethod
-    def read(cls, text: str, where: str) -> "Key":
+    def parse(cls, text: str, where: str) -> "Key":
         """A key that is written as ``ID:KEY``; raises SettingsError, which says ``where`` it stands and not what."""
         key_id, _, encoded = text.partition(":")
         if not _ID.fullmatch(key_id) or not encoded:
@@ -70,30 +70,37 @@ class Key:
         return f"{self.id}:{base64.b64encode(self.secret).decode()}"
 
     @cached_property
-    def _cipher(self) -> AESGCM:
+    def _cipher(self) -> "AESGCM":
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  # loaded only where keys are
+
         return AESGCM(self.secret)
 
     @cached_property
-    def _naming(self) -> bytes:
+    def _name_key(self) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"baton name").derive(self.secret)
 
-    def seal(self, plain: bytes, about: bytes) -> bytes:
+    def encrypt(self, plain: bytes, associated_data: bytes) -> bytes:
         """Encrypts; whoever decrypts must know what it is ``about``."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, plain, about)
+        return nonce + self._cipher.encrypt(nonce, plain, associated_data)
 
-    def open(self, sealed: bytes, about: bytes) -> bytes:
+    def decrypt(self, sealed: bytes, associated_data: bytes) -> bytes:
         """Decrypts; raises WrongKeyError."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
         try:
-            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
+            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated_data)
         except (InvalidTag, ValueError):
             raise WrongKeyError(
                 f"what is encrypted by the key '{self.id}' was changed, or {KEYS} holds another key of that id"
             ) from None
 
-    def name(self, text: str) -> str:
+    def keyed_hash(self, text: str) -> str:
         """64 hexadecimal digits that are always the same for a text, and tell nobody without the key which it is."""
-        return hmac.new(self._naming, text.encode(), "sha256").hexdigest()
+        return hmac.new(self._name_key, text.encode(), "sha256").hexdigest()
 
 
 class Keys:
@@ -103,7 +110,7 @@ class Keys:
         self._keys = {key.id: key for key in keys}
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Keys":
+    def from_environment(cls, environment: Mapping[str, str]) -> "Keys":
         """The keys of BATON_ENCRYPTION_KEYS or of the file that BATON_ENCRYPTION_KEYS_FILE names; raises SettingsError.
 
         They are written as ``ID:KEY`` with the 32 bytes in base64, with spaces, commas or lines between them. In the
@@ -111,7 +118,7 @@ class Keys:
         """
         setting, text = _given(environment)
         entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
-        keys = [Key.read(each, f"entry {number} of {setting}") for number, each in enumerate(entries, 1) if each]
+        keys = [Key.parse(each, f"entry {number} of {setting}") for number, each in enumerate(entries, 1) if each]
         found = cls(*keys)
         if len(found.ids) < len(keys):
             raise SettingsError(f"{setting} holds several keys of the same id")
@@ -129,12 +136,12 @@ class Keys:
         """The keys; the first encrypts."""
         return tuple(self._keys.values())
 
-    def open(self, key_id: str, sealed: bytes, about: bytes) -> bytes:
+    def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
         """Decrypts what the key of that id has encrypted; raises UnknownKeyError or WrongKeyError."""
         if key_id not in self._keys:
             have = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
             raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {have}")
-        return self._keys[key_id].open(sealed, about)
+        return self._keys[key_id].decrypt(sealed, associated_data)
 
 
 def _given(environment: Mapping[str, str]) -> tuple[str, str]:
@@ -160,24 +167,24 @@ class Codec(PayloadCodec):
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypts, by the first key if there is any."""
-        return [_sealed(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
+        return [_encrypted(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypts; raises UnknownKeyError or WrongKeyError."""
-        return [self._opened(each) for each in payloads]
+        return [self._decrypted(each) for each in payloads]
 
-    def _opened(self, payload: Payload) -> Payload:
+    def _decrypted(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != ENCODING:
             return payload
         key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
-        return Payload.FromString(self._keys.open(key_id, payload.data, _about(key_id)))
+        return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
 
 
-def _sealed(key: Key, payload: Payload) -> Payload:
-    sealed = key.seal(payload.SerializeToString(), _about(key.id))
+def _encrypted(key: Key, payload: Payload) -> Payload:
+    sealed = key.encrypt(payload.SerializeToString(), _payload_data(key.id))
     return Payload(metadata={"encoding": ENCODING, KEY_ID: key.id.encode()}, data=sealed)
 
 
-def _about(key_id: str) -> bytes:
+def _payload_data(key_id: str) -> bytes:
     """The metadata of an encrypted payload, which thereby can't be changed."""
     return b"\n".join((b"baton payload", ENCODING, key_id.encode()))

@@ -17,10 +17,10 @@ STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
 
 ALL = (TEAM, STRATEGY, PHASE, STOP_REASON)
 
-Values = Mapping[SearchAttributeKey[str], str | None]
+AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
 
-def of(plan: Plan) -> Values:
+def attributes_of(plan: Plan) -> AttributeValues:
     """The team that a run is of, or asks alone, and its strategy."""
     if isinstance(plan, TeamPlan):
         return {TEAM: plan.name, STRATEGY: plan.strategy}
@@ -29,7 +29,7 @@ def of(plan: Plan) -> Values:
     return {}
 
 
-def updates(values: Values) -> list[SearchAttributeUpdate[str]]:
+def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
     """What makes these a run's attributes; those without a value stay as they are."""
     return [key.value_set(value) for key, value in values.items() if value]
 

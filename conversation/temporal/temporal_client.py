@@ -24,7 +24,7 @@ from .encryption import Codec, Keys
 
 TASK_QUEUE = "baton"
 
-TASK_TIMEOUT = timedelta(seconds=4)
+WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 """After this long a workflow task of a worker that has died is given to another; a run is replayed within it."""
 
 
@@ -33,7 +33,7 @@ def task_queue() -> str:
     return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
 
 
-HOME = Path(".baton")
+STATE_DIR = Path(".baton")
 """The folder of what is kept on this machine, unless BATON_HOME names another."""
 
 
@@ -57,33 +57,33 @@ class _Payloads(CompositePayloadConverter):
 DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
 
 
-def converter(environment: Mapping[str, str]) -> DataConverter:
+def data_converter(environment: Mapping[str, str]) -> DataConverter:
     """How values travel: where the environment holds keys, they and the texts of errors are encrypted.
 
     Without its key nobody takes an encrypted value for one that makes no sense: the run waits for who has the key.
     Raises SettingsError.
     """
-    keys = Keys.of(environment)
+    keys = Keys.from_environment(environment)
     plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
     if not keys.ids:
         return plain
     return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
 
 
-LONG = 1_000_000
+EXTERNAL_STORAGE_THRESHOLD = 1_000_000
 """Bytes from which on a value is kept elsewhere, and a history holds a reference: half of what Temporal takes.
 
 All that a run says to clients is shorter, but for the status of a query with thousands of targets: any client reads it.
 """
 
 
-PAYLOADS_URL = "BATON_PAYLOADS_URL"
+EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
 """The setting that names an S3 bucket for long values; without it they are kept in the journal."""
 
 
-def storing(client: Client, *drivers: StorageDriver) -> Client:
+def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
     """The same client, which keeps long values with the first driver, and finds what others have kept with any."""
-    storage = ExternalStorage(drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=LONG)
+    storage = ExternalStorage(drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD)
     config = client.config()
     config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
     return Client(**config)
@@ -104,7 +104,7 @@ _REASONS = {
 """What the SDK's texts mean, by a word in them."""
 
 
-def settings() -> ClientConnectConfig:
+def connect_config() -> ClientConnectConfig:
     """What the environment and ``temporal.toml`` say of Temporal; raises SettingsError, without the lines of the file.
 
     Those are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE of the file, as
@@ -122,10 +122,10 @@ async def connect(address: str | None = None, environment: Mapping[str, str] = o
 
     Raises ConnectionFailed if it can't be reached, and SettingsError.
     """
-    config = ClientConnectConfig(target_host=address) if address else settings()
+    config = ClientConnectConfig(target_host=address) if address else connect_config()
     config.setdefault("target_host", "localhost:7233")
     try:
-        return await Client.connect(**config, data_converter=converter(environment))
+        return await Client.connect(**config, data_converter=data_converter(environment))
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None
