@@ -1,4 +1,4 @@
-"""What does a program see of Baton? Everything here: constructors, runs, and the shapes of what comes of them.
+"""Teams of language-model agents as durable Temporal workflows: the Python interface.
 
 import asyncio
 import baton
@@ -19,15 +19,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .starter.api import *  # noqa: F403
     from .starter.api import __all__ as __all__
+else:  # type checkers know the names from above, and report unknown ones
 
+    def __getattr__(name: str) -> object:
+        """Imports the interface when it is first used: a command or a worker does not need it."""
+        from importlib.util import find_spec  # noqa: PLC0415
 
-def __getattr__(name: str) -> object:
-    """Imports the Python interface when it is first used: a command or a worker does not need it."""
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)
-    from .starter import api  # noqa: PLC0415
+        is_special = name.startswith("__") and name != "__all__"
+        if not is_special and find_spec(f"{__name__}.{name}") is None:
+            from .starter import api  # noqa: PLC0415
 
-    try:
-        return getattr(api, name)
-    except AttributeError:
-        raise AttributeError(f"module 'baton' has no attribute '{name}'") from None
+            if hasattr(api, name):
+                return getattr(api, name)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+    def __dir__() -> list[str]:
+        """The names of the interface."""
+        from .starter import api  # noqa: PLC0415
+
+        return sorted({*globals(), *api.__all__})

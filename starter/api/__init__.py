@@ -20,11 +20,14 @@ from ..errors import UnreachableError
 from ..runs.runs import NoSuchRunError
 from .client import Connection, attach, connect, contributions, run, start
 from .handle import Handle, Refused, Result, RunFailed
-from .manifest import Manifest
-from .message_stream import Heard
+from .manifest import ResourceDefinition as Manifest
+from .message_stream import MessageEvent
 from .panels import debate, referee, roster_agent, round_robin, synthesizer
-from .resources import Agent, Model, Query
-from .teams import Member, Team
+from .resources import AgentDefinition as Agent
+from .resources import ModelDefinition as Model
+from .resources import QueryDefinition as Query
+from .teams import MemberDefinition as Member
+from .teams import TeamDefinition as Team
 
 __all__ = [
     "Agent",
@@ -36,10 +39,10 @@ __all__ = [
     "DebateShape",
     "Decision",
     "Handle",
-    "Heard",
     "Manifest",
     "ManifestError",
     "Member",
+    "MessageEvent",
     "Model",
     "NoSuchRunError",
     "PanelInput",

@@ -1,4 +1,4 @@
-"""What can a program do with a run? Wait for its result, hear what is said, steer it, change its session, end it."""
+"""A handle on a run: its result, messages and status, and the signals and updates that control it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,20 +12,20 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from ...conversation.contracts.control_messages import TerminateRequest
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Message, TokenUsage
-from ...conversation.messages.panel import Contribution, contributed
+from ...conversation.messages.panel import Contribution, contributions_in
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..runs import runs
-from .message_stream import Heard, hear
-from .result_value import asked_of, value_of
+from .message_stream import MessageEvent, stream_messages
+from .result_value import target_of, value_of
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run. ``value`` is what its ``message`` says, read as what was asked for:
+    """The result of a completed run. ``value`` is its ``message``, read into the type that the target declares:
 
-    what an ``output_schema`` describes, as JSON or as its pydantic model; a ``PanelShape`` or ``DebateShape`` of a
-    panel without a synthesizer, or of one that was ended; else the message.
+    JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
+    synthesizer, or for one that was terminated; otherwise the message itself.
     """
 
     id: str
@@ -39,70 +39,74 @@ class Result:
 
     @property
     def usage(self) -> TokenUsage:
-        """What it has cost."""
+        """The tokens and calls it used."""
         return self.status.token_usage
 
 
 class RunFailed(Exception):
-    """A run has failed or was canceled: ``status`` says how, and ``messages`` are the latest that was said in it."""
+    """A run has failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
 
     def __init__(self, run_id: str, status: Status) -> None:
         self.id, self.status = run_id, status
-        why = f"has failed: {status.error}" if status.phase == "Failed" else f"was canceled: {status.note or 'why?'}"
+        why = (
+            f"has failed: {status.error}"
+            if status.phase == "Failed"
+            else f"was canceled: {status.note or 'no reason given'}"
+        )
         super().__init__(f"the run {run_id} {why}")
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The latest of what was said, target by target."""
-        of_targets = tuple(message for response in self.status.responses for message in response.messages)
-        return of_targets or self.status.messages
+        """The latest messages, target by target."""
+        messages = tuple(message for response in self.status.responses for message in response.messages)
+        return messages or self.status.messages
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        """What of it are contributions to a panel or a debate."""
-        return contributed(self.messages)
+        """The contributions to a panel or a debate among the messages."""
+        return contributions_in(self.messages)
 
 
 class Refused(Exception):
-    """A run does not take what was sent to it; the text says why."""
+    """A run rejects a message or a change of its session; the text says why."""
 
 
 class Handle:
-    """A run. It goes on whether or not anybody holds a handle on it.
+    """A run. It continues whether or not a program holds a handle on it.
 
-    ``async for said in handle`` gives what is said from its beginning to its end, also where the connection breaks off
-    in between; it can be done any number of times.
+    ``async for message in handle`` gives its messages from its beginning to its end, also if the connection is lost for
+    a while; it can be repeated.
     """
 
-    def __init__(self, client: Client, run: runs.Handle, answers: type[BaseModel] | None = None) -> None:
-        self._client, self._run, self._answers = client, run, answers
+    def __init__(self, client: Client, run: runs.Handle, output_model: type[BaseModel] | None = None) -> None:
+        self._client, self._run, self._output_model = client, run, output_model
 
     @property
     def id(self) -> str:
         """The run's id, by which ``attach`` and ``baton watch`` find it."""
         return self._run.id
 
-    def __aiter__(self) -> AsyncIterator[Heard]:
-        return hear(self._client, self._run)
+    def __aiter__(self) -> AsyncIterator[MessageEvent]:
+        return stream_messages(self._client, self._run)
 
     async def result(self) -> Result:
         """Waits until the run is over. Raises RunFailed where it has failed or was canceled."""
         status = await self._ended()
         if status.phase != "Completed":
             raise RunFailed(self.id, status)
-        return Result(self.id, status, value_of(await asked_of(self._client, self._run), status, self._answers))
+        return Result(self.id, status, value_of(await target_of(self._client, self._run), status, self._output_model))
 
     async def status(self) -> Status:
-        """How the run stands, or has ended."""
+        """The current status of the run, or its final one."""
         closed = (await self._run.describe()).close_time
         return await (self._ended() if closed else runs.status_of(self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
-        """Says something in the running discussion, which all who speak after it are told. Raises Refused."""
+        """Sends a message into the discussion, for all who speak after it. Raises Refused."""
         await self._update("steer", {"name": name, "text": text})
 
     async def session(self, **changes: JsonValue) -> JsonObject:
-        """Changes values that conditions and functions read; None takes one out. Gives all. Raises Refused."""
+        """Changes values that conditions and functions read; None removes one. All values. Raises Refused."""
         values = await self._update("session", changes)
         return values if isinstance(values, dict) else {}
 
@@ -111,7 +115,7 @@ class Handle:
         await runs.terminate(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the run at once; what was said is kept."""
+        """Cancels the run at once; its messages are kept."""
         await self._run.signal("cancel", TerminateRequest(reason=reason))
 
     async def _update(self, name: str, given: JsonObject) -> object:
@@ -121,17 +125,17 @@ class Handle:
             raise Refused(str(error.cause)) from None
 
     async def _ended(self) -> Status:
-        """How the run has ended, once it has: as it says itself, or else as Temporal does. No worker is asked."""
+        """Waits for the end of the run; the status is read from its result, without a worker."""
         try:
-            said: object = await self._run.result()
+            result: object = await self._run.result()
         except WorkflowFailureError as error:
             cause = error.cause
             details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
-            said = details[0] if details else None
-            if not isinstance(said, dict):
+            result = details[0] if details else None
+            if not isinstance(result, dict):
                 return await runs.closed_status(self._run)
-        if isinstance(said, dict) and "phase" in said:
-            return Status.model_validate_json(json.dumps(said))
+        if isinstance(result, dict) and "phase" in result:
+            return Status.model_validate_json(json.dumps(result))
         about = await self._run.describe()
         end: datetime = about.close_time or about.start_time
-        return turn_status(TurnResult.model_validate_json(json.dumps(said)), about.start_time, end)
+        return turn_status(TurnResult.model_validate_json(json.dumps(result)), about.start_time, end)

@@ -1,4 +1,4 @@
-"""What does a program make? Manifests as a file would hold them, with all that they bring along."""
+"""Resource definitions in Python: manifests as a file would hold them, with the resources and functions they need."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -12,15 +12,15 @@ from ...resources.documents import Document
 from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, load_documents
 
-AS_THEY_ARE = ("output_schema", "outputSchema", "session", "parameters", "properties", "labels", "data")
-"""Mappings whose keys are the program's own words."""
+FREE_KEYS = ("output_schema", "outputSchema", "session", "parameters", "properties", "labels", "data")
+"""Fields whose keys the program chooses; they are not changed to camelCase."""
 
 
-class Manifest:
+class ResourceDefinition:
     """A manifest of any kind: ``Manifest("Tool", "weather", {...})``, with a ``spec`` as a file has it.
 
-    It brings along the manifests and functions in ``luggage``. ``answers`` is the pydantic model that its answer is
-    read into. Raises ManifestError for all that is wrong with it, as a file's manifest is refused.
+    A run of it brings its ``dependencies`` along. ``output_model`` is the pydantic model into which its answer is read.
+    Raises ManifestError with everything that is wrong with it, as for a manifest in a file.
     """
 
     def __init__(
@@ -30,48 +30,50 @@ class Manifest:
         spec: Mapping[str, object],
         *,
         namespace: str = "default",
-        luggage: "Luggage | None" = None,
-        answers: type[BaseModel] | None = None,
+        dependencies: "Dependencies | None" = None,
+        output_model: type[BaseModel] | None = None,
     ) -> None:
         metadata = {"name": name, "namespace": namespace}
         given = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-        self.kind, self.name, self.namespace, self.answers = kind, name, namespace, answers
+        self.kind, self.name, self.namespace, self.output_model = kind, name, namespace, output_model
         self.manifest = cast(JsonObject, to_jsonable_python(given, by_alias=True))
-        self.luggage = luggage or Luggage()
-        load([self])
+        self.dependencies = dependencies or Dependencies()
+        load_definitions([self])
 
-    def everything(self) -> Iterator["Manifest"]:
-        """The manifest, and all that it brings along."""
+    def with_dependencies(self) -> Iterator["ResourceDefinition"]:
+        """The definition, and all that it depends on."""
         yield self
-        for each in self.luggage.manifests:
-            yield from each.everything()
+        for each in self.dependencies.definitions:
+            yield from each.with_dependencies()
 
     def functions(self) -> tuple[Function, ...]:
-        """The functions that it and whatever it brings along name."""
-        return distinct(function for each in self.everything() for function in each.luggage.functions)
+        """The functions that it and its dependencies use."""
+        return unique_functions(
+            function for each in self.with_dependencies() for function in each.dependencies.functions
+        )
 
 
-class Luggage:
-    """The manifests and functions that stand in what a program has given, while names take their places."""
+class Dependencies:
+    """The definitions and functions in a program's arguments; in the manifest, references by name replace them."""
 
     def __init__(self) -> None:
-        self.manifests: list[Manifest] = []
+        self.definitions: list[ResourceDefinition] = []
         self.functions: list[Function] = []
 
     def function(self, given: Function) -> str:
-        """The name of a function that is brought along."""
+        """Adds a function; its name."""
         self.functions.append(given)
         return name_of(given)
 
     def speaker(self, given: object) -> object:
-        """Who speaks, as ``{name, type}``; a name, true and false stand for themselves."""
-        if isinstance(given, Manifest):
-            self.manifests.append(given)
+        """A speaker as ``{name, type}``, from a definition or a function; a name, true and false are kept."""
+        if isinstance(given, ResourceDefinition):
+            self.definitions.append(given)
             return {"name": given.name, "namespace": given.namespace, "type": given.kind.lower()}
-        return {"name": self.function(given), "type": "activity"} if callable(given) else plain(given)
+        return {"name": self.function(given), "type": "activity"} if callable(given) else camel_case(given)
 
-    def named(self, given: object) -> object:
-        """A text, or a function by its name, perhaps with parameters: ``{"function": f, "parameters": {...}}``."""
+    def text_or_function(self, given: object) -> object:
+        """A text, or a function by name: ``f``, or ``{"function": f, "parameters": {...}}``."""
         if callable(given):
             return {"function": self.function(given)}
         if isinstance(given, Mapping) and callable(inner := given.get("function")):
@@ -79,61 +81,61 @@ class Luggage:
         return given
 
     def reference(self, given: object) -> object:
-        """A resource by its name."""
-        if isinstance(given, Manifest):
-            self.manifests.append(given)
+        """A resource as ``{name, namespace}``."""
+        if isinstance(given, ResourceDefinition):
+            self.definitions.append(given)
             return {"name": given.name, "namespace": given.namespace}
-        return plain(given)
+        return camel_case(given)
 
     def tool(self, given: object) -> object:
         """A tool, as ``{name}``."""
-        if isinstance(given, Manifest):
-            self.manifests.append(given)
+        if isinstance(given, ResourceDefinition):
+            self.definitions.append(given)
             return {"name": given.name, "type": "custom"}
-        return {"name": given} if isinstance(given, str) else plain(given)
+        return {"name": given} if isinstance(given, str) else camel_case(given)
 
 
-def plain(given: object) -> object:
-    """A value with its keys in camelCase, as a manifest has them."""
+def camel_case(given: object) -> object:
+    """A value with its keys in camelCase, as in a manifest."""
     if isinstance(given, Mapping):
         return {
-            to_camel(key): value if key in AS_THEY_ARE and isinstance(value, Mapping) else plain(value)
+            to_camel(key): value if key in FREE_KEYS and isinstance(value, Mapping) else camel_case(value)
             for key, value in given.items()
         }
-    return [plain(one) for one in given] if isinstance(given, list | tuple) else given
+    return [camel_case(one) for one in given] if isinstance(given, list | tuple) else given
 
 
-def fields(given: Mapping[str, object]) -> dict[str, object]:
-    """A spec's fields without those that are left out, which are None."""
-    return cast(dict[str, object], plain({key: value for key, value in given.items() if value is not None}))
+def spec_fields(given: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a spec, without those that are None."""
+    return cast(dict[str, object], camel_case({key: value for key, value in given.items() if value is not None}))
 
 
 def schema_of(given: object) -> tuple[object, type[BaseModel] | None]:
-    """A JSON Schema, and the pydantic model that it was given as, if it was."""
+    """A JSON Schema, and the pydantic model it was made of, if any."""
     if isinstance(given, type) and issubclass(given, BaseModel):
         return given.model_json_schema(), given
     return given, None
 
 
-def known(options: type, given: Mapping[str, Any], what: str) -> None:
-    """Raises TypeError for an option that there is not, as Python does for an argument."""
+def reject_unknown(options: type, given: Mapping[str, Any], what: str) -> None:
+    """Raises TypeError for an unknown option, as Python does for an unknown argument."""
     if unknown := sorted(given.keys() - options.__annotations__.keys()):
         raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
 
 
-def load(made: Iterable[Manifest]) -> Loaded:
-    """Reads manifests, each once, as the loader reads a file's; raises ManifestError."""
+def load_definitions(given: Iterable[ResourceDefinition]) -> Loaded:
+    """Loads definitions and their dependencies, each once, as the loader reads a file; raises ManifestError."""
     documents: list[JsonValue] = []
-    for each in (inner for one in made for inner in one.everything()):
+    for each in (inner for one in given for inner in one.with_dependencies()):
         if each.manifest not in documents:
             documents.append(each.manifest)
     return load_documents(Document("", data, {}) for data in documents)
 
 
-def distinct(functions: Iterable[Function]) -> tuple[Function, ...]:
-    """Functions, each once. Raises ValueError for two that go by one name."""
+def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
+    """Functions, each once; raises ValueError for two of the same name."""
     known: dict[str, Function] = {}
     for one in functions:
         if known.setdefault(name_of(one), one) is not one:
-            raise ValueError(f"two functions go by the name '{name_of(one)}': name one by @baton.function('…')")
+            raise ValueError(f"two functions have the name '{name_of(one)}': rename one with @baton.function('…')")
     return tuple(known.values())

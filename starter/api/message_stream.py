@@ -1,4 +1,4 @@
-"""What is said in a run? Message by message, in their order, as a program hears it."""
+"""Streams the messages of a run to a program, in their order."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,13 +12,13 @@ from ..history.follow import follow
 from ..history.run_events import CallEnded, RunEvent
 from ..runs.runs import Handle
 
-PATIENCE = 60.0
-"""Seconds for which a lost connection is tried again."""
+RECONNECT_TIMEOUT = 60.0
+"""Seconds for which a lost connection is retried."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A message: who says it in which team, and in a panel what it is, and in which round."""
+class MessageEvent:
+    """A message in a run: its author's name, its text, and the team and time; in a panel also its round and part."""
 
     name: str
     text: str
@@ -28,32 +28,34 @@ class Heard:
     at: datetime
 
 
-async def hear(client: Client, run: Handle, patience: float = PATIENCE) -> AsyncIterator[Heard]:
-    """What is said in a run and its child runs, each message once, from the beginning to the end of the run.
+async def stream_messages(
+    client: Client, run: Handle, reconnect_timeout: float = RECONNECT_TIMEOUT
+) -> AsyncIterator[MessageEvent]:
+    """The messages in a run and its child runs, each once, from the beginning to the end of the run.
 
-    Raises Temporal's RPCError where the connection is lost for longer than ``patience`` seconds.
+    Raises Temporal's RPCError where the connection is lost for longer than ``reconnect_timeout`` seconds.
     """
-    heard: asyncio.Queue[Heard | None] = asyncio.Queue()
+    queue: asyncio.Queue[MessageEvent | None] = asyncio.Queue()
 
-    def tell(happening: RunEvent) -> None:
-        for each in _heard_in(happening):
-            heard.put_nowait(each)
+    def enqueue(event: RunEvent) -> None:
+        for each in _messages_in(event):
+            queue.put_nowait(each)
 
-    following = asyncio.create_task(follow(client, run, tell, reconnect_timeout=patience))
-    following.add_done_callback(lambda _: heard.put_nowait(None))
+    following = asyncio.create_task(follow(client, run, enqueue, reconnect_timeout=reconnect_timeout))
+    following.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (said := await heard.get()) is not None:
-            yield said
+        while (message := await queue.get()) is not None:
+            yield message
         await following
     finally:
         following.cancel()
 
 
-def _heard_in(happening: RunEvent) -> list[Heard]:
-    if not isinstance(happening, CallEnded):
+def _messages_in(event: RunEvent) -> list[MessageEvent]:
+    if not isinstance(event, CallEnded):
         return []
-    team = happening.run.name if happening.run.kind == "team" else None
+    team = event.run.name if event.run.kind == "team" else None
     return [
-        Heard(each.name or each.role, each.content, each.round, each.part, team, happening.at)
-        for each in happening.messages
+        MessageEvent(each.name or each.role, each.content, each.round, each.part, team, event.at)
+        for each in event.messages
     ]

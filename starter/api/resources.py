@@ -1,4 +1,4 @@
-"""How does a program write an agent, a model or a query? With constructors that make their manifests."""
+"""Definitions of models, agents and queries in Python: ``baton.Model``, ``baton.Agent``, ``baton.Query``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
@@ -6,77 +6,84 @@ from typing import Any, Literal, TypedDict, Unpack
 from pydantic import BaseModel
 
 from ...resources.query import TARGETS
-from .manifest import Luggage, Manifest, fields, known, plain, schema_of
+from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
 
-Value = str | Mapping[str, Any]
-"""A text, or where it comes from, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
+ValueInput = str | Mapping[str, Any]
+"""A text, or its source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
 
-Tool = str | Mapping[str, Any] | Manifest
-"""A built-in tool by its name, a tool as a manifest has it, or a ``Manifest`` of the kind Tool."""
+ToolInput = str | Mapping[str, Any] | ResourceDefinition
+"""The name of a built-in tool, an entry of ``tools`` as in a manifest, or a ``Manifest`` of the kind Tool."""
 
-Schema = Mapping[str, Any] | type[BaseModel]
-"""A JSON Schema, or a pydantic model: then the answer is read into it."""
+SchemaInput = Mapping[str, Any] | type[BaseModel]
+"""A JSON Schema, or a pydantic model, into which the answer is read."""
 
 
-class Model(Manifest):
-    """A language model. A key that is spelled out stays in this process, which then works on the run itself."""
+class ModelDefinition(ResourceDefinition):
+    """A language model. A literal API key stays in this process, which then executes the run itself."""
 
     def __init__(
         self,
         name: str,
         *,
-        model: Value,
+        model: ValueInput,
         provider: Literal["openai", "azure", "gemini"] = "openai",
-        base_url: Value | None = None,
-        api_key: Value | None = None,
-        properties: Mapping[str, Value] | None = None,
-        fallback: "str | Model | None" = None,
+        base_url: ValueInput | None = None,
+        api_key: ValueInput | None = None,
+        properties: Mapping[str, ValueInput] | None = None,
+        fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
     ) -> None:
-        luggage = Luggage()
-        connection = fields({"base_url": _value(base_url), "api_key": _value(api_key)})
+        dependencies = Dependencies()
+        connection = spec_fields({"base_url": _value(base_url), "api_key": _value(api_key)})
         if properties:
             connection["properties"] = {key: _value(value) for key, value in properties.items()}
         spec = {"type": "completions", "provider": provider, "model": _value(model), "config": {provider: connection}}
         if isinstance(fallback, str):
             spec["fallback"] = {"name": fallback}
         elif fallback:
-            spec["fallback"] = luggage.reference(fallback)
-        super().__init__("Model", name, spec, namespace=namespace, luggage=luggage)
+            spec["fallback"] = dependencies.reference(fallback)
+        super().__init__("Model", name, spec, namespace=namespace, dependencies=dependencies)
 
 
-class Agent(Manifest):
-    """One speaker: a prompt for a model, with tools."""
+class AgentDefinition(ResourceDefinition):
+    """An agent: a system prompt for a model, with tools."""
 
     def __init__(
         self,
         name: str,
         *,
         prompt: str,
-        model: str | Model | None = None,
-        tools: Sequence[Tool] = (),
-        parameters: Mapping[str, Value] | None = None,
-        output_schema: Schema | None = None,
+        model: str | ModelDefinition | None = None,
+        tools: Sequence[ToolInput] = (),
+        parameters: Mapping[str, ValueInput] | None = None,
+        output_schema: SchemaInput | None = None,
         namespace: str = "default",
         **more: Unpack["AgentOptions"],
     ) -> None:
-        luggage = Luggage()
-        schema, answers = schema_of(output_schema)
+        dependencies = Dependencies()
+        schema, output_model = schema_of(output_schema)
         values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
-        known(AgentOptions, more, "Agent")
+        reject_unknown(AgentOptions, more, "Agent")
         spec = {
             "prompt": prompt,
             "model": {"name": model} if isinstance(model, str) else None,
-            "model_ref": luggage.reference(model) if isinstance(model, Model) else None,
-            "tools": [luggage.tool(tool) for tool in tools] or None,
+            "model_ref": dependencies.reference(model) if isinstance(model, ModelDefinition) else None,
+            "tools": [dependencies.tool(tool) for tool in tools] or None,
             "parameters": values or None,
             "output_schema": schema,
         }
-        super().__init__("Agent", name, fields({**spec, **more}), namespace=namespace, luggage=luggage, answers=answers)
+        super().__init__(
+            "Agent",
+            name,
+            spec_fields({**spec, **more}),
+            namespace=namespace,
+            dependencies=dependencies,
+            output_model=output_model,
+        )
 
 
 class AgentOptions(TypedDict, total=False):
-    """What else an agent may be told."""
+    """More fields of an agent, each as the manifest's field of that name in camelCase."""
 
     description: str
     max_iterations: int
@@ -84,28 +91,30 @@ class AgentOptions(TypedDict, total=False):
     parallel_tool_calls: bool
 
 
-class Query(Manifest):
-    """A question to agents, teams, models and tools, which are brought along."""
+class QueryDefinition(ResourceDefinition):
+    """A question to agents, teams, models and tools, which a run of it brings along."""
 
     def __init__(
         self,
         name: str,
-        input: str,  # noqa: A002  # as the manifest calls it
+        input: str,  # noqa: A002  # the manifest's name of the field
         *,
-        targets: Sequence[Manifest],
-        parameters: Mapping[str, Value] | None = None,
+        targets: Sequence[ResourceDefinition],
+        parameters: Mapping[str, ValueInput] | None = None,
         timeout: str | None = None,
         namespace: str = "default",
     ) -> None:
-        luggage = Luggage()
-        luggage.manifests.extend(targets)
-        asked = [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets]
+        dependencies = Dependencies()
+        dependencies.definitions.extend(targets)
+        entries = [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets]
         values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
-        spec = {"input": input, "targets": asked, "parameters": values or None, "timeout": timeout}
-        answers = targets[0].answers if len(targets) == 1 else None
-        super().__init__("Query", name, fields(spec), namespace=namespace, luggage=luggage, answers=answers)
+        spec = {"input": input, "targets": entries, "parameters": values or None, "timeout": timeout}
+        output_model = targets[0].output_model if len(targets) == 1 else None
+        super().__init__(
+            "Query", name, spec_fields(spec), namespace=namespace, dependencies=dependencies, output_model=output_model
+        )
 
 
-def _value(given: Value | None) -> Any:
-    """A value as manifests write it."""
-    return {"value": given} if isinstance(given, str) else plain(given)
+def _value(given: ValueInput | None) -> Any:
+    """A value as in a manifest."""
+    return {"value": given} if isinstance(given, str) else camel_case(given)

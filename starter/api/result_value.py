@@ -1,4 +1,4 @@
-"""What does an answer mean to a program? The text, or what the manifest of whoever was asked says that it is."""
+"""Reads the answer of a run into the type that the target's manifest declares."""
 
 import json
 from contextlib import suppress
@@ -17,11 +17,11 @@ from ..runs.execution_chain import execution_chain
 from ..runs.runs import Handle
 
 
-async def asked_of(client: Client, run: Handle) -> Resource | None:
-    """The one whom a run asks, if it asks one alone and has brought its manifest along."""
+async def target_of(client: Client, run: Handle) -> Resource | None:
+    """The target of a run; None if it has several, or if its manifest stands with the worker."""
     run_id = run.run_id or (await run.describe()).run_id
     (_, started), *_ = await execution_chain(client, run.id, run_id)
-    if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first one is forgotten
+    if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first run is deleted
         return None
     (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
     catalog = Catalog.model_validate({"manifests": given.resources})
@@ -30,19 +30,19 @@ async def asked_of(client: Client, run: Handle) -> Resource | None:
     return catalog.find(targets[0]) if len(targets) == 1 else None
 
 
-def value_of(asked: Resource | None, status: Status, answers: type[BaseModel] | None = None) -> object:
-    """What the message of a completed run means; ``answers`` is the model that structured answers are read into.
+def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
+    """The value of a completed run's message; ``output_model`` is the model into which structured answers are read.
 
-    Raises pydantic's ValidationError where the answer is none of that model.
+    Raises pydantic's ValidationError where the answer does not fit that model.
     """
-    if isinstance(asked, Team) and asked.spec.is_panel:
-        ended = status.stop_reason == "terminated"  # then the panel delivers what it has come to, or its last words
-        if ended or asked.spec.synthesizer is False:
-            shape = DebateShape if asked.spec.strategy == "debate" else PanelShape
+    if isinstance(target, Team) and target.spec.is_panel:
+        ended = status.stop_reason == "terminated"  # then the message is the state of the panel, or its last message
+        if ended or target.spec.synthesizer is False:
+            shape = DebateShape if target.spec.strategy == "debate" else PanelShape
             with suppress(ValidationError):
                 return shape.model_validate_json(status.message)
         if ended:
             return status.message
-    if isinstance(asked, Team | Agent) and asked.spec.output_schema:
-        return answers.model_validate_json(status.message) if answers else json.loads(status.message)
+    if isinstance(target, Team | Agent) and target.spec.output_schema:
+        return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
     return status.message

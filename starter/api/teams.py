@@ -1,4 +1,4 @@
-"""How does a program write a team? With whoever takes part in it, be it a role, an agent, a team or a function."""
+"""Definitions of teams in Python: ``baton.Team`` and ``baton.Member``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,32 +7,32 @@ from typing import Any, Literal, TypedDict, Unpack
 from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.strategies import Strategy
-from .manifest import Luggage, Manifest, fields, known, plain, schema_of
-from .resources import Agent, Model, Schema, Tool
+from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
+from .resources import AgentDefinition, ModelDefinition, SchemaInput, ToolInput
 
-Named = str | Function | Mapping[str, Any]
+TextOrFunction = str | Function | Mapping[str, Any]
 """A text, a function, or a function with parameters: ``{"function": f, "parameters": {...}}``."""
 
 
 @dataclass(frozen=True)
-class Member:
-    """A place in a roster: a default member by its ``role``, or who has the place: an agent, a team or a function."""
+class MemberDefinition:
+    """A member of a team: a default agent with a ``role``, or as ``speaker`` an agent, a team or a function."""
 
     name: str
     role: str | None = None
     stance: str | None = None
-    speaker: Manifest | Function | str | None = None
+    speaker: ResourceDefinition | Function | str | None = None
 
 
-Seat = str | Mapping[str, Any] | Member | Manifest | Function
-"""One entry of a roster."""
+MemberInput = str | Mapping[str, Any] | MemberDefinition | ResourceDefinition | Function
+"""One entry of ``members``."""
 
-Part = bool | str | Mapping[str, Any] | Manifest | Function
-"""Who has a part: true for the default one, false for none, an agent, a team or a function."""
+RoleInput = bool | str | Mapping[str, Any] | ResourceDefinition | Function
+"""Who has a role in a panel: true for the default agent, false for nobody, or an agent, a team or a function."""
 
 
 class TeamOptions(TypedDict, total=False):
-    """What else a team may be told, each as its manifest's field of that name in camelCase; None leaves it out."""
+    """More fields of a team, each as the manifest's field of that name in camelCase; None leaves it out."""
 
     description: str | None
     max_turns: int | None
@@ -40,22 +40,22 @@ class TeamOptions(TypedDict, total=False):
     loops: bool | None
     selector: Mapping[str, Any] | None
     graph: Mapping[str, Any] | None
-    aggregator: str | Agent | None
+    aggregator: str | AgentDefinition | None
     max_concurrency: int | None
     on_member_error: Literal["fail", "continue"] | None
     no_progress: Mapping[str, Any] | None
     context_window: Mapping[str, int] | None
-    terminate_when: Named | None
+    terminate_when: TextOrFunction | None
     max_rounds: int | None
-    referee: Part | None
-    moderator: Part | None
-    judge: Part | None
-    synthesizer: Part | None
-    output_schema: Schema | None
-    instructions: Named | None
-    model: str | Model | None
-    tools: Sequence[Tool] | None
-    uses: Sequence[str | Manifest] | None
+    referee: RoleInput | None
+    moderator: RoleInput | None
+    judge: RoleInput | None
+    synthesizer: RoleInput | None
+    output_schema: SchemaInput | None
+    instructions: TextOrFunction | None
+    model: str | ModelDefinition | None
+    tools: Sequence[ToolInput] | None
+    uses: Sequence[str | ResourceDefinition] | None
     context: str | Sequence[Mapping[str, Any]] | None
     prompts: Mapping[str, str] | None
     contributions: Mapping[str, str] | None
@@ -66,55 +66,57 @@ class TeamOptions(TypedDict, total=False):
     shuffle_for_judge: bool | None
 
 
-class Team(Manifest):
-    """Members that answer a question together, by a strategy."""
+class TeamDefinition(ResourceDefinition):
+    """A team: members that answer a question together, by a strategy."""
 
     def __init__(
         self,
         name: str,
         *,
         strategy: Strategy,
-        members: Sequence[Seat],
+        members: Sequence[MemberInput],
         namespace: str = "default",
         **options: Unpack[TeamOptions],
     ) -> None:
-        known(TeamOptions, options, "Team")
-        luggage = Luggage()
-        schema, answers = schema_of(options.get("output_schema"))
-        spec = {**options, **_parts(luggage, options), "output_schema": schema}
-        whole = fields({"strategy": strategy, "members": [_seat(luggage, each) for each in members], **spec})
-        super().__init__("Team", name, whole, namespace=namespace, luggage=luggage, answers=answers)
+        reject_unknown(TeamOptions, options, "Team")
+        dependencies = Dependencies()
+        schema, output_model = schema_of(options.get("output_schema"))
+        spec = {**options, **_option_values(dependencies, options), "output_schema": schema}
+        entries = [_member(dependencies, each) for each in members]
+        whole = spec_fields({"strategy": strategy, "members": entries, **spec})
+        super().__init__("Team", name, whole, namespace=namespace, dependencies=dependencies, output_model=output_model)
 
 
-def _seat(luggage: Luggage, given: Seat) -> object:
+def _member(dependencies: Dependencies, given: MemberInput) -> object:
+    """A member as in a manifest."""
     if isinstance(given, str):
         return {"name": given}
-    if isinstance(given, Member):
+    if isinstance(given, MemberDefinition):
         given = {key: value for key, value in vars(given).items() if value is not None}
     if not isinstance(given, Mapping) or "speaker" not in given:
-        return luggage.speaker(given)
-    place = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # a role is a default one's
-    found = luggage.speaker(given["speaker"])
-    speaker = {"name": found} if isinstance(found, str) else plain(found)
+        return dependencies.speaker(given)
+    own = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # a role is no speaker's
+    found = dependencies.speaker(given["speaker"])
+    speaker = {"name": found} if isinstance(found, str) else camel_case(found)
     assert isinstance(speaker, dict)
-    return {**place, **speaker, "as": place.get("name")}
+    return {**own, **speaker, "as": own.get("name")}
 
 
-def _parts(luggage: Luggage, options: TeamOptions) -> dict[str, object]:
-    """The options in which manifests or functions may stand."""
+def _option_values(dependencies: Dependencies, options: TeamOptions) -> dict[str, object]:
+    """The options that may hold definitions or functions, as in a manifest."""
     given: dict[str, object] = {}
     for key, value in options.items():
         match key:
             case "referee" | "moderator" | "judge" | "synthesizer":
-                given[key] = luggage.speaker(value)
+                given[key] = dependencies.speaker(value)
             case "terminate_when" | "instructions":
-                given[key] = luggage.named(value)
+                given[key] = dependencies.text_or_function(value)
             case "model" | "aggregator":
-                given[key] = luggage.reference(value)
+                given[key] = dependencies.reference(value)
             case "selector" if isinstance(value, Mapping):
-                given[key] = {name: luggage.reference(each) for name, each in value.items()}
+                given[key] = {name: dependencies.reference(each) for name, each in value.items()}
             case "tools" if isinstance(value, list | tuple):
-                given[key] = [luggage.tool(each) for each in value]
+                given[key] = [dependencies.tool(each) for each in value]
             case "uses" if isinstance(value, list | tuple):
-                given[key] = [luggage.reference(each) for each in value]
+                given[key] = [dependencies.reference(each) for each in value]
     return given

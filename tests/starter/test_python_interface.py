@@ -1,4 +1,4 @@
-"""Baton from Python: what a program writes, starts, hears and gets."""
+"""The Python interface: definitions, runs, their messages and results."""
 
 import asyncio
 import threading
@@ -16,13 +16,13 @@ import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from baton.conversation.messages.message import TokenUsage
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.starter.api.manifest import load
-from baton.starter.api.message_stream import hear
-from baton.starter.runs.execution_chain import first_run
-from baton.starter.scripted_model.script import Line
+from baton.starter.api.manifest import load_definitions
+from baton.starter.api.message_stream import stream_messages
+from baton.starter.runs.execution_chain import first_run_id
+from baton.starter.scripted_model.script import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Environment, call, line
-from tests.harness.panels import SYNTHESIS, heard, reads, says, seat
+from tests.harness.panels import SYNTHESIS, model_requests, prompt_line, panelist_line, role_member
 from tests.harness.tcp_proxy import TcpProxy
 
 
@@ -39,9 +39,9 @@ async def temporal(
 
 def say_all(env: Environment) -> None:
     env.script(
-        says("writer", "w1", "w2"),
-        says("editor", "e1", "e2"),
-        reads("You are the referee", '{"critique": "Be brief."}'),
+        panelist_line("writer", "w1", "w2"),
+        panelist_line("editor", "e1", "e2"),
+        prompt_line("You are the referee", '{"critique": "Be brief."}'),
         SYNTHESIS,
     )
 
@@ -84,7 +84,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
           contextWindow: {maxMessages: 3}
           contributions: {session: desk, key: panel}
     """)
-    assert [each.id for each in load([made]).catalog.manifests] == [
+    assert [each.id for each in load_definitions([made]).catalog.manifests] == [
         "Agent/default/jester",
         "Agent/default/sage",
         "Team/default/panel",
@@ -111,7 +111,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_wrong_panel_is_refused_where_it_is_written_in_the_loaders_words(given: dict[str, Any], told: str) -> None:
+def test_a_wrong_panel_is_refused_where_it_is_written_with_the_loaders_message(given: dict[str, Any], told: str) -> None:
     with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):
         round_robin(**{"name": "panel", "roster": ["a"], **given})
 
@@ -123,7 +123,7 @@ def test_a_debate_needs_two_stances() -> None:
         baton.debate("debate", [Member("a", stance="yes"), Member("b", stance=" ")])
 
 
-def test_an_option_that_there_is_not_is_a_type_error() -> None:
+def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match=r"round_robin\(\) got an unexpected keyword argument 'rounds'"):
         round_robin("panel", ["a"], rounds=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"Agent\(\) got an unexpected keyword argument 'promt'"):
@@ -139,7 +139,7 @@ async def test_a_run_needs_an_input_and_takes_no_unknown_option() -> None:
 
 def test_two_functions_by_one_name_are_refused() -> None:
     panel = round_robin("panel", ["a"], terminate_when=lambda _: True, instructions=lambda _: "Be kind.")
-    with pytest.raises(ValueError, match="two functions go by the name '<lambda>'"):
+    with pytest.raises(ValueError, match="two functions have the name '<lambda>'"):
         panel.functions()
 
 
@@ -147,7 +147,7 @@ async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(
     env: Environment, temporal: Connection
 ) -> None:
     say_all(env)
-    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
+    panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=2, referee=True)
     result = await temporal.run(panel, input="Why?")
     assert (result.message, result.value, result.status.phase) == ("The deliverable.", "The deliverable.", "Completed")
     assert isinstance(result.usage, TokenUsage)
@@ -157,7 +157,7 @@ async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(
 
 async def test_a_panel_without_a_synthesizer_gives_its_shape(env: Environment, temporal: Connection) -> None:
     say_all(env)
-    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1, referee=True, synthesizer=False)
+    panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=1, referee=True, synthesizer=False)
     result = await temporal.run(panel, input="Why?")
     assert result.value == baton.PanelShape(
         rounds=1,
@@ -177,18 +177,18 @@ class Report(BaseModel):
 
 
 async def test_a_pydantic_model_is_what_the_deliverable_is_read_into(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1"), reads("You write what", '{"go": true, "reasons": ["w1"]}'))
-    panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report)
+    env.script(panelist_line("writer", "w1"), prompt_line("You write what", '{"go": true, "reasons": ["w1"]}'))
+    panel = round_robin("panel", [role_member("writer")], max_rounds=1, output_schema=Report)
     assert (await temporal.run(panel, input="Why?")).value == Report(go=True, reasons=["w1"])
-    panel = round_robin("panel", [seat("writer")], max_rounds=1, output_schema=Report.model_json_schema())
+    panel = round_robin("panel", [role_member("writer")], max_rounds=1, output_schema=Report.model_json_schema())
     assert (await temporal.run(panel, input="Why?")).value == {"go": True, "reasons": ["w1"]}
 
 
 async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection) -> None:
     env.script(
-        says("dove", "Wait."),
-        says("hawk", "Go."),
-        reads("You judge a debate", '{"verdict": "Go.", "winner": "go", "reasoning": "Better argued."}'),
+        panelist_line("dove", "Wait."),
+        panelist_line("hawk", "Go."),
+        prompt_line("You judge a debate", '{"verdict": "Go.", "winner": "go", "reasoning": "Better argued."}'),
     )
     duel = baton.debate(
         "duel", [Member("dove", stance="wait"), Member("hawk", stance="go")], max_rounds=1, synthesizer=False
@@ -198,8 +198,8 @@ async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection
     assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
 
 
-async def test_functions_speak_judge_and_tell_with_nothing_to_register(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1", "w2"))
+async def test_functions_are_members_referees_and_conditions_without_registration(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", "w1", "w2"))
 
     def vote(briefing: baton.Briefing) -> str:
         return f"I vote for {briefing.transcript[-1].text}."
@@ -219,7 +219,7 @@ async def test_functions_speak_judge_and_tell_with_nothing_to_register(env: Envi
 
     panel = round_robin(
         "panel",
-        [seat("writer"), Member("voter", speaker=vote)],
+        [role_member("writer"), Member("voter", speaker=vote)],
         referee=referee,
         terminate_when={"function": enough, "parameters": {"rounds": 2}},
         instructions=tone,
@@ -240,10 +240,10 @@ async def test_functions_speak_judge_and_tell_with_nothing_to_register(env: Envi
     assert queue != env.task_queue, "another worker there would fail what it has no function for"
     while [thread for thread in threading.enumerate() if thread.name.startswith("worker ")]:
         await asyncio.sleep(0.01)  # it ends with its run
-    assert [f"Be kind in round {n}." in each.system for n, each in enumerate(heard(env), 1)] == [True, True]
+    assert [f"Be kind in round {n}." in each.system for n, each in enumerate(model_requests(env), 1)] == [True, True]
 
 
-async def test_agents_and_teams_are_brought_along_under_names_of_their_own(
+async def test_agents_and_teams_of_the_program_are_brought_along(
     env: Environment, temporal: Connection
 ) -> None:
     env.script(line("sage", "Wise."), line("scout", "Seen."), line("herald", "Told."))
@@ -267,7 +267,7 @@ async def test_agents_and_teams_are_brought_along_under_names_of_their_own(
 
 async def test_a_selector_may_be_an_agent_of_the_program(env: Environment, temporal: Connection) -> None:
     env.script(
-        Line.model_validate({"system": "You are the chief", "say": [call("select-next-speaker", name="b")]}),
+        ScriptLine.model_validate({"system": "You are the chief", "say": [call("select-next-speaker", name="b")]}),
         line("a", "A."),
         line("b", call("terminate", response="B it is.")),
     )
@@ -278,15 +278,15 @@ async def test_a_selector_may_be_an_agent_of_the_program(env: Environment, tempo
 
 
 async def test_a_failed_run_raises_with_its_status_and_what_was_said(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1"), says("editor", {"status": 400}))
-    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=1)
+    env.script(panelist_line("writer", "w1"), panelist_line("editor", {"status": 400}))
+    panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=1)
     with pytest.raises(baton.RunFailed, match=r"panel-\w+ has failed: ") as caught:
         await temporal.run(panel, input="Why?")
     assert (caught.value.status.phase, caught.value.status.stop_reason) == ("Failed", "failed")
     assert [(each.agent_name, each.text) for each in caught.value.contributions] == [("writer", "w1")]
 
 
-async def test_a_question_to_agents_alone_and_to_several(env: Environment, temporal: Connection) -> None:
+async def test_a_run_of_one_agent_and_of_several(env: Environment, temporal: Connection) -> None:
     env.script(line("a", "A."), line("b", '{"go": false, "reasons": []}'))
     one, other = Agent("a", prompt="You are a."), Agent("b", prompt="You are b.", output_schema=Report)
     assert (await temporal.run(one, input="Why?")).value == "A."
@@ -295,9 +295,9 @@ async def test_a_question_to_agents_alone_and_to_several(env: Environment, tempo
     assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
 
 
-async def test_what_is_said_is_heard_again_by_whoever_comes_later(env: Environment, temporal: Connection) -> None:
+async def test_the_messages_of_a_run_can_be_read_again_from_the_beginning(env: Environment, temporal: Connection) -> None:
     say_all(env)
-    panel = round_robin("panel", [seat("writer"), seat("editor")], max_rounds=2, referee=True)
+    panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=2, referee=True)
     handle = await temporal.start(panel, input="Why?", id=f"panel-{env.task_queue}")
     first = [said async for said in handle]
     assert [(said.round, said.name, said.text) for said in first] == [
@@ -317,36 +317,36 @@ async def test_what_is_said_is_heard_again_by_whoever_comes_later(env: Environme
         await temporal.attach("nobody")
 
 
-async def test_a_synthesizer_that_is_hidden_is_not_heard(env: Environment, temporal: Connection) -> None:
+async def test_a_hidden_synthesizers_message_is_not_in_the_stream(env: Environment, temporal: Connection) -> None:
     say_all(env)
-    panel = round_robin("panel", [seat("writer")], max_rounds=1, synthesizer_visibility={"client": False})
+    panel = round_robin("panel", [role_member("writer")], max_rounds=1, synthesizer_visibility={"client": False})
     handle = await temporal.start(panel, input="Why?")
     assert [said.text async for said in handle] == ["w1"]
     assert (await handle.result()).message == "The deliverable."
 
 
-async def test_a_listener_hears_on_where_its_connection_broke_off(
+async def test_a_stream_of_messages_goes_on_after_a_lost_connection(
     env: Environment, server: EmbeddedServer, temporal: Connection
 ) -> None:
-    env.script(says("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
+    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 1}, "w3"))
     hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
     async with TcpProxy(server.port) as proxy:
         client = await Client.connect(proxy.address, data_converter=DATA_CONVERTER, retry_config=hasty)
-        panel = round_robin("panel", [seat("writer")], max_rounds=3, synthesizer=False)
+        panel = round_robin("panel", [role_member("writer")], max_rounds=3, synthesizer=False)
         run = client.get_workflow_handle((await temporal.start(panel, input="Why?")).id)
         said = []
-        async for each in hear(client, run):
+        async for each in stream_messages(client, run):
             said.append(each.text)
             if len(said) == 1:
                 await proxy.cut(0.5)
         assert said == ["w1", "w2", "w3"]
 
 
-async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(
+async def test_the_messages_of_a_run_that_continued_as_new_are_one_stream(
     env_with_short_histories: Environment, server_with_short_histories: EmbeddedServer
 ) -> None:
-    env_with_short_histories.script(says("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
-    panel = round_robin("panel", [seat("writer")], max_rounds=16, session={"rounds": 16})
+    env_with_short_histories.script(panelist_line("writer", *[f"w{n}" for n in range(1, 17)]), SYNTHESIS)
+    panel = round_robin("panel", [role_member("writer")], max_rounds=16, session={"rounds": 16})
     async with baton.connect(
         server_with_short_histories.address, task_queue=env_with_short_histories.task_queue
     ) as temporal:
@@ -354,14 +354,14 @@ async def test_a_panel_that_goes_on_in_new_runs_is_heard_as_one(
         said = [said.text async for said in handle]
         assert said == [*(f"w{n}" for n in range(1, 17)), "The deliverable."]
         team = env_with_short_histories.client.get_workflow_handle(f"{handle.id}/target-1/panel")
-        assert (await team.describe()).run_id != await first_run(team)
+        assert (await team.describe()).run_id != await first_run_id(team)
         assert (await handle.result()).value == "The deliverable."
 
 
 async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
+    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
     panel = round_robin(
-        "panel", [seat("writer")], terminate_when="round >= session.rounds", session={"rounds": 4}, synthesizer=False
+        "panel", [role_member("writer")], terminate_when="round >= session.rounds", session={"rounds": 4}, synthesizer=False
     )
     handle = await temporal.start(panel, input="Why?", session={"desk": "north"})
     await env.wait_for_calls(2)
@@ -371,9 +371,9 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     assert value.rounds == 2
 
 
-async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
-    handle = await temporal.start(round_robin("panel", [seat("writer")], max_rounds=2), input="Why?")
+async def test_a_steering_message_is_in_the_discussion_and_in_the_stream(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
+    handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
     await env.wait_for_calls(1)
     await handle.steer("Mind the costs.", name="ann")
     said = [(each.name, each.text) async for each in handle]
@@ -383,21 +383,21 @@ async def test_a_person_is_heard_in_the_discussion_by_all_who_listen(env: Enviro
         ("writer", "w2"),
         ("synthesizer", "The deliverable."),
     ]
-    assert "Mind the costs." in heard(env)[1].user
+    assert "Mind the costs." in model_requests(env)[1].user
     one = Agent("one", prompt="You are one.")
     pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
     env.script(line("one", {"text": "1", "delay": 0.7}, "2"))
     handle = await temporal.start(pair, input="Why?")
-    await env.wait_for_calls(len(env.model.asked) + 1)
+    await env.wait_for_calls(len(env.model.requests) + 1)
     with pytest.raises(baton.Refused, match="a text of 1 to"):
         await handle.steer(" ")
     await handle.steer("Be brief.")
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
-async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1", {"text": "w2", "delay": 0.3}))
-    panel = round_robin("panel", [seat("writer")])
+async def test_a_run_is_terminated_with_its_state_as_result_or_canceled(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.3}))
+    panel = round_robin("panel", [role_member("writer")])
     handle = await temporal.start(panel, input="Why?")
     await env.wait_for_calls(2)
     await handle.terminate("enough for today")
@@ -416,26 +416,26 @@ async def test_a_run_is_ended_with_what_it_has_come_to_or_canceled(env: Environm
 
 
 async def test_a_run_that_temporal_has_closed_has_failed(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", {"text": "w1", "delay": 30}))
-    handle = await temporal.start(round_robin("panel", [seat("writer")]), input="Why?")
+    env.script(panelist_line("writer", {"text": "w1", "delay": 30}))
+    handle = await temporal.start(round_robin("panel", [role_member("writer")]), input="Why?")
     await env.wait_for_calls(1)
     await env.client.get_workflow_handle(handle.id).terminate()
     with pytest.raises(baton.RunFailed, match="closed in Temporal: terminated"):
         await handle.result()
 
 
-async def test_a_run_that_no_worker_waits_for_is_told_of(
+async def test_a_run_without_a_worker_is_logged_as_a_warning(
     env: Environment, server: EmbeddedServer, temporal: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with baton.connect(server.address, task_queue=f"{env.task_queue}-empty") as alone:
         handle = await alone.start(round_robin("panel", ["a"]), input="Why?")
-    assert f"{handle.id} waits: no worker runs" in caplog.text
+    assert f"{handle.id} waits: no worker is running" in caplog.text
     await env.client.get_workflow_handle(handle.id).terminate()
 
 
 async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal: Connection) -> None:
-    env.script(says("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
-    panel = round_robin("panel", [seat("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"})
+    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
+    panel = round_robin("panel", [role_member("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"})
     handle = await temporal.start(panel, input="Why?")
     async for said in handle:
         assert said.text == "w1"
@@ -449,7 +449,7 @@ async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal
     assert await temporal.contributions("desk") == ()
 
 
-async def test_default_parts_can_be_had_as_agents_of_ones_own(env: Environment, temporal: Connection) -> None:
+async def test_the_default_agents_of_a_panel_can_be_customized(env: Environment, temporal: Connection) -> None:
     say_all(env)
     writer = baton.roster_agent("writer", "the poet", team="panel", more="You rhyme.")
     panel = round_robin(
@@ -460,7 +460,7 @@ async def test_default_parts_can_be_had_as_agents_of_ones_own(env: Environment, 
         synthesizer=baton.synthesizer(team="panel"),
     )
     assert (await temporal.run(panel, input="Why?")).value == "The deliverable."
-    poet, judge, author = heard(env)
+    poet, judge, author = model_requests(env)
     assert poet.system.startswith("You are writer, the poet. You take part in a panel, panel,")
     assert poet.system.endswith("You rhyme.")
     assert "\n\nYou are strict." in judge.system
@@ -497,7 +497,7 @@ async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
     assert [each.text for each in value.contributions] == ["report 1", "checked"]
 
 
-async def test_a_key_that_a_program_spells_out_stays_in_it(env: Environment, temporal: Connection) -> None:
+async def test_a_literal_api_key_stays_in_the_process(env: Environment, temporal: Connection) -> None:
     env.script(line("a", "A."))
     model = Model("mine", model="gpt-4o", base_url=env.model_url, api_key=f"{KEY}-mine")
     handle = await temporal.start(Agent("a", prompt="You are a.", model=model), input="Why?")
