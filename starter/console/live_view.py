@@ -1,4 +1,4 @@
-"""How does the live part look? Who speaks, in which turn, for how long, and the last lines of what is being said."""
+"""Draws the live part of the console: the open calls with the last lines of their texts, and a line about the runs."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,64 +16,64 @@ from .printer import format_turn
 
 @dataclass
 class LiveView:
-    """What goes on, drawn as it stands whenever it is drawn; at most half as high as the terminal."""
+    """Renders the state at the time of drawing, in at most half of the terminal's height."""
 
-    board: LiveState
+    state: LiveState
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         now = datetime.now(UTC)
-        calls = [*self.board.open_calls.values()]
-        rows = max(4, console.height // 2) - 1
-        shown = calls[: rows - 1] if len(calls) > rows else calls
+        calls = [*self.state.open_calls.values()]
+        height = max(4, console.height // 2) - 1
+        shown = calls[: height - 1] if len(calls) > height else calls
         for call in shown:
-            place = f" · {call.run.root.id}" if len(self.board.runs) > 1 else ""
-            told = f"  {describe_call(call)} · {format_duration(now - call.call.scheduled_at)}{place}"
-            yield from _call(call, told, console, rows // len(shown))
+            run = f" · {call.run.root.id}" if len(self.state.runs) > 1 else ""
+            about = f"  {describe_call(call)} · {format_duration(now - call.call.scheduled_at)}{run}"
+            yield from _call_lines(call, about, console, height // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
-        yield from _sum(self.board, now)
+        yield from _summary(self.state, now)
 
 
-def _call(open_: OpenCall, told: str, console: Console, rows: int) -> list[Text]:
-    """A call in as many rows: who speaks or uses a tool, why it is tried again, the last lines of the text."""
-    lines = [_row(Text.assemble((open_.call.speaker, "bold yellow"), (told, "dim")))]
-    if open_.failure:
-        lines.append(_row(Text(f"  ✗ {' '.join(open_.failure.split())}", style="red")))
-    text = "" if open_.waiting else partial_text(open_)
-    room = rows - len(lines)
-    if text and room > 0:
+def describe_call(call: OpenCall) -> str:
+    """The team, the turn, the model or the tool, and the attempt, as far as each is known."""
+    run, is_model_call = call.run, isinstance(call.call.request, AskModelRequest)
+    parts = [run.name] if run.kind == "team" else []
+    parts += [format_turn(call.call), call.call.name if is_model_call else f"uses {call.call.name}"]
+    if call.attempt > 1:
+        parts.append(f"{'waiting for ' if call.waiting else ''}attempt {call.attempt}")
+    return " · ".join(filter(None, parts))
+
+
+def partial_text(call: OpenCall) -> str:
+    """The last part of the answer that a model is writing."""
+    return ("…" if call.progress.offset else "") + call.progress.text
+
+
+def _call_lines(call: OpenCall, about: str, console: Console, height: int) -> list[Text]:
+    """At most ``height`` lines for a call: its speaker, the error of its last attempt, the end of its text."""
+    lines = [_one_line(Text.assemble((call.call.speaker, "bold yellow"), (about, "dim")))]
+    if call.failure:
+        lines.append(_one_line(Text(f"  ✗ {' '.join(call.failure.split())}", style="red")))
+    text = "" if call.waiting else partial_text(call)
+    space = height - len(lines)
+    if text and space > 0:
         wrapped = Text(escape_control_characters(text.rstrip())).wrap(console, max(10, console.width - 2))
-        lines += [_row(Text.assemble("  ", line)) for line in wrapped[-room:]]
-    return lines[:rows]
+        lines += [_one_line(Text.assemble("  ", line)) for line in wrapped[-space:]]
+    return lines[:height]
 
 
-def describe_call(open_: OpenCall) -> str:
-    """The team, the turn, the model or tool, and the attempt, as far as they tell anything."""
-    run, speaks = open_.run, isinstance(open_.call.request, AskModelRequest)
-    told = [run.name] if run.kind == "team" else []
-    told += [format_turn(open_.call), open_.call.name] if speaks else [format_turn(open_.call), f"uses {open_.call.name}"]
-    if open_.attempt > 1:
-        told.append(f"attempt {open_.attempt}{' is due' if open_.waiting else ''}")
-    return " · ".join(filter(None, told))
-
-
-def partial_text(open_: OpenCall) -> str:
-    """The last part of what is being said."""
-    return ("…" if open_.progress.offset else "") + open_.progress.text
-
-
-def _row(text: Text) -> Text:
+def _one_line(text: Text) -> Text:
     text.plain = escape_control_characters(text.plain).replace("\n", " ")
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
 
-def _sum(board: LiveState, now: datetime) -> list[Text]:
-    """A line with what is open, what it has cost and how long it has taken."""
-    going = [tally for tally in board.runs.values() if tally.end is None]
-    if not going:
+def _summary(state: LiveState, now: datetime) -> list[Text]:
+    """A line with the number of running runs, the usage of all, and the longest duration; none if no run is running."""
+    running = [run for run in state.runs.values() if run.end is None]
+    if not running:
         return []
-    usage = sum((tally.usage for tally in board.runs.values()), TokenUsage())
-    name = going[0].run.id if len(board.runs) == 1 else f"{len(going)} of {len(board.runs)} runs go on"
-    since = min(tally.started_at for tally in going)
-    return [_row(Text(f"{name} · {format_usage(usage)} · {format_duration(now - since)}", style="dim"))]
+    usage = sum((run.usage for run in state.runs.values()), TokenUsage())
+    name = running[0].run.id if len(state.runs) == 1 else f"{len(running)} of {len(state.runs)} runs are running"
+    duration = now - min(run.started_at for run in running)
+    return [_one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]

@@ -1,4 +1,4 @@
-"""How are many things told to a person? As a table; where there is no terminal, as aligned lines."""
+"""Prints a table: with colours on a terminal, else as aligned text."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _COLOURS = {
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-    """Tells rows of as many cells as there are columns, or ``none`` where there is no row."""
+    """Prints rows with one cell for each column, or the text ``none`` if there are no rows."""
     if not rows:
         console.print(none)
     elif console.is_terminal:

@@ -1,4 +1,4 @@
-"""How is a run watched? What has been said goes up line by line; below, on a terminal, stands what is being said."""
+"""Shows runs on the console: their events line by line, and on a terminal below them what is going on."""
 
 import asyncio
 import contextlib
@@ -13,29 +13,29 @@ from ..history.run_events import RunEvent
 from .live_view import LiveView, describe_call, partial_text
 from .printer import EventPrinter
 
-LOOK = 1.0
-"""Seconds between two looks at the heartbeats."""
+HEARTBEAT_INTERVAL = 1.0
+"""Seconds between two readings of the heartbeats."""
 
-DRAW = 0.25
-"""Seconds between two drawings of the live part."""
+DRAW_INTERVAL = 0.25
+"""Seconds between two drawings of the live view."""
 
 
 class Watch:
-    """Tells what happens in some runs, and shows what goes on in them where ``console`` is a terminal."""
+    """Prints the events of some runs on ``console``, and keeps their live state."""
 
     def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
         self.state = LiveState()
         self._client, self._console = client, console
-        self.printer = EventPrinter(console, runs)
+        self._printer = EventPrinter(console, runs)
 
-    def on_event(self, happening: RunEvent) -> None:
-        """Tells one thing that has happened."""
-        self.state.apply(happening)
-        self.printer.print_event(happening)
+    def on_event(self, event: RunEvent) -> None:
+        """Prints the next event."""
+        self.state.apply(event)
+        self._printer.print_event(event)
 
     @contextlib.asynccontextmanager
     async def live_view(self) -> AsyncIterator[None]:
-        """Shows what goes on while the block runs; nobody is asked for it where there is no terminal."""
+        """Shows the live view while the block runs; without a terminal it does nothing, and reads no heartbeats."""
         if not self._console.is_interactive:
             yield
             return
@@ -48,7 +48,7 @@ class Watch:
             redirect_stderr=False,
         )
         with live:
-            tasks = [asyncio.create_task(work) for work in (self._look(), self._draw(live))]
+            tasks = [asyncio.create_task(work) for work in (self._read_heartbeats(), self._draw(live))]
             try:
                 yield
             finally:
@@ -56,18 +56,18 @@ class Watch:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self) -> None:
+    async def _read_heartbeats(self) -> None:
         while True:
             await read_heartbeats(self._client, [*self.state.open_calls.values()])
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(HEARTBEAT_INTERVAL)
 
     async def _draw(self, live: Live) -> None:
         while True:
             live.refresh()
-            await asyncio.sleep(DRAW)
+            await asyncio.sleep(DRAW_INTERVAL)
 
     async def print_unfinished(self) -> None:
-        """Tells what is being said at this moment, as lines."""
+        """Prints the answers that models are writing."""
         await read_heartbeats(self._client, self.state.open_calls.values())
         for call in self.state.open_calls.values():
-            self.printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))
+            self._printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))

@@ -1,69 +1,50 @@
-"""What is a call of an activity about? Its request, and what earlier replies in its run tell of that."""
+"""Completes each activity call with what earlier results tell: the name of its tool, its brief, its member."""
 
 from dataclasses import dataclass, field, replace
 
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
 from ...conversation.contracts.requests import (
-    AppendRequest,
     AskModelRequest,
     AskModelResult,
     Pinned,
     SelectRequest,
-    SelectResult,
     UseToolRequest,
-    UseToolResult,
 )
-from ...conversation.messages.message import Head, Message
-from .run_events import ActivityCall, CallReply, CallRequest, RunInfo
+from ...conversation.messages.message import Message
+from .activity_types import CallResult
+from .run_events import ActivityCall, RunInfo
 from .said_messages import said_messages
-
-REQUEST_TYPES: dict[str, type[CallRequest]] = {
-    "ask_model": AskModelRequest,
-    "use_tool": UseToolRequest,
-    "select": SelectRequest,
-    "brief": BriefRequest,
-    "perform": PerformRequest,
-    "append": AppendRequest,
-}
-REPLY_TYPES: dict[str, type[CallReply]] = {
-    "pin": Pinned,
-    "ask_model": AskModelResult,
-    "use_tool": UseToolResult,
-    "select": SelectResult,
-    "perform": PerformResult,
-    "append": Head,
-}
 
 
 @dataclass
 class CallTracker:
-    """The calls of a run, read in their order; ``team`` is what the run is of, if it is a team's."""
+    """Follows the calls of one run in their order; ``team`` is the plan of the run's team, if it has one."""
 
     team: TeamPlan | None = None
-    _speakers: dict[str, AgentPlan] = field(default_factory=dict)
+    _agents: dict[str, AgentPlan] = field(default_factory=dict)
     _replies: dict[str, Message] = field(default_factory=dict)
     _briefs: dict[str, SpeakerBrief] = field(default_factory=dict)
-    _hidden: list[str] = field(default_factory=list)
+    _hidden_children: list[str] = field(default_factory=list)
 
-    def child(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
-        """A child run of ``parent``, whose calls these are."""
-        hidden = parent.hidden or any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden)
-        return RunInfo(workflow_id, run_id, parent=parent, hidden=hidden)
+    def child_run(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
+        """A child run of ``parent``, which is the run that is followed."""
+        places = (f"{parent.id}/{place}/" for place in self._hidden_children)
+        return RunInfo(workflow_id, run_id, parent=parent, hidden=parent.hidden or workflow_id.startswith((*places,)))
 
-    def begun(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
-        """A call that is wanted, with what is known of it."""
-        call = self._named(call)
+    def complete(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
+        """A scheduled call with everything that is known about it."""
+        call = self._with_name(call)
         brief = self._brief_of(call)
         if brief is None:
             return replace(call, hidden=run.hidden)
         if brief.hidden and isinstance(call.request, BriefRequest):
-            self._hidden.append(f"round-{brief.round}/{brief.part}")
-        return replace(call, brief=brief, member=self._seat(brief), hidden=run.hidden or brief.hidden)
+            self._hidden_children.append(f"round-{brief.round}/{brief.part}")
+        return replace(call, brief=brief, member=self._member(brief), hidden=run.hidden or brief.hidden)
 
-    def keep(self, reply: CallReply, brief: SpeakerBrief | None = None) -> None:
-        """Keeps what later calls refer to."""
-        match reply:
+    def record(self, result: CallResult, brief: SpeakerBrief | None = None) -> None:
+        """Keeps a result to which later calls refer."""
+        match result:
             case AskModelResult(message=message, head=head):
                 self._replies[head.id] = message
                 if brief:
@@ -74,25 +55,28 @@ class CallTracker:
                 self.team = team
                 parts = team.panel.parts.values() if team.panel else ()
                 members: list[MemberPlan | None] = [*team.members, team.aggregator, *parts]
-                self._speakers = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
+                self._agents = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
             case Pinned(plan=AgentPlan() as agent):
-                self._speakers = {agent.speaker: agent}
+                self._agents = {agent.speaker: agent}
 
-    def said(self, call: ActivityCall, reply: CallReply) -> tuple[Message, ...]:
-        """What has been said, and may be heard, once a call is answered."""
+    def messages(self, call: ActivityCall, result: CallResult) -> tuple[Message, ...]:
+        """The messages that a completed call has added to the conversation and that may be shown."""
+        if call.hidden:
+            return ()
         panel = self.team.panel if self.team else None
-        hidden = "deliverable" if panel and not panel.visibility.client else None
-        said = () if call.hidden else said_messages(call, reply, self._replies)
-        return tuple(message for message in said if hidden is None or message.part != hidden)
+        said = said_messages(call, result, self._replies)
+        if panel and not panel.visibility.client:
+            return tuple(message for message in said if message.part != "deliverable")
+        return tuple(said)
 
-    def _named(self, call: ActivityCall) -> ActivityCall:
-        """The call with the name of what is asked or used."""
+    def _with_name(self, call: ActivityCall) -> ActivityCall:
+        """The call with the name of its model, tool or function."""
         match call.request:
-            case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._speakers:
-                return replace(call, name=self._speakers[speaker].models[fallback])
+            case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._agents:
+                return replace(call, name=self._agents[speaker].models[fallback])
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
-                wanted = self._replies[reply].tool_calls[number]
-                return replace(call, name=wanted.name, arguments=wanted.arguments)
+                tool_call = self._replies[reply].tool_calls[number]
+                return replace(call, name=tool_call.name, arguments=tool_call.arguments)
             case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
                 return replace(call, name=self.team.chooser.models[fallback])
             case UseToolRequest(reply=None):
@@ -109,7 +93,7 @@ class CallTracker:
                 return self._briefs.get(reply)
         return None
 
-    def _seat(self, brief: SpeakerBrief) -> str:
-        """The name of who sits there."""
+    def _member(self, brief: SpeakerBrief) -> str:
+        """The name of the panel's member that has the brief; empty for another part."""
         panel = self.team.panel if self.team else None
         return panel.roster[brief.seat] if panel and brief.seat is not None else ""

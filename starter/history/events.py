@@ -1,4 +1,4 @@
-"""Which events does a run have, and how are they written? Those of ARK, made of what histories tell (seed 003)."""
+"""The events of a run and its child runs, with the names that ARK gives them (ARK: queries, events)."""
 
 import json
 from collections.abc import Iterator
@@ -9,16 +9,19 @@ from pydantic import JsonValue
 
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
-from .event_builder import EventBuilder
+from .event_builder import EventBuilder, NamedEvent
 from .run_events import RunEvent, RunInfo, RunStarted
 
-SHOWN = 160
-"""Bytes of a value that a line of text shows."""
+MAX_VALUE_BYTES = 160
+"""The length at which a value is cut in a line of text."""
+
+HIDDEN_IN_LINES = ("call", "namespace", "tokenUsage")
+"""Data that are in an event's JSON only."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a run."""
+    """One event: its time, its name, the id of its run, and its data, which depend on the name."""
 
     time: datetime
     name: str
@@ -33,44 +36,50 @@ class Event:
 
     @property
     def line(self) -> str:
-        """The event as a line for people, with the data that matter to them."""
+        """The event as a line of text."""
         time, name, *_ = self.value.values()
-        data = {key: each for key, each in self.data.items() if key not in ("call", "namespace", "tokenUsage")}
+        data = {key: each for key, each in self.data.items() if key not in HIDDEN_IN_LINES}
         usage = self.data.get("tokenUsage")
         if isinstance(usage, dict):
             data["tokens"] = usage["totalTokens"]
-        return f"{time}  {name:<23} {'  '.join(f'{key}={_short(each)}' for key, each in data.items())}"
+        return f"{time}  {name:<23} {'  '.join(f'{key}={_text(each)}' for key, each in data.items())}"
 
 
 class EventRecorder:
-    """Makes events of what happens in a run and its child runs."""
+    """Makes the events of a run and its child runs from their run events, which it takes in their order."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, EventBuilder] = {}
+        self._builders: dict[str, EventBuilder] = {}
 
-    def record(self, happening: RunEvent) -> Iterator[Event]:
-        """The events that a happening stands for."""
-        run, account = happening.run, self._accounts.get(happening.run.first_run_id)
-        if account is None or isinstance(happening, RunStarted):
-            account = self._accounts[run.first_run_id] = EventBuilder(run)
-            parent = self._accounts.get(run.parent.first_run_id) if run.parent else None
-            if parent and (run.turn or run.round):
-                for name, data in parent.start_turn(run.name, run.turn, run.round):
-                    yield self._event(happening, parent.run, name, data)
+    def record(self, event: RunEvent) -> Iterator[Event]:
+        """The events that a run event stands for."""
+        run, builder = event.run, self._builders.get(event.run.first_run_id)
+        if builder is None or isinstance(event, RunStarted):
+            builder = self._builders[run.first_run_id] = EventBuilder(run)
+            yield from self._turn_of_child(event)
         above: RunInfo | None = run
-        while above and above.first_run_id in self._accounts:
-            self._accounts[above.first_run_id].add_usage(happening)
+        while above and above.first_run_id in self._builders:
+            self._builders[above.first_run_id].add_usage(event)
             above = above.parent
-        for name, data in account.build(happening):
-            yield self._event(happening, run, name, data)
+        yield from _events(event, run, builder.build(event))
 
-    def _event(self, happening: RunEvent, run: RunInfo, name: str, data: JsonObject) -> Event:
-        return Event(happening.at, name, run.id, {key: value for key, value in data.items() if value is not None})
+    def _turn_of_child(self, event: RunEvent) -> Iterator[Event]:
+        """A child run that takes a turn of its team starts that turn."""
+        run, parent = event.run, event.run.parent
+        builder = self._builders.get(parent.first_run_id) if parent else None
+        if builder and parent and (run.turn or run.round):
+            yield from _events(event, parent, builder.start_turn(run.name, run.turn, run.round))
 
 
-def _short(value: JsonValue) -> str:
+def _events(event: RunEvent, run: RunInfo, named: Iterator[NamedEvent]) -> Iterator[Event]:
+    """The events of a run, at the time of a run event, without empty data."""
+    for name, data in named:
+        yield Event(event.at, name, run.id, {key: value for key, value in data.items() if value is not None})
+
+
+def _text(value: JsonValue) -> str:
     if isinstance(value, list):
-        return ",".join(map(_short, value))
+        return ",".join(map(_text, value))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = truncate(text, SHOWN)
+    text = truncate(text, MAX_VALUE_BYTES)
     return text if text and not set(text) & set(' "\n\t') else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What happens in a run and in its child runs? Read from Temporal's history, as it is written or afterwards."""
+"""Follows a run and its child runs: reads their histories, while they run or afterwards, and reports the run events."""
 
 import asyncio
 import itertools
@@ -13,125 +13,131 @@ from temporalio.service import RPCError, RPCStatusCode
 from ..runs.execution_chain import execution_chain
 from ..runs.runs import Handle
 from .history_decoder import HistoryDecoder, event_attributes
-from .run_events import RunEvent, RunInfo, RunEnded
+from .run_events import RunEnded, RunEvent, RunInfo
 
 OnEvent = Callable[[RunEvent], None]
 
-AGAIN = 0.5
-"""Seconds until a lost connection is tried again."""
+RECONNECT_INTERVAL = 0.5
+"""Seconds between two attempts to read on after the connection was lost."""
 
 
-async def follow(client: Client, handle: Handle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0) -> None:
-    """Tells what happens in a run and in its child runs, from its beginning to its end, or with ``wait`` false to now.
+async def follow(
+    client: Client, handle: Handle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0
+) -> None:
+    """Reports all events of a run and its child runs, from the start of the run to its end.
 
-    It only reads: the run doesn't notice, however many follow it. A connection that is lost meanwhile is tried again
-    for ``patience`` seconds; then Temporal's RPCError is raised.
+    With ``wait`` false it reports only those that exist already. The run itself is not called: any number of clients
+    can follow it. If the connection is lost, it reconnects for ``reconnect_timeout`` seconds.
+
+    Raises:
+        RPCError: if Temporal can't be reached for longer than that.
     """
     newest = handle.run_id or (await handle.describe()).run_id
     first, *later = [run_id for run_id, _ in await execution_chain(client, handle.id, newest)]
-    trail = _Trail(client, HistoryDecoder(RunInfo(handle.id, first), client.data_converter), later)
-    for happening in await trail.past():
-        on_event(happening)
+    reader = _HistoryReader(client, HistoryDecoder(RunInfo(handle.id, first), client.data_converter), later)
+    for event in await reader.read_existing():
+        on_event(event)
     if wait:
-        await _to_the_end(trail, on_event, reconnect_timeout)
+        await _read_to_the_end(reader, on_event, reconnect_timeout)
 
 
-async def _to_the_end(trail: "_Trail", tell: OnEvent, patience: float) -> None:
-    """Goes on with a trail, again and again where the connection breaks off."""
-    lost_at, since = -1, 0.0
+async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnect_timeout: float) -> None:
+    """Reads on until the run is over, and reconnects as long as each connection brings new events in time."""
+    count_at_loss, lost_at = -1, 0.0
     while True:
         try:
-            return await trail.go_on(tell)
+            return await reader.read_on(on_event)
         except RPCError:
-            if trail.read != lost_at:
-                lost_at, since = trail.read, time.monotonic()
-            if time.monotonic() - since >= patience:
+            if reader.count != count_at_loss:
+                count_at_loss, lost_at = reader.count, time.monotonic()
+            if time.monotonic() - lost_at >= reconnect_timeout:
                 raise
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RECONNECT_INTERVAL)
 
 
 @dataclass
-class _Trail:
-    """The history of a run, read up to the event ``last``, and its child runs' by the events of their start.
+class _HistoryReader:
+    """Reads the history of one run, and those of its child runs; it can go on where it has stopped.
 
-    ``later`` are runs in which it is known to go on; after a reset they are others than its history tells.
+    ``later`` are the known executions after the current one: after a reset, they are others than the history names.
+    ``children`` are found by the execution and the event in which they have started.
     """
 
     client: Client
-    reader: HistoryDecoder
+    decoder: HistoryDecoder
     later: list[str] = field(default_factory=list)
-    last: int = 0
-    seen: int = 0
+    last_event_id: int = 0
+    own_count: int = 0
     over: bool = False
-    children: dict[tuple[str, int], "_Trail"] = field(default_factory=dict)
+    children: dict[tuple[str, int], "_HistoryReader"] = field(default_factory=dict)
 
     @property
-    def read(self) -> int:
-        """How many events have been read, those of child runs included."""
-        return self.seen + sum(child.read for child in self.children.values())
+    def count(self) -> int:
+        """The number of history events that were read, with those of child runs."""
+        return self.own_count + sum(child.count for child in self.children.values())
 
-    async def past(self) -> list[RunEvent]:
-        """What has happened until now, in the order of time."""
-        own = [happening async for _, happenings in self._new(wait=False) for happening in happenings]
-        inner = await asyncio.gather(*(child.past() for child in self.children.values()))
-        return sorted(itertools.chain(own, *inner), key=lambda happening: happening.at)
+    async def read_existing(self) -> list[RunEvent]:
+        """All events that exist already, in the order of time."""
+        own = [event async for _, events in self._read(wait=False) for event in events]
+        of_children = await asyncio.gather(*(child.read_existing() for child in self.children.values()))
+        return sorted(itertools.chain(own, *of_children), key=lambda event: event.at)
 
-    async def go_on(self, tell: OnEvent) -> None:
-        """Tells what happens from now on; all of a child run before what its parent does next."""
+    async def read_on(self, on_event: OnEvent) -> None:
+        """Reports new events until the run is over; all of a child run before the next event of its parent."""
         tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
         def follow_children() -> None:
             for start, child in self.children.items():
                 if start not in tasks:
-                    tasks[start] = asyncio.create_task(child.go_on(tell))
+                    tasks[start] = asyncio.create_task(child.read_on(on_event))
 
         follow_children()
         try:
-            async for event, happenings in self._new(wait=True):
-                for happening in happenings:
-                    tell(happening)
+            async for history_event, events in self._read(wait=True):
+                for event in events:
+                    on_event(event)
                 follow_children()
-                if (start := (self.reader.run.run_id, _ended_child(event))) in tasks:
+                if (start := (self.decoder.run.run_id, _start_of_ended_child(history_event))) in tasks:
                     await tasks[start]
             await asyncio.gather(*tasks.values())
         finally:
             for task in tasks.values():
                 task.cancel()
 
-    async def _new(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[RunEvent]]]:
-        """The events that have not been read, and what they tell; with ``wait`` also those to come, up to the end."""
-        read = None
-        while not self.over and read != self.reader.run.run_id:
-            read = self.reader.run.run_id
+    async def _read(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[RunEvent]]]:
+        """The history events that were not read before, decoded; with ``wait`` also those to come."""
+        run_id = None
+        while not self.over and run_id != self.decoder.run.run_id:
+            run_id = self.decoder.run.run_id
             try:
-                handle = self.client.get_workflow_handle(self.reader.run.id, run_id=read)
+                handle = self.client.get_workflow_handle(self.decoder.run.id, run_id=run_id)
                 async for event in handle.fetch_history_events(wait_new_event=wait):
-                    if event.event_id > self.last:
-                        self.last, self.seen = event.event_id, self.seen + 1
-                        yield event, await self._read(event)
-            except RPCError as error:  # the history of a child may have been deleted before that of its parent
-                if error.status != RPCStatusCode.NOT_FOUND or not self.reader.run.parent:
+                    if event.event_id > self.last_event_id:
+                        self.last_event_id, self.own_count = event.event_id, self.own_count + 1
+                        yield event, await self._decode(event)
+            except RPCError as error:  # Temporal may delete the history of a child run before that of its parent
+                if error.status != RPCStatusCode.NOT_FOUND or not self.decoder.run.parent:
                     raise
 
-    async def _read(self, event: HistoryEvent) -> list[RunEvent]:
+    async def _decode(self, event: HistoryEvent) -> list[RunEvent]:
         match event_attributes(event):
             case "child_workflow_execution_started", started:
-                inner = started.workflow_execution
-                child = self.reader.calls.child(self.reader.run, inner.workflow_id, inner.run_id)
-                trail = _Trail(self.client, HistoryDecoder(child, self.client.data_converter))
-                self.children[self.reader.run.run_id, event.event_id] = trail
+                execution = started.workflow_execution
+                child = self.decoder.calls.child_run(self.decoder.run, execution.workflow_id, execution.run_id)
+                reader = _HistoryReader(self.client, HistoryDecoder(child, self.client.data_converter))
+                self.children[self.decoder.run.run_id, event.event_id] = reader
             case "workflow_execution_continued_as_new", ended:
-                self.reader.continue_as_new(self.later.pop(0) if self.later else ended.new_execution_run_id)
-                self.last = 0
+                self.decoder.continue_as_new(self.later.pop(0) if self.later else ended.new_execution_run_id)
+                self.last_event_id = 0
                 return []
-        happenings = await self.reader.decode(event)
-        self.over = any(isinstance(each, RunEnded) for each in happenings)
-        return happenings
+        events = await self.decoder.decode(event)
+        self.over = any(isinstance(each, RunEnded) for each in events)
+        return events
 
 
-def _ended_child(event: HistoryEvent) -> int:
-    """The event that told the start of the child run whose end an event tells, if it does."""
-    name, about = event_attributes(event)
+def _start_of_ended_child(event: HistoryEvent) -> int:
+    """The id of the event in which a child run has started, if this event is its end; else 0."""
+    name, attributes = event_attributes(event)
     if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
-        return int(about.started_event_id)
+        return int(attributes.started_event_id)
     return 0

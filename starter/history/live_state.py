@@ -1,4 +1,4 @@
-"""Who speaks at this moment, and what has it all cost? What is left open by the happenings of some runs."""
+"""The live state of some runs: the calls that are open, their heartbeats, and the status and usage of each run."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,17 +10,17 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...conversation.contracts.requests import LiveText
-from ...conversation.contracts.status import Status, instant
+from ...conversation.contracts.status import Status, format_time
 from ...conversation.messages.message import TokenUsage
-from .history_decoder import decode_payload, decode_failure
-from .run_events import ActivityCall, CallScheduled, CallEnded, RunEvent, RunInfo, RunStarted, RunEnded, token_usage
+from .payloads import decode_failure, decode_payload
+from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted, token_usage
 
 
 @dataclass
 class OpenCall:
-    """A call of a model or a tool that has no answer yet, and what its heartbeats tell.
+    """A call of a model, a tool or a function that is not over, and what its last heartbeat says.
 
-    An ``attempt`` that ``waits`` has not begun; ``failure`` is why the one before it has failed.
+    If ``waiting``, the ``attempt`` has not started yet; ``failure`` is the error of the attempt before it.
     """
 
     run: RunInfo
@@ -33,7 +33,7 @@ class OpenCall:
 
 @dataclass
 class RunProgress:
-    """How a run stands that was started from outside."""
+    """A run that a client has started: its usage until now, and its end once it is over."""
 
     run: RunInfo
     started_at: datetime
@@ -42,65 +42,70 @@ class RunProgress:
 
     @property
     def status(self) -> Status:
-        """How it stands, or how it has ended."""
+        """The run's status, as far as its events tell it."""
         if self.end is None:
-            return Status(phase="Running", token_usage=self.usage, start_time=instant(self.started_at))
+            return Status(phase="Running", token_usage=self.usage, start_time=format_time(self.started_at))
         return Status(
             phase=self.end.phase,
             stop_reason=self.end.stop_reason,
             error=self.end.failure.message if self.end.failure else None,
             failure=self.end.failure,
             token_usage=self.usage,
-            start_time=instant(self.started_at),
-            completion_time=instant(self.end.at),
+            start_time=format_time(self.started_at),
+            completion_time=format_time(self.end.at),
         )
 
 
 @dataclass
 class LiveState:
-    """What is open, in the order in which it began, and the tallies of the runs by their ids."""
+    """The open calls in the order of their start, and the progress of each run that a client has started, by its id."""
 
     open_calls: dict[tuple[str, str], OpenCall] = field(default_factory=dict)
     runs: dict[str, RunProgress] = field(default_factory=dict)
 
-    def apply(self, happening: RunEvent) -> None:
-        """Takes one thing into account that has happened."""
-        run, at = happening.run, happening.at
-        match happening:
+    def apply(self, event: RunEvent) -> None:
+        """Updates the state with the next event."""
+        run = event.run
+        match event:
             case RunStarted() if run.parent is None:
-                self.runs[run.id] = RunProgress(run, at)
+                self.runs[run.id] = RunProgress(run, event.at)
             case CallScheduled(call=call) if call.speaker and not call.hidden:
                 self.open_calls[run.run_id, call.id] = OpenCall(run, call)
             case CallEnded(call=call):
                 self.open_calls.pop((run.run_id, call.id), None)
             case RunEnded():
-                self.open_calls = {key: each for key, each in self.open_calls.items() if each.run.first_run_id != run.first_run_id}
-                if run.id in self.runs:
-                    self.runs[run.id].end = happening
+                self._end(event)
         if run.root.id in self.runs:
-            self.runs[run.root.id].usage += token_usage(happening)
+            self.runs[run.root.id].usage += token_usage(event)
+
+    def _end(self, ended: RunEnded) -> None:
+        first = ended.run.first_run_id
+        self.open_calls = {key: each for key, each in self.open_calls.items() if each.run.first_run_id != first}
+        if ended.run.id in self.runs:
+            self.runs[ended.run.id].end = ended
 
 
 async def read_heartbeats(client: Client, calls: Iterable[OpenCall]) -> None:
-    """Looks what the heartbeats of open calls tell. The runs themselves are not asked."""
+    """Updates open calls from their latest heartbeats, which Temporal holds; no workflow is queried."""
     runs: dict[str, list[OpenCall]] = {}
     for call in calls:
         runs.setdefault(call.run.run_id, []).append(call)
-    await asyncio.gather(*(_look(client, calls) for calls in runs.values()))
+    await asyncio.gather(*(_read_heartbeats(client, calls) for calls in runs.values()))
 
 
-async def _look(client: Client, calls: list[OpenCall]) -> None:
+async def _read_heartbeats(client: Client, calls: list[OpenCall]) -> None:
+    """Updates open calls of one run."""
     run = calls[0].run
     try:
         described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
     except RPCError:
-        return  # whoever reads the history notices, too, and says what is wrong
+        return  # the reader of the history gets the same error, and reports it
     pending = {each.activity_id: each for each in described.raw_description.pending_activities}
-    for open_ in calls:
-        if found := pending.get(open_.call.id):
-            open_.attempt = found.attempt
-            open_.waiting = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    for call in calls:
+        if found := pending.get(call.call.id):
+            call.attempt = found.attempt
+            call.waiting = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if found.HasField("last_failure"):
-                open_.failure = (await decode_failure(client.data_converter, found.last_failure)).message
+                call.failure = (await decode_failure(client.data_converter, found.last_failure)).message
             if found.heartbeat_details.payloads:
-                open_.progress = await decode_payload(client.data_converter, found.heartbeat_details, LiveText)
+                call.progress = await decode_payload(client.data_converter, found.heartbeat_details, LiveText)

@@ -1,35 +1,32 @@
-"""What can happen in a run? Runs and calls that begin and end, as their histories tell it."""
+"""The run events: the start and the end of runs and of activity calls, as the histories record them."""
 
 import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
+from ...conversation.contracts.panel_requests import PerformRequest, SpeakerBrief
 from ...conversation.contracts.requests import (
-    AppendRequest,
     AskModelRequest,
     AskModelResult,
     Pinned,
     SelectRequest,
     SelectResult,
     UseToolRequest,
-    UseToolResult,
 )
 from ...conversation.contracts.status import Phase
 from ...conversation.failure import Failure
-from ...conversation.messages.message import Head, Message, TokenUsage
+from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.turn import StopReason
-
-CallRequest = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
-CallReply = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
+from .activity_types import CallRequest, CallResult
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run: its workflow's type, and the query, team, agent, model or tool that it is of. A child run has a parent.
+    """A run: its ids, its workflow type, and the resource that it runs.
 
-    ``run_id`` is the one in whose history something happened; ``first``, if it is another, the one in which it began.
-    What is said in a ``hidden`` one is not shown.
+    ``kind`` is ``query``, ``team``, ``agent``, ``model`` or ``tool``, and ``name`` and ``namespace`` are those of the
+    resource. ``run_id`` is the execution whose history is read; ``continued_from`` is the first execution if the run
+    has continued as new, else empty. A child run has a ``parent``. The messages of a ``hidden`` run are not shown.
     """
 
     id: str
@@ -44,35 +41,36 @@ class RunInfo:
 
     @property
     def first_run_id(self) -> str:
-        """What tells it from all other runs, however often it goes on in a new one."""
+        """The id of the first execution, which identifies the run however often it continues as new."""
         return self.continued_from or self.run_id
 
     @property
     def turn(self) -> int:
-        """Which turn of its team it takes, as its id tells; 0 where it takes none."""
-        return self._place(r"turn-(\d+)")
+        """The turn of its team that this child run takes, read from its id; 0 if it takes none."""
+        return self._number_in_id(r"turn-(\d+)")
 
     @property
     def round(self) -> int:
-        """In which round of its panel it takes a turn, as its id tells; 0 where it takes none."""
-        return self._place(r"round-(\d+)/\d+")
+        """The round of its panel in which this child run takes a turn, read from its id; 0 if it takes none."""
+        return self._number_in_id(r"round-(\d+)/\d+")
 
-    def _place(self, pattern: str) -> int:
-        place = re.search(f"/{pattern}/[^/]*$", self.id)
-        return int(place[1]) if place else 0
+    def _number_in_id(self, pattern: str) -> int:
+        found = re.search(f"/{pattern}/[^/]*$", self.id)
+        return int(found[1]) if found else 0
 
     @property
     def root(self) -> "RunInfo":
-        """The run that was started from outside."""
+        """The outermost run, which a client has started."""
         return self.parent.root if self.parent else self
 
 
 @dataclass(frozen=True)
 class ActivityCall:
-    """A call of an activity. ``what`` is the model that is asked, or what is used, with its ``arguments``.
+    """One call of an activity.
 
-    In a panel, ``brief`` is what it is made on, and ``seat`` the name of the member that makes it. What comes of a
-    ``hidden`` one is not shown.
+    ``name`` is the model, the tool or the function that is called; ``arguments`` are those of a tool. In a panel,
+    ``brief`` is the speaker's brief and ``member`` the name of the member who makes the call. The result of a
+    ``hidden`` call is not shown.
     """
 
     id: str
@@ -87,7 +85,7 @@ class ActivityCall:
 
     @property
     def speaker(self) -> str:
-        """The name of who speaks, uses a tool or selects; empty for a call of another kind."""
+        """The name of the member who speaks, uses a tool or selects; empty for other activities."""
         match self.request:
             case AskModelRequest() | UseToolRequest() if self.member:
                 return self.member
@@ -101,18 +99,16 @@ class ActivityCall:
 
     @property
     def agent(self) -> str:
-        """The same if it is an agent; empty for a model or a tool that is asked by itself."""
+        """The name of the agent that makes the call; empty if a model or a tool is the target of a query itself."""
         match self.request:
-            case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker) if not speaker.startswith(
-                ("Model/", "Tool/")
-            ):
-                return self.speaker
+            case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker):
+                return "" if speaker.startswith(("Model/", "Tool/")) else self.speaker
         return ""
 
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run has begun, or goes on after runs of which no history is left, with what was ``pinned`` in them."""
+    """A run has started. If Temporal has deleted its first executions, ``pinned`` is what they had pinned."""
 
     run: RunInfo
     at: datetime
@@ -121,7 +117,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class CallScheduled:
-    """A call is wanted; a worker takes it up as soon as it can."""
+    """An activity was scheduled; a worker starts it as soon as it can."""
 
     run: RunInfo
     at: datetime
@@ -130,23 +126,23 @@ class CallScheduled:
 
 @dataclass(frozen=True)
 class CallEnded:
-    """A call was answered, or has failed for good, or (with neither) was given up.
+    """An activity has completed (``result``), failed for good (``failure``) or was canceled (neither).
 
-    ``said`` are the messages that have become part of the conversation by it, as whoever listens hears them.
+    ``messages`` are the messages that it has added to the conversation and that may be shown.
     """
 
     run: RunInfo
     at: datetime
     call: ActivityCall
     attempts: int = 1
-    reply: CallReply | None = None
+    result: CallResult | None = None
     failure: Failure | None = None
     messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run is over; ``turns`` are those of a team."""
+    """A run is over. ``turns`` is the number of turns of a team, if its result says so."""
 
     run: RunInfo
     at: datetime
@@ -160,13 +156,13 @@ class RunEnded:
 RunEvent = RunStarted | CallScheduled | CallEnded | RunEnded
 
 
-def token_usage(happening: RunEvent) -> TokenUsage:
-    """What a happening has cost."""
-    match happening:
+def token_usage(event: RunEvent) -> TokenUsage:
+    """The usage that an event adds: a tool call counts when it is scheduled, a model call when it is answered."""
+    match event:
         case CallScheduled(call=ActivityCall(request=UseToolRequest() | PerformRequest())):
             return TokenUsage(tool_calls=1)
-        case CallEnded(reply=AskModelResult(message=message)):
+        case CallEnded(result=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        case CallEnded(reply=SelectResult(usage=usage)):
+        case CallEnded(result=SelectResult(usage=usage)):
             return usage
     return TokenUsage()

@@ -1,4 +1,4 @@
-"""How do the words of a panel's parts read? What they write as JSON is told as lines."""
+"""Writes the output of a panel's referee, moderator and judge, which is JSON, as text for people."""
 
 from pydantic import ValidationError
 
@@ -7,10 +7,10 @@ from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
 
 
 def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
-    """What was said on a brief, for people; as it is where it is not what its part is asked for."""
-    part = brief.part if brief else "member"
+    """The answer to a brief as text; unchanged if it is no JSON of the kind that the role is asked for."""
+    formatter = _FORMATTERS.get(brief.part) if brief else None
     try:
-        return _WORDED[part](text) if part in _WORDED else text
+        return formatter(text) if formatter else text
     except ValidationError:
         return text
 
@@ -22,18 +22,18 @@ def _critique(text: str) -> str:
 def _decision(text: str) -> str:
     decision = Decision.model_validate_json(text)
     lines = [
-        f"calls on {', '.join(decision.next_speakers) or 'nobody'}",
+        f"next speakers: {', '.join(decision.next_speakers) or 'none'}",
         decision.briefing,
-        f"another angle: {decision.new_angle}" if decision.new_angle else None,
-        "and then it is enough" if decision.done else None,
+        f"new angle: {decision.new_angle}" if decision.new_angle else None,
+        "last round" if decision.done else None,
     ]
     return "\n".join(filter(None, lines))
 
 
 def _verdict(text: str) -> str:
     verdict = Verdict.model_validate_json(text)
-    winner = f"the winner: {verdict.winner}" if verdict.winner else "no stance alone wins"
+    winner = f"winner: {verdict.winner}" if verdict.winner else "no single winner"
     return f"{verdict.verdict}\n{winner}\n{verdict.reasoning}"
 
 
-_WORDED = {"referee": _critique, "moderator": _decision, "judge": _verdict}
+_FORMATTERS = {"referee": _critique, "moderator": _decision, "judge": _verdict}

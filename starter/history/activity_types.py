@@ -1,0 +1,37 @@
+"""The request and the result of each activity type whose calls the history reader decodes."""
+
+from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult
+from ...conversation.contracts.requests import (
+    AppendRequest,
+    AskModelRequest,
+    AskModelResult,
+    Pinned,
+    SelectRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
+)
+from ...conversation.messages.message import Head
+
+CallRequest = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
+CallResult = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
+
+REQUEST_TYPES: dict[str, type[CallRequest]] = {
+    "ask_model": AskModelRequest,
+    "use_tool": UseToolRequest,
+    "select": SelectRequest,
+    "brief": BriefRequest,
+    "perform": PerformRequest,
+    "append": AppendRequest,
+}
+"""The type of the request, by activity type; the requests of other activities are not decoded."""
+
+RESULT_TYPES: dict[str, type[CallResult]] = {
+    "pin": Pinned,
+    "ask_model": AskModelResult,
+    "use_tool": UseToolResult,
+    "select": SelectResult,
+    "perform": PerformResult,
+    "append": Head,
+}
+"""The type of the result, by activity type; the results of other activities are not decoded."""
