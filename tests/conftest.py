@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Environment
 from tests.harness.manifests import Writer
 from tests.harness.postgres import PostgresServer
@@ -35,7 +35,7 @@ def write(tmp_path: Path) -> Writer:
 @contextlib.asynccontextmanager
 async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[EmbeddedServer]:
     """The embedded server that users have, on ports of its own."""
-    with Home(folder).lock("dev") as lock:
+    with StateDir(folder).lock("dev") as lock:
         assert lock is not None
         embedded = EmbeddedServer(folder, lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
         await embedded.start()
@@ -106,7 +106,7 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def machine(tmp_path: Path) -> Iterator[UserMachine]:
     """A machine of one's own; what still runs on it at the end is ended."""
     machine = UserMachine(tmp_path)
-    with machine.model.serving() as url:
+    with machine.model.serve() as url:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine
         machine.shut_down()

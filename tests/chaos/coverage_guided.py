@@ -29,7 +29,7 @@ def main() -> None:
             file.write_bytes(data)
             try:
                 loaded = load_files([file])
-                [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.assumed())]
+                [str(each) for each in (*loaded.notices(), *loaded.unresolved(), *loaded.default_members())]
             except refused as error:
                 assert all(line.isprintable() for line in str(error).splitlines())
 

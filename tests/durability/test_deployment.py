@@ -21,7 +21,7 @@ from baton.conversation.errors import JournalUnavailable
 from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import ROOT, process_env
 
@@ -42,7 +42,7 @@ def script(service: str) -> str:
 async def test_the_service_that_makes_the_namespace_can_run_again_and_makes_what_runs_are_searched_by(
     tmp_path: Path,
 ) -> None:
-    with Home(tmp_path).lock("dev") as lock:
+    with StateDir(tmp_path).lock("dev") as lock:
         assert lock
         server = EmbeddedServer(tmp_path, lock, *free_ports((0, 0)))
         await server.start()
@@ -133,7 +133,7 @@ def test_every_service_is_pinned_restarted_bounded_and_waits_for_what_it_needs()
 def test_two_workers_have_time_to_end_and_no_rights_that_they_don_t_need() -> None:
     worker = SERVICES["worker"]
     settings = Settings.of({key: value for key, value in worker["environment"].items() if value})
-    assert float(worker["stop_grace_period"].removesuffix("s")) > settings.shutdown_seconds
+    assert float(worker["stop_grace_period"].removesuffix("s")) > settings.graceful_shutdown_seconds
     assert worker["deploy"]["replicas"] == 2
     assert (worker["read_only"], worker["cap_drop"], worker["init"]) == (True, ["ALL"], True)
 

@@ -22,7 +22,7 @@ RESULT = ["1", "a", "2", "b", "2", "b"]
 def machine(tmp_path: Path) -> Iterator[UserMachine]:
     machine = UserMachine(tmp_path)
     machine.script(line("one", "1", {"text": "2", "delay": 3}), line("two", "a", "b"))
-    with machine.model.serving() as url:
+    with machine.model.serve() as url:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine
         machine.shut_down()
@@ -39,7 +39,7 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     kill_server(machine.dev().pid)
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out, told(err)) == (0, "b\n", RESULT), err
-    assert len(machine.model.asked) == 6, "no call was made twice"
+    assert len(machine.model.requests) == 6, "no call was made twice"
     assert "the Temporal server has died, and is started again" in (machine.home.folder / "dev.log").read_text()
 
 
@@ -55,10 +55,10 @@ def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(ma
     assert "Traceback" not in err
 
     dev = machine.start("dev")
-    while not machine.home.read_dev():
+    while not machine.home.read_dev_server():
         time.sleep(0.05)
     assert told(machine.run("watch", "talk").stderr) == RESULT
-    assert sum(each.answered for each in machine.model.asked) == 6, "no answered call was repeated"
+    assert sum(each.answered for each in machine.model.requests) == 6, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)
 
@@ -72,7 +72,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     os.kill(machine.dev().pid, signal.SIGKILL)
     following.communicate(timeout=60)
     dev = machine.start("dev")
-    while not machine.home.read_dev():
+    while not machine.home.read_dev_server():
         time.sleep(0.05)
     machine.run("watch", "headline")
     status = json.loads(machine.run("status", "headline", "-o", "json").stdout)["status"]
@@ -81,7 +81,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     (response,) = status["responses"]
     said = [each["name"] for each in response["messages"]]
     assert said == ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"]
-    answered = sum(each.answered and each.given_up is None for each in machine.model.asked)
+    answered = sum(each.answered and each.disconnected_at is None for each in machine.model.requests)
     assert answered == status["tokenUsage"]["modelCalls"] == 10, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)

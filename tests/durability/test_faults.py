@@ -42,8 +42,10 @@ async def test_a_team_goes_on_when_its_model_has_recovered(
     head = status.responses[0].head
     assert head
     assert [row["content"] for row in env.transcript(head.id)] == ["Why?", "first", "second", "third"]
-    assert len(env.model.asked) == 4
-    assert env.model.asked[2].at >= (date.timestamp() if wait is None else env.model.asked[1].at + wait)
+    assert len(env.model.requests) == 4
+    assert env.model.requests[2].received_at >= (
+        date.timestamp() if wait is None else env.model.requests[1].received_at + wait
+    )
 
 
 MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
@@ -65,7 +67,7 @@ async def test_a_failure_that_stays_ends_the_team_and_keeps_what_was_said(
     assert (status.failure.target, status.failure.member, status.failure.turn) == ("team/team", "two", 2)
     assert says in status.failure.message
     assert status.responses[0].message == "first"
-    assert len(env.model.asked) == 1 + calls
+    assert len(env.model.requests) == 1 + calls
 
 
 async def test_an_answer_of_five_megabytes_is_kept_whole_and_shown_in_part(env: Environment) -> None:
@@ -76,7 +78,7 @@ async def test_an_answer_of_five_megabytes_is_kept_whole_and_shown_in_part(env: 
     head = status.responses[0].head
     assert head
     assert len(env.transcript(head.id)[1]["content"]) == 5_000_000
-    assert sum(len(message["content"]) for message in env.model.asked[1].request["messages"]) > 5_000_000
+    assert sum(len(message["content"]) for message in env.model.requests[1].body["messages"]) > 5_000_000
 
 
 async def test_a_refusal_in_words_is_an_answer_like_any_other(env: Environment) -> None:

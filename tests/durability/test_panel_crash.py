@@ -10,63 +10,67 @@ import pytest
 from temporalio.client import Client
 
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
-from baton.starter.history.turn_tasks import audited
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
+from baton.starter.history.task_recorder import list_tasks
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.durability.test_crash import Play, until
 from tests.harness.environment import KEY, replay, texts
-from tests.harness.panels import SYNTHESIS, panel, reads, says, seat
+from tests.harness.killable import KillableWorker, wait_until
+from tests.harness.panels import SYNTHESIS, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import ROOT, WorkerProcess, process_env
 
 SLOW = {"text": "b2", "delay": 1.0}
 SCRIPT = Script(
     lines=[
-        says("a", "a1", "a2", "a3"),
-        says("b", "b1", SLOW, "b3"),
-        reads("You are the referee", *(json.dumps({"critique": f"c{n}"}) for n in (1, 2, 3))),
+        panelist_line("a", "a1", "a2", "a3"),
+        panelist_line("b", "b1", SLOW, "b3"),
+        prompt_line("You are the referee", *(json.dumps({"critique": f"c{n}"}) for n in (1, 2, 3))),
         SYNTHESIS,
     ]
 )
 SAID = [each for n in "123" for each in (f"a{n}", f"b{n}", f"{{'choice': {n}}}", f"c{n}")]
 
-MOMENTS: dict[str, Callable[[Play], bool]] = {
-    "in-a-members-call": lambda play: len(play.model.asked) == 5,
-    "as-a-contribution-is-entered": lambda play: play.written() == 9,
-    "after-the-function-has-spoken": lambda play: play.written() == 13,
+KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
+    "in-a-members-call": lambda killable: len(killable.model.requests) == 5,
+    "as-a-contribution-is-entered": lambda killable: killable.journal_rows() == 9,
+    "after-the-function-has-spoken": lambda killable: killable.journal_rows() == 13,
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_panel_killed_in_mid_round_has_nothing_twice(
-    client: Client, server: EmbeddedServer, tmp_path: Path, moment: str
+    client: Client, server: EmbeddedServer, tmp_path: Path, kill_point: str
 ) -> None:
     model = ScriptedModel(SCRIPT.answer)
-    with model.serving() as url:
+    with model.serve() as url:
         given = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
         env = process_env(**given, BATON_FUNCTIONS="tests.harness.functions", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-        play = Play(client, model, WorkerProcess(env, tmp_path / "worker.log"), tmp_path / "journal.db")
-        play.worker.start()
-        members = seat("a"), seat("b"), {"name": "ballot", "type": "activity"}
+        killable = KillableWorker(client, model, WorkerProcess(env, tmp_path / "worker.log"), tmp_path / "journal.db")
+        killable.worker.start()
+        members = role_member("a"), role_member("b"), {"name": "ballot", "type": "activity"}
         resources = [panel(*members, maxRounds=3, referee=True, contributions={"session": "s"})]
         start = {"team": "panel", "input": "Why?", "resources": resources}
-        options: dict[str, Any] = {"id": f"panel-{moment}", "task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT}
+        options: dict[str, Any] = {
+            "id": f"panel-{kill_point}",
+            "task_queue": TASK_QUEUE,
+            "task_timeout": WORKFLOW_TASK_TIMEOUT,
+        }
         handle = await client.start_workflow("round-robin", start, **options)
-        await until(lambda: MOMENTS[moment](play))
-        play.worker.kill()
-        play.worker.start()
+        await wait_until(lambda: KILL_POINTS[kill_point](killable))
+        killable.worker.kill()
+        killable.worker.start()
         turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
-        await play.worker.stop()
+        await killable.worker.stop()
     assert texts(turn.messages) == [*SAID, "The deliverable."]
-    answered = Counter(_question(each.request["messages"]) for each in model.asked if each.answered)
+    answered = Counter(_question(each.body["messages"]) for each in model.requests if each.answered)
     assert set(answered.values()) == {1}, "no answered call was repeated"
     assert (tmp_path / "worker.log").read_text().count("made one by str()") == 1
     await replay([await handle.fetch_history()])
-    found = await audited(client, handle)
+    found = await list_tasks(client, handle)
     assert [task.goal for task in found] == [f"{name} (round {n})" for n in (1, 2, 3) for name in ("a", "b", "ballot")]
     repeated = [task.goal for task in found if task.attempts == 2]
-    assert repeated == ["b (round 2)"] or (len(repeated) <= 1 and moment != "in-a-members-call")
+    assert repeated == ["b (round 2)"] or (len(repeated) <= 1 and kill_point != "in-a-members-call")
 
 
 def _question(messages: list[dict[str, str]]) -> str:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowFailureError
 
 from baton.conversation.contracts.status import Status
-from baton.starter.history.events import Event, Recorder
+from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
-from baton.starter.history.run_events import Happening
+from baton.starter.history.run_events import RunEvent
 from tests.harness.environment import Environment, Json
-from tests.harness.random_teams import HABITS, Cast, Node, teams
-from tests.harness.run_invariants import Played, check
+from tests.harness.random_teams import SELECTOR_BEHAVIORS, Node, RandomTeamModel, teams
+from tests.harness.run_invariants import FinishedRun, check_run
 
 Wish = tuple[int, str, Json | None]
 """A signal (or a cancel) that is sent once the model has been asked so often."""
@@ -41,11 +41,11 @@ async def until(env: Environment) -> AsyncIterator[Until]:
     yield asyncio.get_running_loop().run_until_complete
 
 
-async def play(env: Environment, team: Node, habits: list[str], wish: Wish | None = None) -> Played:
+async def play(env: Environment, team: Node, selector_behaviors: list[str], wish: Wish | None = None) -> FinishedRun:
     """Runs a team to its end, whatever that is."""
-    cast = Cast(team, habits, slow=wish and wish[0])
-    env.answer = cast.answer
-    env.model.asked.clear()
+    model = RandomTeamModel(team, selector_behaviors, slow=wish and wish[0])
+    env.answer = model.answer
+    env.model.requests.clear()
     async with asyncio.timeout(60):
         handle = await env.start_team(team.manifests())
         ending = asyncio.create_task(handle.result())
@@ -58,30 +58,34 @@ async def play(env: Environment, team: Node, habits: list[str], wish: Wish | Non
         with contextlib.suppress(WorkflowFailureError):
             await ending
         status = Status.model_validate_json(json.dumps(await handle.query("status")))  # a cancel has no other details
-        recorder, told = Recorder(), list[Event]()
+        recorder, told = EventRecorder(), list[Event]()
 
-        def tell(happening: Happening) -> None:
+        def tell(happening: RunEvent) -> None:
             told.extend(recorder.record(happening))
 
         await follow(env.client, handle, tell)
     assert status.head
     rows, values = env.transcript(status.head.id), [each.value for each in told]
-    return Played(team, cast, status, rows, values, [each.answered for each in env.model.asked], wish is not None)
+    return FinishedRun(
+        team, model, status, rows, values, [each.answered for each in env.model.requests], wish is not None
+    )
 
 
 @EXAMPLES
-@given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5))
+@given(team=teams(), selector_behaviors=st.lists(st.sampled_from(SELECTOR_BEHAVIORS), min_size=1, max_size=5))
 def test_every_team_ends_within_its_bounds_with_everything_said_once_and_counted(
-    env: Environment, until: Until, team: Node, habits: list[str]
+    env: Environment, until: Until, team: Node, selector_behaviors: list[str]
 ) -> None:
-    played = until(play(env, team, habits))
-    check(played)
+    run = until(play(env, team, selector_behaviors))
+    check_run(run)
 
 
 @EXAMPLES
-@given(team=teams(), habits=st.lists(st.sampled_from(HABITS), min_size=1, max_size=5), wish=WISHES)
+@given(
+    team=teams(), selector_behaviors=st.lists(st.sampled_from(SELECTOR_BEHAVIORS), min_size=1, max_size=5), wish=WISHES
+)
 def test_every_team_that_is_ended_from_outside_keeps_what_was_said_until_then(
-    env: Environment, until: Until, team: Node, habits: list[str], wish: Wish
+    env: Environment, until: Until, team: Node, selector_behaviors: list[str], wish: Wish
 ) -> None:
-    played = until(play(env, team, habits, wish))
-    check(played)
+    run = until(play(env, team, selector_behaviors, wish))
+    check_run(run)

@@ -15,22 +15,22 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Handle, agent, manifest, replay, texts
-from tests.harness.killable import SAID, KillableEnvironment, spoken
+from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import Answer, ToolServer
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def killable(tmp_path: Path) -> AsyncIterator[KillableEnvironment]:
-    with Home(tmp_path / "server").lock("dev") as lock:
+    with StateDir(tmp_path / "server").lock("dev") as lock:
         assert lock
         server = EmbeddedServer(tmp_path / "server", lock, *free_ports((0, 0)))
         killable = KillableEnvironment(server, await server.start(), tmp_path)
-        with killable.model.serving() as url:
+        with killable.model.serve() as url:
             env = process_env(TEMPORAL_ADDRESS=server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
             killable.worker = WorkerProcess({**env, "BATON_HOME": str(tmp_path)}, tmp_path / "worker.log")
             killable.worker.start()
@@ -39,14 +39,9 @@ async def killable(tmp_path: Path) -> AsyncIterator[KillableEnvironment]:
         await server.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 def asked(killable: KillableEnvironment, *, answered: bool = False) -> Counter[int]:
     """How often each answer was asked for."""
-    return Counter(spoken(each.request) for each in killable.model.asked if each.answered or not answered)
+    return Counter(reply_count(each.body) for each in killable.model.requests if each.answered or not answered)
 
 
 async def ended(handle: Handle) -> TurnResult:
@@ -57,34 +52,34 @@ async def ended(handle: Handle) -> TurnResult:
     return TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
 
 
-MOMENTS: dict[str, Callable[[KillableEnvironment], bool]] = {
-    "before-the-first-call": lambda killable: killable.written() == 1,
-    "in-a-call": lambda killable: len(killable.model.asked) == 5 + killable.failing,
-    "just-after-an-answer-was-written": lambda killable: killable.written() == 5,
+KILL_POINTS: dict[str, Callable[[KillableEnvironment], bool]] = {
+    "before-the-first-call": lambda killable: killable.journal_rows() == 1,
+    "in-a-call": lambda killable: len(killable.model.requests) == 5 + killable.failing,
+    "just-after-an-answer-was-written": lambda killable: killable.journal_rows() == 5,
 }
 
 
 @pytest.mark.parametrize("worker_too", [False, True], ids=["server", "server-and-worker"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_run_survives_the_death_of_its_server(
-    killable: KillableEnvironment, moment: str, worker_too: bool
+    killable: KillableEnvironment, kill_point: str, worker_too: bool
 ) -> None:
     handle = await killable.start_team()
-    await until(lambda: MOMENTS[moment](killable))
+    await wait_until(lambda: KILL_POINTS[kill_point](killable))
     if worker_too:
         killable.worker.kill()
-    await killable.die()
-    restarted, before = time.time(), len(killable.model.asked)
+    await killable.kill_server()
+    restarted, before = time.time(), len(killable.model.requests)
     if worker_too:
         killable.worker.start()
     await killable.server.start()
 
     turn = await ended(handle)
-    assert (turn.stop_reason, texts(turn.messages)) == ("max_turns", SAID)
-    assert killable.written() == 1 + len(SAID), "each message stands once in the journal"
+    assert (turn.stop_reason, texts(turn.messages)) == ("max_turns", REPLIES)
+    assert killable.journal_rows() == 1 + len(REPLIES), "each message stands once in the journal"
     assert asked(killable, answered=worker_too) == Counter(range(9)), "no answered call was repeated"
-    waited = killable.model.asked[before].at - restarted
-    print(f"{moment}: {waited:.1f} s from the restart to the next call")
+    waited = killable.model.requests[before].received_at - restarted
+    print(f"{kill_point}: {waited:.1f} s from the restart to the next call")
     assert waited < 30
     await replay([await handle.fetch_history()])
 
@@ -96,21 +91,21 @@ async def test_a_model_that_is_asked_while_the_server_is_away_is_not_asked_again
     """Without heartbeats for so long the attempt is ended; the next one takes over its call, be it after a wait."""
     killable.slow, killable.failing = slow, failing
     handle = await killable.start_team()
-    await until(lambda: MOMENTS["in-a-call"](killable))
-    await killable.be_away(away)
-    assert texts((await ended(handle)).messages) == SAID
+    await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
+    await killable.stop_server_for(away)
+    assert texts((await ended(handle)).messages) == REPLIES
     assert asked(killable) == Counter(range(9)) + Counter({4: failing}), "no call was made twice"
-    assert killable.written() == 1 + len(SAID)
+    assert killable.journal_rows() == 1 + len(REPLIES)
 
 
 async def test_an_answer_that_comes_while_the_server_is_away_is_kept(killable: KillableEnvironment) -> None:
     handle = await killable.start_team()
-    await until(lambda: MOMENTS["in-a-call"](killable))
-    await killable.be_away(4)
+    await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
+    await killable.stop_server_for(4)
     back = time.time()
-    assert texts((await ended(handle)).messages) == SAID
+    assert texts((await ended(handle)).messages) == REPLIES
     assert asked(killable) == Counter(range(9))
-    print(f"{killable.model.asked[5].at - back:.1f} s from the server's return to the next call")
+    print(f"{killable.model.requests[5].received_at - back:.1f} s from the server's return to the next call")
 
 
 async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away(
@@ -118,15 +113,15 @@ async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away
 ) -> None:
     def say(request: Request) -> Reply:
         heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]
-        return Reply(text=heard[0]) if heard else Reply(calls=[Call(name="order")])
+        return Reply(text=heard[0]) if heard else Reply(calls=[ScriptedToolCall(name="order")])
 
     killable.model._answer = say
     tool_server.answers(Answer("ordered", delay=5))
     order = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
     given = {"agent": "one", "input": "Order!", "resources": [agent("one", "order"), order]}
     handle = await killable.start("agent", given)
-    await until(lambda: len(tool_server.seen) == 1)
-    await killable.be_away(3)
+    await wait_until(lambda: len(tool_server.seen) == 1)
+    await killable.stop_server_for(3)
     assert TurnResult.model_validate_json(json.dumps(await handle.result())).message == "ordered"
     assert len(tool_server.seen) == 1
 
@@ -138,8 +133,8 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     """Three failures make Temporal wait for four seconds before another attempt takes the call over."""
     killable.slow, killable.failing = 30, failing
     handle = await killable.start_team()
-    await until(lambda: MOMENTS["in-a-call"](killable))
-    await killable.be_away(3)
+    await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
+    await killable.stop_server_for(3)
     while (await pending(handle)).attempt < failing + 2:
         await asyncio.sleep(0.01)
     await asyncio.sleep(2.5)
@@ -150,10 +145,10 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    while killable.model.asked[4 + failing].given_up is None:
+    while killable.model.requests[4 + failing].disconnected_at is None:
         await asyncio.sleep(0.05)
-    assert (killable.model.asked[4 + failing].given_up or 0) - canceled < 3
-    assert len(killable.model.asked) == 5 + failing
+    assert (killable.model.requests[4 + failing].disconnected_at or 0) - canceled < 3
+    assert len(killable.model.requests) == 5 + failing
 
 
 async def pending(handle: Handle) -> PendingActivityInfo:

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
@@ -50,7 +50,7 @@ async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path
 ) -> None:
     model = ScriptedModel(answer)
-    with model.serving() as url:
+    with model.serve() as url:
         address = {"TEMPORAL_ADDRESS": server.address, "OPENAI_BASE_URL": url, "BATON_JOURNAL_URL": journal_url}
         async with two_workers(process_env(**address, BATON_HOME=str(tmp_path), OPENAI_API_KEY=KEY), tmp_path):
             begun = time.monotonic()
@@ -60,7 +60,7 @@ async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
 
     said = [[f"team {number}, answer {turn + 1}" for turn in range(TURNS)] for number in range(TEAMS)]
     assert [texts(turn.messages) for turn in turns] == said
-    assert len(model.asked) == TEAMS * TURNS, "no answer was asked for twice"
+    assert len(model.requests) == TEAMS * TURNS, "no answer was asked for twice"
     rows = await execute(journal_url, "select message from baton_messages")
     written = Counter(json.loads(str(row[0]))["content"] for row in rows)
     assert written == Counter([*(f"team {number}" for number in range(TEAMS)), *chain(*said)])
@@ -75,7 +75,7 @@ async def start(client: Client, number: int) -> WorkflowHandle[object, object]:
         {"team": "team", "input": f"team {number}", "resources": MANIFESTS},
         id=f"two-workers-{uuid.uuid4().hex[:8]}",
         task_queue=TASK_QUEUE,
-        task_timeout=TASK_TIMEOUT,
+        task_timeout=WORKFLOW_TASK_TIMEOUT,
     )
 
 

@@ -19,14 +19,14 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from baton import worker
-from baton.activities.journal import Database
-from baton.activities.journal.storage_driver import Blobs
-from baton.resources.functions import Function
+from baton.activities.journal.database import Database
+from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.contracts.status import Status
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER, TASK_TIMEOUT, storing
+from baton.conversation.temporal.temporal_client import DATA_CONVERTER, WORKFLOW_TASK_TIMEOUT, with_external_storage
+from baton.resources.functions import Function
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.script import Line, Reply, Request, Script
+from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.workflows.registry import WORKFLOWS
 
@@ -57,9 +57,9 @@ def manifest(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def line(name: str, *say: str | Json) -> Line:
+def line(name: str, *say: str | Json) -> ScriptLine:
     """What the agent of that name says, in order."""
-    return Line.model_validate({"system": f"You are {name}.", "agent": name, "say": [*say]})
+    return ScriptLine.model_validate({"system": f"You are {name}.", "agent": name, "say": [*say]})
 
 
 def call(tool: str, text: str = "", **arguments: Any) -> Json:
@@ -76,9 +76,9 @@ class Environment:
     model: ScriptedModel
     model_url: str
     task_queue: str
-    own: Loaded
+    catalog: Loaded
     journal_url: str = ""
-    keys: str = ""
+    encryption_keys: str = ""
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -87,18 +87,18 @@ class Environment:
         cls,
         client: Client,
         folder: Path,
-        own: Loaded | None = None,
+        catalog: Loaded | None = None,
         journal_url: str = "",
         functions: Sequence[Function] = (),
-        keys: str = "",
+        encryption_keys: str = "",
     ) -> AsyncIterator["Environment"]:
         """Sets the stage; at the end every run that was started is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
-        with model.serving() as url:
-            env = cls(client, folder, model, url, uuid.uuid4().hex, own or Loaded(), journal_url, keys)
-            async with worker.running(client, env.own, env.worker_env, functions):
+        with model.serve() as url:
+            env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
+            async with worker.running(client, env.catalog, env.worker_env, functions):
                 yield env
-                kept = storing(client, Blobs(lambda: Database.at(env.journal_at)))
+                kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
                 await replay([await handle.fetch_history() async for handle in env.closed_runs()], kept.data_converter)
 
     @contextlib.asynccontextmanager
@@ -106,18 +106,22 @@ class Environment:
         """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
-        async with worker.running(self.client, self.own, {**other.worker_env, "BATON_CACHED_RUNS": "0"}):
+        async with worker.running(self.client, self.catalog, {**other.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}):
             yield other
 
     @property
     def worker_env(self) -> dict[str, str]:
         """What the worker is started with."""
-        given = {"OPENAI_BASE_URL": self.model_url, "OPENAI_API_KEY": KEY, "BATON_ENCRYPTION_KEYS": self.keys}
+        given = {
+            "OPENAI_BASE_URL": self.model_url,
+            "OPENAI_API_KEY": KEY,
+            "BATON_ENCRYPTION_KEYS": self.encryption_keys,
+        }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
         return {**where, "BATON_TASK_QUEUE": self.task_queue, **given}
 
     @property
-    def journal_at(self) -> str:
+    def journal_address(self) -> str:
         """The journal's address."""
         return self.journal_url or f"sqlite:///{self.journal}"
 
@@ -126,7 +130,7 @@ class Environment:
         """The journal's file, if it is one."""
         return self.folder / "journal.db"
 
-    def script(self, *lines: Line) -> None:
+    def script(self, *lines: ScriptLine) -> None:
         """Gives the model its words."""
         self.answer = Script(lines=[*lines]).answer
 
@@ -137,7 +141,7 @@ class Environment:
             given,
             id=f"{workflow}-{uuid.uuid4().hex[:8]}",
             task_queue=self.task_queue,
-            task_timeout=TASK_TIMEOUT,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
             **options,
         )
 
@@ -155,7 +159,7 @@ class Environment:
 
     async def wait_for_calls(self, count: int) -> None:
         """Waits until the model has been asked so often."""
-        while len(self.model.asked) < count:
+        while len(self.model.requests) < count:
             await asyncio.sleep(0.01)
 
     async def turn_result(self, handle: Handle) -> TurnResult:
@@ -179,6 +183,14 @@ class Environment:
         async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'"):
             if run.status and run.status.name != "RUNNING":
                 yield self.client.get_workflow_handle(run.id, run_id=run.run_id)
+
+    async def find_runs(self, query: str, count: int) -> list[str]:
+        """The ids of this environment's runs that match a visibility query; waits until there are ``count``."""
+        while True:
+            found = self.client.list_workflows(f"TaskQueue = '{self.task_queue}' AND {query}")
+            if len(ids := [run.id async for run in found]) >= count:
+                return ids
+            await asyncio.sleep(0.05)
 
     def rows(self) -> list[Json]:
         """Every row of the journal, in no order."""

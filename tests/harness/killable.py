@@ -1,14 +1,16 @@
-"""Where do a server and a worker live that a test may kill? In a house of their own."""
+"""Workers and servers that a test can kill, with a team of three whose replies are numbered."""
 
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, TASK_TIMEOUT
+from baton.conversation.defaults import TASK_QUEUE
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
@@ -16,11 +18,35 @@ from tests.harness.environment import Handle, agent, team
 from tests.harness.processes import WorkerProcess, kill_server
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
-SAID = [f"answer {number}" for number in range(1, 10)]
+REPLIES = [f"answer {number}" for number in range(1, 10)]
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds, and looks every millisecond."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def _journal_rows(journal: Path) -> int:
+    """How many rows a journal has; 0 if there is none yet."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(journal)) as database:
+        return int(database.execute("select count(*) from baton_messages").fetchone()[0])
+    return 0
+
+
+class KillableWorker:
+    """A worker process that can be killed, with its client, model and journal."""
+
+    def __init__(self, client: Client, model: ScriptedModel, worker: WorkerProcess, journal: Path) -> None:
+        self.client, self.model, self.worker, self.journal = client, model, worker, journal
+
+    def journal_rows(self) -> int:
+        """How many rows the journal has."""
+        return _journal_rows(self.journal)
 
 
 class KillableEnvironment:
-    """A server and a worker that can be killed.
+    """A Temporal server and a worker process that can be killed.
 
     The model takes ``slow`` seconds for the fifth answer, and fails ``failing`` times before it.
     """
@@ -32,40 +58,38 @@ class KillableEnvironment:
         self.worker: WorkerProcess
 
     def answer(self, request: Request) -> Reply:
-        """The number of the answer."""
-        number = spoken(request) + 1
-        if number == 5 and len(self.model.asked) < 5 + self.failing:
+        """A reply with its number."""
+        number = reply_count(request) + 1
+        if number == 5 and len(self.model.requests) < 5 + self.failing:
             return Reply(status=503)
         return Reply(text=f"answer {number}", delay=self.slow if number == 5 else 0.02)
 
     async def start(self, workflow: str, given: dict[str, Any]) -> Handle:
         """Starts a run."""
-        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": TASK_TIMEOUT}
+        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
         return await self.client.start_workflow(workflow, given, id="run", **options)
 
     async def start_team(self) -> Handle:
         """Starts three rounds of a team of three."""
         return await self.start("round-robin", {"team": "team", "input": "Why?", "resources": MANIFESTS})
 
-    def written(self) -> int:
-        """How many rows the journal holds."""
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.journal)) as database:
-            return int(database.execute("select count(*) from baton_messages").fetchone()[0])
-        return 0
+    def journal_rows(self) -> int:
+        """How many rows the journal has."""
+        return _journal_rows(self.journal)
 
-    async def die(self) -> None:
+    async def kill_server(self) -> None:
         """Kills the server."""
         assert self.server._process
         kill_server(self.server._process.pid)
         await self.server._process.wait()
 
-    async def be_away(self, seconds: float) -> None:
-        """Kills the server, and starts it again after a while."""
-        await self.die()
+    async def stop_server_for(self, seconds: float) -> None:
+        """Kills the server, and starts it again after so many seconds."""
+        await self.kill_server()
         await asyncio.sleep(seconds)
         await self.server.start()
 
 
-def spoken(request: Request) -> int:
-    """How many answers a conversation holds."""
+def reply_count(request: Request) -> int:
+    """How many replies a conversation holds."""
     return sum(message["role"] == "assistant" for message in request["messages"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Line
+from baton.starter.scripted_model.script import ScriptLine
 from tests.harness.environment import Environment, Json, manifest
 
 
@@ -20,26 +20,26 @@ def debate(*debaters: Json, **spec: Any) -> Json:
     return manifest("Team", "debate", {"strategy": "debate", "members": [*debaters], **spec})
 
 
-def seat(name: str) -> Json:
+def role_member(name: str) -> Json:
     """A default member with a role."""
     return {"name": name, "role": f"the {name} of the panel"}
 
 
-def says(name: str, *say: str | Json) -> Line:
+def panelist_line(name: str, *say: str | Json) -> ScriptLine:
     """What a default speaker says, round by round."""
-    return Line.model_validate({"system": f"You are {name}, ", "agent": name, "say": [*say]})
+    return ScriptLine.model_validate({"system": f"You are {name}, ", "agent": name, "say": [*say]})
 
 
-def reads(prompt: str, *say: str | Json) -> Line:
+def prompt_line(prompt: str, *say: str | Json) -> ScriptLine:
     """What whoever has such a prompt says."""
-    return Line.model_validate({"system": prompt, "say": [*say]})
+    return ScriptLine.model_validate({"system": prompt, "say": [*say]})
 
 
-SYNTHESIS = Line.model_validate({"system": "You write what", "agent": "synthesizer", "say": ["The deliverable."]})
+SYNTHESIS = ScriptLine.model_validate({"system": "You write what", "agent": "synthesizer", "say": ["The deliverable."]})
 
 
 @dataclass(frozen=True)
-class Heard:
+class ModelRequest:
     """A request to the model."""
 
     system: str
@@ -47,19 +47,19 @@ class Heard:
     request: Json
 
 
-def heard(env: Environment) -> list[Heard]:
+def model_requests(env: Environment) -> list[ModelRequest]:
     """What every speaker was told, in order."""
-    return [_heard(each.request) for each in env.model.asked]
+    return [_model_request(each.body) for each in env.model.requests]
 
 
-def _heard(request: Json) -> Heard:
+def _model_request(request: Json) -> ModelRequest:
     messages = request["messages"]
     system = [each["content"] for each in messages if each["role"] == "system"]
     user = [each["content"] for each in messages if each["role"] == "user"]
-    return Heard("".join(system), "".join(user), request)
+    return ModelRequest("".join(system), "".join(user), request)
 
 
-def shape(turn: TurnResult) -> Json:
+def panel_result(turn: TurnResult) -> Json:
     """What a panel has come to, where nobody has put it into words."""
     value: Json = json.loads(turn.message)
     return value

@@ -120,6 +120,6 @@ async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
 
     engine = connect(url)
     try:
-        return await engine.do(run)
+        return await engine.run(run)
     finally:
         await engine.dispose()

@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest
 
-TEMPERS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")
-HABITS = ("good", "loud", "garbage", "last", "both", "ends", "fails")
+BEHAVIORS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")
+SELECTOR_BEHAVIORS = ("good", "loud", "garbage", "last", "both", "ends", "fails")
 """What agents do in a turn, and what a selector answers."""
 
 TOOLS = ("calculator", "noop", "terminate")
@@ -29,17 +29,17 @@ class Node:
     It is named after its place: ``team-0-2`` is the third member of the first member of ``team``.
     """
 
-    tempers: tuple[str, ...] = ()
+    behaviors: tuple[str, ...] = ()
     members: tuple["Node", ...] = ()
     spec: Json = field(default_factory=dict)
 
     def named(self, name: str = "team") -> Iterator[tuple[str, "Node"]]:
         """All agents and teams with their names."""
         yield name, self
-        for seat, member in enumerate(self.members):
-            yield from member.named(f"{name}-{seat}")
+        for index, member in enumerate(self.members):
+            yield from member.named(f"{name}-{index}")
         if self.spec.get("aggregator"):
-            yield f"{name}-{AGGREGATOR}", Node(self.tempers)
+            yield f"{name}-{AGGREGATOR}", Node(self.behaviors)
 
     def manifests(self) -> list[Json]:
         """The manifests of all of them."""
@@ -49,7 +49,7 @@ class Node:
         """Its own manifest."""
         if not self.members:
             return agent(name, *TOOLS, parallelToolCalls=True)
-        spec = {**self.spec, "members": [{"name": f"{name}-{seat}"} for seat in range(len(self.members))]}
+        spec = {**self.spec, "members": [{"name": f"{name}-{index}"} for index in range(len(self.members))]}
         if edges := spec.pop("edges", ()):
             spec["graph"] = {"edges": [{**edge, "from": f"{name}-{a}", "to": f"{name}-{b}"} for a, b, edge in edges]}
         if spec.get("aggregator"):
@@ -67,7 +67,7 @@ class Node:
 
 def nodes(depth: int = 3) -> st.SearchStrategy[Node]:
     """Teams, nested as deeply as that at most."""
-    agents = st.builds(Node, st.lists(st.sampled_from(TEMPERS), min_size=1, max_size=2).map(tuple))
+    agents = st.builds(Node, st.lists(st.sampled_from(BEHAVIORS), min_size=1, max_size=2).map(tuple))
     return agents if depth == 0 else st.one_of(agents, teams(depth))
 
 
@@ -101,31 +101,31 @@ _SELECTOR: dict[str, Any] = {"style": st.just("text"), "enableTerminateTool": st
 @st.composite
 def edges(draw: st.DrawFn, count: int, *, conditional: bool) -> list[tuple[int, int, Json]]:
     """Edges between so many members, at least one."""
-    seats = st.integers(0, count - 1)
+    indices = st.integers(0, count - 1)
     found: list[tuple[int, int, Json]] = []
-    for seat in range(count):
+    for index in range(count):
         if conditional and draw(st.booleans()):
-            found.append((seat, draw(seats), {"when": draw(st.sampled_from(CONDITIONS))}))
+            found.append((index, draw(indices), {"when": draw(st.sampled_from(CONDITIONS))}))
         if not found or draw(st.booleans()):
-            found.append((seat, draw(seats), {}))
+            found.append((index, draw(indices), {}))
     return found
 
 
-class Cast:
+class RandomTeamModel:
     """Plays all members and selectors of a team, and remembers what it was asked and what it said."""
 
-    def __init__(self, team: Node, habits: list[str], slow: int | None = None) -> None:
-        self.tempers = {name: node.tempers for name, node in team.named()}
-        self.habits, self.slow = habits, slow
-        self.told: list[tuple[Request, Reply]] = []
+    def __init__(self, team: Node, selector_behaviors: list[str], slow: int | None = None) -> None:
+        self.behaviors = {name: node.behaviors for name, node in team.named()}
+        self.selector_behaviors, self.slow = selector_behaviors, slow
+        self.exchanges: list[tuple[Request, Reply]] = []
         self.turns, self.choices = Counter[str](), 0
 
     def answer(self, request: Request) -> Reply:
         """What is said to a request; the ``slow``-th answer takes a moment."""
-        mark = f"<{len(self.told)}>"
+        mark = f"<{len(self.exchanges)}>"
         reply = self._choose(request, mark) if is_choice(request) else self._speak(request, mark)
-        reply.delay = 0.3 if len(self.told) + 1 == self.slow else 0
-        self.told.append((request, reply))
+        reply.delay = 0.3 if len(self.exchanges) + 1 == self.slow else 0
+        self.exchanges.append((request, reply))
         return reply
 
     def _speak(self, request: Request, mark: str) -> Reply:
@@ -133,19 +133,19 @@ class Cast:
         name = str(messages[0]["content"]).removeprefix("You are ").removesuffix(".")
         if messages[-1]["role"] == "tool":
             return Reply(text=f"So it is {mark}.")
-        tempers = self.tempers[name]
-        temper = tempers[min(self.turns[name], len(tempers) - 1)]
+        behaviors = self.behaviors[name]
+        behavior = behaviors[min(self.turns[name], len(behaviors) - 1)]
         self.turns[name] += 1
-        calculation = Call(name="calculator", arguments={"expression": "6*7"})
-        match temper:
+        calculation = ScriptedToolCall(name="calculator", arguments={"expression": "6*7"})
+        match behavior:
             case "calculates":
                 return Reply(text=mark, calls=[calculation])
             case "is busy":
-                return Reply(text=mark, calls=[calculation, Call(name="noop", arguments={"message": "x"})])
+                return Reply(text=mark, calls=[calculation, ScriptedToolCall(name="noop", arguments={"message": "x"})])
             case "errs":
-                return Reply(text=mark, calls=[Call(name="unknown"), Call(name="calculator")])
+                return Reply(text=mark, calls=[ScriptedToolCall(name="unknown"), ScriptedToolCall(name="calculator")])
             case "ends":
-                return Reply(text=mark, calls=[Call(name="terminate", arguments={"response": "Done."})])
+                return Reply(text=mark, calls=[ScriptedToolCall(name="terminate", arguments={"response": "Done."})])
             case "fails":
                 return Reply(status=400, text="no")
             case "stumbles" if self.turns[name] == 1:
@@ -154,9 +154,12 @@ class Cast:
 
     def _choose(self, request: Request, mark: str) -> Reply:
         names = str(re.findall(r"which of them \((.*?)\)", request["messages"][0]["content"])[0]).split(", ")
-        habit, self.choices = self.habits[self.choices % len(self.habits)], self.choices + 1
+        selector_behavior, self.choices = (
+            self.selector_behaviors[self.choices % len(self.selector_behaviors)],
+            self.choices + 1,
+        )
         good, by_tool = names[self.choices % len(names)], bool(request.get("tools"))
-        match habit:
+        match selector_behavior:
             case "good":
                 return named(good) if by_tool else Reply(text=good)
             case "loud":
@@ -166,7 +169,7 @@ class Cast:
             case "both":
                 return Reply(text=" or ".join(names))
             case "ends":
-                end = Call(name="terminate", arguments={"response": f"Enough {mark}."})
+                end = ScriptedToolCall(name="terminate", arguments={"response": f"Enough {mark}."})
                 return Reply(calls=[end]) if by_tool else Reply(text=f"TERMINATE: Enough {mark}.")
             case "fails":
                 return Reply(status=400, text="no")
@@ -175,7 +178,7 @@ class Cast:
 
 def named(name: str) -> Reply:
     """A selector's answer by its tool."""
-    return Reply(calls=[Call(name="select-next-speaker", arguments={"name": name})])
+    return Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": name})])
 
 
 def is_choice(request: Request) -> bool:

@@ -7,19 +7,19 @@ from itertools import combinations
 
 from baton.conversation.contracts.status import Status
 from baton.conversation.messages.message import TokenUsage
-from baton.starter.scripted_model.server import usage_of
+from baton.starter.scripted_model.server import estimate_usage
 from tests.harness.environment import Json, texts
-from tests.harness.random_teams import AGGREGATOR, TOKEN, Cast, Node, is_choice
+from tests.harness.random_teams import AGGREGATOR, TOKEN, Node, RandomTeamModel, is_choice
 
 ENDINGS = ("Completed", "Failed", "Canceled")
 
 
 @dataclass
-class Played:
+class FinishedRun:
     """A run of a random team that has ended."""
 
     team: Node
-    cast: Cast
+    model: RandomTeamModel
     status: Status
     rows: list[Json]
     events: list[Json]
@@ -35,60 +35,58 @@ class Played:
     def counted(self, *, choices: bool) -> list[tuple[int, TokenUsage]]:
         """What the model's server counted for each of its answers, with their numbers."""
         return [
-            (number, TokenUsage(**usage_of(request, reply)) + TokenUsage(model_calls=1, tool_calls=calls))
-            for number, (request, reply) in enumerate(self.cast.told)
+            (number, TokenUsage(**estimate_usage(request, reply)) + TokenUsage(model_calls=1, tool_calls=calls))
+            for number, (request, reply) in enumerate(self.model.exchanges)
             if self.answered[number] and (choices or not is_choice(request))
             for calls in [0 if is_choice(request) else len(reply.calls)]
         ]
 
 
-def check(played: Played) -> None:
+def check_run(run: FinishedRun) -> None:
     """All that holds for every run."""
-    assert texts(played.status.messages) == [row["content"] for row in played.rows[1:]], "what is shown is what is kept"
-    check_turns(played)
-    check_order(played)
-    check_tools(played.rows)
-    check_usage(played)
-    check_pairs(played.events)
+    assert texts(run.status.messages) == [row["content"] for row in run.rows[1:]], "what is shown is what is kept"
+    check_turns(run)
+    check_order(run)
+    check_tools(run.rows)
+    check_usage(run)
+    check_pairs(run.events)
 
 
-def check_turns(played: Played) -> None:
+def check_turns(run: FinishedRun) -> None:
     """No team takes more turns than it may, all are told of, and a failure is there exactly where one should be."""
-    nodes = dict(played.team.named())
-    begun = Counter(e["run"] for e in played.events if e["event"] == "TeamTurn" and e["type"] == "Start")
-    for end in (event for event in played.events if is_end(event) and event["event"].startswith("TeamExecution")):
+    nodes = dict(run.team.named())
+    begun = Counter(e["run"] for e in run.events if e["event"] == "TeamTurn" and e["type"] == "Start")
+    for end in (event for event in run.events if is_end(event) and event["event"].startswith("TeamExecution")):
         node, reason = nodes[end["team"]], end["stopReason"]
         assert end.get("turns", 0) <= node.bound, end
-        assert begun[end["run"]] == end.get("turns") or not played.calm, end
+        assert begun[end["run"]] == end.get("turns") or not run.calm, end
         unwanted = reason == "max_turns" and node.spec.get("onMaxTurns") != "complete"
         assert ("error" in end) == (reason == "failed" or unwanted), end
 
 
-def check_order(played: Played) -> None:
+def check_order(run: FinishedRun) -> None:
     """Each answer stands once, after all that its speaker had heard; beside each other only in a parallel team."""
-    heard = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(played.cast.told)}
-    said = [
-        (found, row["name"]) for row in played.rows if row["role"] == "assistant" and (found := token(row["content"]))
-    ]
+    heard = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(run.model.exchanges)}
+    said = [(found, row["name"]) for row in run.rows if row["role"] == "assistant" and (found := token(row["content"]))]
     kept = [each for each, _ in said]
     assert len(kept) == len(set(kept)), "twice in the conversation"
-    if played.calm:
-        spoken = {f"<{number}>" for number, _ in played.counted(choices=False)}
-        assert {each for each in kept if not is_choice(played.cast.told[int(each[1:-1])][0])} == spoken
+    if run.calm:
+        spoken = {f"<{number}>" for number, _ in run.counted(choices=False)}
+        assert {each for each in kept if not is_choice(run.model.exchanges[int(each[1:-1])][0])} == spoken
     for (earlier, one), (later, other) in combinations(said, 2):
-        assert earlier in heard[later] or are_beside(played.team, one, other), (earlier, later)
+        assert earlier in heard[later] or are_beside(run.team, one, other), (earlier, later)
         assert later not in heard[earlier]
 
 
 def are_beside(team: Node, one: str, other: str) -> bool:
     """Whether two speak at once in a parallel team, and the one comes before the other there."""
     places = one.split("-"), other.split("-")
-    common = next((at for at, seats in enumerate(zip(*places, strict=False)) if len({*seats}) > 1), None)
+    common = next((at for at, indices in enumerate(zip(*places, strict=False)) if len({*indices}) > 1), None)
     if common is None:
         return False
-    seats = [place[common] for place in places]
+    indices = [place[common] for place in places]
     node = dict(team.named())["-".join(places[0][:common])]
-    return node.spec["strategy"] == "parallel" and AGGREGATOR not in seats and seats[0] < seats[1]
+    return node.spec["strategy"] == "parallel" and AGGREGATOR not in indices and indices[0] < indices[1]
 
 
 def check_tools(rows: list[Json]) -> None:
@@ -103,18 +101,18 @@ def check_tools(rows: list[Json]) -> None:
     assert not waiting
 
 
-def check_usage(played: Played) -> None:
+def check_usage(run: FinishedRun) -> None:
     """What the run counts is what the model's server has counted, and what the events tell."""
-    own, counted = played.status.token_usage, played.counted(choices=True)
-    kept = {int(token(row["content"])[1:-1]) for row in played.rows if row["role"] == "assistant"}
+    own, counted = run.status.token_usage, run.counted(choices=True)
+    kept = {int(token(row["content"])[1:-1]) for row in run.rows if row["role"] == "assistant"}
     least = sum(usage.total_tokens for number, usage in counted if number in kept)
     all_ = sum((usage for _, usage in counted), TokenUsage())
     assert least <= own.total_tokens <= all_.total_tokens
-    assert own == all_ or not played.calm
-    (end,) = [e for e in played.events if is_end(e) and e.get("team") == "team" and e["event"].startswith("TeamEx")]
+    assert own == all_ or not run.calm
+    (end,) = [e for e in run.events if is_end(e) and e.get("team") == "team" and e["event"].startswith("TeamEx")]
     told = TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
     if own != told:  # an answer that comes in the very moment of the end stands in the history alone
-        assert not played.calm
+        assert not run.calm
         assert own.total_tokens < told.total_tokens
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from baton.starter.scripted_model.script import Line, Reply, Request, Script
+from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.state_dir import Dev, Home
+from baton.starter.server.state_dir import DevServer, StateDir
 from tests.harness.processes import BATON, ROOT, baton
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
@@ -40,7 +40,7 @@ class Terminal:
         """All that was written until now."""
         return self._seen.decode(errors="replace")
 
-    def sees(self, text: str) -> None:
+    def wait_for(self, text: str) -> None:
         """Waits until something was written."""
         while text not in self.text:
             assert self._process.poll() is None, self.text
@@ -69,7 +69,7 @@ class UserMachine:
     """A machine of one's own: a home, a model server, and commands typed one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, Home(folder / ".baton")
+        self.folder, self.home = folder, StateDir(folder / ".baton")
         self.model = ScriptedModel(Script.read(SCRIPT).answer)
         self.env: dict[str, str] = {}
         self.released = threading.Event()
@@ -97,7 +97,7 @@ class UserMachine:
         """Types a command on a terminal and doesn't wait."""
         return Terminal([BATON, *arguments], self.env, self.folder)
 
-    def script(self, *lines: Line) -> None:
+    def script(self, *lines: ScriptLine) -> None:
         """Gives the model its words; what is to ``hang`` is said once ``released`` is set."""
         script = Script(lines=[*lines])
 
@@ -115,20 +115,20 @@ class UserMachine:
         file.write_text(yaml.safe_dump_all(manifests))
         return file
 
-    def dev(self) -> Dev:
+    def dev(self) -> DevServer:
         """The server and worker that run."""
-        dev = self.home.read_dev()
+        dev = self.home.read_dev_server()
         assert dev
         return dev
 
     def wait_for_calls(self, count: int) -> None:
         """Waits until the model has been asked so often."""
-        while len(self.model.asked) < count:
+        while len(self.model.requests) < count:
             time.sleep(0.01)
 
     def shut_down(self) -> None:
         """Ends what still runs."""
         self.released.set()
-        while dev := self.home.read_dev():
+        while dev := self.home.read_dev_server():
             os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer
-from tests.harness.panels import debate, panel, seat
+from tests.harness.panels import debate, panel, role_member
 
 FOR = {"name": "ada", "stance": "Tabs"}
 AGAINST = {"name": "bob", "stance": "Spaces"}
@@ -14,36 +14,48 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
     ("wrong", "told"),
     [
         (panel(maxRounds=1), "spec.members: is empty; it must be a roster of at least 1 entry {name, type}"),
-        (panel(seat("a"), seat("a")), "spec.members[1]: duplicate roster name 'a'"),
+        (panel(role_member("a"), role_member("a")), "spec.members[1]: duplicate roster name 'a'"),
         (panel({"name": " ", "role": "r"}), "spec.members[0].name: is not a name"),
         (panel({"role": "r"}), "spec.members[0].name: is missing"),
         (panel({"name": "a", "role": ""}), "spec.members[0].role: is empty"),
-        (panel(seat("a"), maxRounds=0), "spec.maxRounds: should be greater than or equal to 1"),
-        (panel(seat("a"), maxRounds=2.5), "spec.maxRounds: is a number, must be a whole number"),
-        (panel(seat("a"), maxRounds=True), "spec.maxRounds: is true or false, must be a whole number"),
-        (panel(seat("a"), maxRounds="3"), "spec.maxRounds: is text, must be a whole number"),
-        (panel(seat("a"), maxRounds=2, maxTurns=2), "spec.maxTurns: stands beside the fields of a panel"),
+        (panel(role_member("a"), maxRounds=0), "spec.maxRounds: should be greater than or equal to 1"),
+        (panel(role_member("a"), maxRounds=2.5), "spec.maxRounds: is a number, must be a whole number"),
+        (panel(role_member("a"), maxRounds=True), "spec.maxRounds: is true or false, must be a whole number"),
+        (panel(role_member("a"), maxRounds="3"), "spec.maxRounds: is text, must be a whole number"),
+        (panel(role_member("a"), maxRounds=2, maxTurns=2), "spec.maxTurns: stands beside the fields of a panel"),
         (
-            panel(seat("a"), synthesizer=False, outputSchema={"type": "object"}),
+            panel(role_member("a"), synthesizer=False, outputSchema={"type": "object"}),
             "spec.outputSchema: cannot be set when synthesizer: false",
         ),
-        (panel(seat("a"), outputSchema={"type": "thing"}), "spec.outputSchema: is not a JSON Schema"),
-        (panel(seat("a"), maxRonds=2), "spec.maxRonds: is not a field of Team; did you mean 'maxRounds'?"),
-        (panel(seat("a"), terminateWhen="rounds > 2"), "spec.terminateWhen: is not a condition: 'rounds' is no fact"),
-        (panel(seat("a"), terminateWhen={"functon": "x"}), "spec.terminateWhen.functon: is not a field of Named"),
-        (panel(seat("a"), terminateWhen=3), "spec.terminateWhen: is a number, must be text"),
+        (panel(role_member("a"), outputSchema={"type": "thing"}), "spec.outputSchema: is not a JSON Schema"),
+        (panel(role_member("a"), maxRonds=2), "spec.maxRonds: is not a field of Team; did you mean 'maxRounds'?"),
         (
-            panel(seat("a"), terminateWhen="critiques.all(a, critiques.all(b, critiques.all(c, true)))"),
+            panel(role_member("a"), terminateWhen="rounds > 2"),
+            "spec.terminateWhen: is not a condition: 'rounds' is no fact",
+        ),
+        (
+            panel(role_member("a"), terminateWhen={"functon": "x"}),
+            "spec.terminateWhen.functon: is not a field of Named",
+        ),
+        (panel(role_member("a"), terminateWhen=3), "spec.terminateWhen: is a number, must be text"),
+        (
+            panel(role_member("a"), terminateWhen="critiques.all(a, critiques.all(b, critiques.all(c, true)))"),
             "spec.terminateWhen: goes through lists more than 2 times",
         ),
-        (panel(seat("a"), referee={"nam": "x"}), "spec.referee.nam: is not a field of Speaker; did you mean 'name'?"),
         (
-            panel(seat("a"), moderator=True),
+            panel(role_member("a"), referee={"nam": "x"}),
+            "spec.referee.nam: is not a field of Speaker; did you mean 'name'?",
+        ),
+        (
+            panel(role_member("a"), moderator=True),
             "spec.moderator: has no use with the strategy 'round-robin', but with debate",
         ),
         (panel({"name": "a", "stance": "s"}, maxRounds=1), "spec.members[0].stance: has no use in a panel"),
-        (panel(seat("a"), prompts={"member": "{{.Nme}}"}), "spec.prompts.member: nothing is known by the name 'Nme'"),
-        (panel(seat("a"), context=[{"name": "x"}]), "spec.context[0]: needs either value or valueFrom"),
+        (
+            panel(role_member("a"), prompts={"member": "{{.Nme}}"}),
+            "spec.prompts.member: nothing is known by the name 'Nme'",
+        ),
+        (panel(role_member("a"), context=[{"name": "x"}]), "spec.context[0]: needs either value or valueFrom"),
         (debate(FOR), "spec.members: must contain at least 2 entries"),
         (debate(FOR, {"name": "bob"}), "spec.members[1].stance: is missing: debater 'bob' needs a non-empty stance"),
         (debate(FOR, {"name": "bob", "stance": "  "}), "debater 'bob' needs a non-empty stance"),
@@ -79,17 +91,17 @@ def test_members_of_other_strategies_have_no_roles(write: Writer) -> None:
     [
         (panel("a", maxRounds=1), []),
         (panel({"name": "a", "type": "agent"}, maxRounds=1), ["Agent default/a"]),
-        (panel(seat("a"), referee="strict"), ["Agent or Team default/strict"]),
-        (panel(seat("a"), uses=["maths"]), ["Capability default/maths"]),
-        (panel(seat("a"), tools=[{"name": "weather"}]), ["Tool default/weather"]),
+        (panel(role_member("a"), referee="strict"), ["Agent or Team default/strict"]),
+        (panel(role_member("a"), uses=["maths"]), ["Capability default/maths"]),
+        (panel(role_member("a"), tools=[{"name": "weather"}]), ["Tool default/weather"]),
         (team("panel", "a", maxTurns=1), ["Agent or Team default/a"]),
     ],
 )
 def test_only_a_panels_members_may_have_no_manifest(write: Writer, start: Json, missing: list[str]) -> None:
     catalog = write.load(start).catalog
-    assert [str(each.reference) for each in catalog.reach(catalog.manifests[0])[1]] == missing
+    assert [str(each.reference) for each in catalog.needed_by(catalog.manifests[0])[1]] == missing
 
 
 @pytest.mark.parametrize("condition", ["contributions[3].text == 'done'", "critiques[size(critiques) - 1].round == 2"])
 def test_a_condition_may_speak_of_what_is_not_said_yet(write: Writer, condition: str) -> None:
-    assert write.load(panel(seat("a"), terminateWhen=condition)).catalog.manifests
+    assert write.load(panel(role_member("a"), terminateWhen=condition)).catalog.manifests

@@ -51,7 +51,7 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
         elif key == "required":
             yield from _required(path, set(before or ()), set(after or ()))
         elif key in ALTERNATIVES and key in old and key in new:
-            yield from (f"{path}: no longer allows {each!r}" for each in before if each not in after)
+            yield from (f"{path}: no longer allows {each!r}" for each in old[key] if each not in new[key])
         elif key in old and key in new:
             yield from _schema(f"{path}.{key}", before, after)
         else:

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 
 from baton.starter.scripted_model.script import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
-from tests.harness.panels import SYNTHESIS, debate, panel, reads, says, seat
+from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -191,9 +191,9 @@ async def going_on_with_a_session(env: Environment) -> Handle:
 
 async def a_session_changed_meanwhile(env: Environment) -> Handle:
     """The session changes while the child cannot be started, since its id is taken, as it can be after a reset."""
-    env.script(says("a", "a1", "a2"))
+    env.script(panelist_line("a", "a1", "a2"))
     ends = "round >= session.rounds && !has(session.old)"
-    manifests = [panel(seat("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
+    manifests = [panel(role_member("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
     asked["session"] = {"rounds": 5, "old": 1}
     handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
@@ -213,9 +213,11 @@ async def going_on_in_a_turn(env: Environment) -> Handle:
 
 async def held_panel(env: Environment) -> Handle:
     """A panel with members of every kind, a referee, and a session that changes meanwhile."""
-    critique = reads("You are the referee", '{"critique": "Vague."}')
-    env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS)
-    roster = [seat("a"), {"name": "own"}, {"name": "desk"}, {"name": "ballot", "type": "activity"}]
+    critique = prompt_line("You are the referee", '{"critique": "Vague."}')
+    env.script(
+        panelist_line("a", {"text": "a1", "delay": 0.3}, "a2"), line("own", "o"), line("one", "1"), critique, SYNTHESIS
+    )
+    roster = [role_member("a"), {"name": "own"}, {"name": "desk"}, {"name": "ballot", "type": "activity"}]
     spec = {"maxRounds": 4, "referee": True, "terminateWhen": "has(session.enough)", "contributions": {"key": "k"}}
     desk = team("desk", "one", strategy="sequential")
     handle = await env.start_team([agent("own"), agent("one"), desk, panel(*roster, **spec)], "panel")
@@ -227,8 +229,8 @@ async def held_panel(env: Environment) -> Handle:
 
 async def raw_panel(env: Environment) -> Handle:
     """A panel that gets the signals to pause, to resume and to terminate."""
-    env.script(says("a", {"text": "a1", "delay": 0.3}, "a2"))
-    handle = await env.start_team([panel(seat("a"), maxRounds=3, synthesizer=False)], "panel")
+    env.script(panelist_line("a", {"text": "a1", "delay": 0.3}, "a2"))
+    handle = await env.start_team([panel(role_member("a"), maxRounds=3, synthesizer=False)], "panel")
     await env.wait_for_calls(1)
     for signal in ("pause", "resume", "terminate_team"):
         await handle.signal(signal)
@@ -238,8 +240,8 @@ async def raw_panel(env: Environment) -> Handle:
 async def held_debate(env: Environment) -> Handle:
     opened = '{"nextSpeakers": ["b", "a"], "done": true}'
     verdict = '{"verdict": "Tabs.", "winner": "Tabs", "reasoning": "Shorter."}'
-    parts = [reads("You moderate", opened), reads("You judge", verdict), SYNTHESIS]
-    env.script(reads("You are a,", "a1"), reads("You are b,", "b1"), *parts)
+    parts = [prompt_line("You moderate", opened), prompt_line("You judge", verdict), SYNTHESIS]
+    env.script(prompt_line("You are a,", "a1"), prompt_line("You are b,", "b1"), *parts)
     debaters = [{"name": "a", "stance": "Tabs"}, {"name": "b", "stance": "Spaces"}]
     return await env.start_query([debate(*debaters, moderator=True)], "team/debate")
 

@@ -1,46 +1,14 @@
 """A run whose history becomes long goes on in a new one: nobody who starts, steers or waits for it notices."""
 
-from temporalio.client import WorkflowHistory
-
-from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.environment import Environment, Handle, agent, line, team, texts
-
-BOUND = 150
-"""Events that a run may have where it is to go on in a new one after fifty: one step more, with all that it takes."""
-
-
-def counted(request: Request) -> Reply:
-    """The model says how many answers it was shown before."""
-    return Reply(text=str(sum(message["role"] == "assistant" for message in request["messages"]) + 1))
-
-
-async def chain(env: Environment, handle: Handle) -> list[WorkflowHistory]:
-    """The histories of a run and of those in which it went on, the first one first."""
-    histories = []
-    run_id = (await handle.describe()).raw_description.workflow_execution_info.first_run_id
-    while run_id:
-        history = await env.client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
-        histories.append(history)
-        run_id = history.events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
-    return histories
-
-
-async def check(env: Environment, handle: Handle, at_least: int = 3) -> list[WorkflowHistory]:
-    """The run went on several times, and none of its histories is long."""
-    histories = await chain(env, handle)
-    assert len(histories) >= at_least
-    assert max(len(history.events) for history in histories) <= BOUND
-    return histories
-
-
-def numbers(upto: int) -> list[str]:
-    return [str(number) for number in range(1, upto + 1)]
+from baton.starter.scripted_model.script import Reply
+from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
+from tests.harness.environment import Environment, agent, line, team, texts
 
 
 async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(
     env_with_short_histories: Environment,
 ) -> None:
-    env_with_short_histories.answer = counted
+    env_with_short_histories.answer = count_replies
     members = "one", "two", "three"
     handle = await env_with_short_histories.start_team([*map(agent, members), team("team", *members, maxTurns=20)])
     turn = await env_with_short_histories.turn_result(handle)
@@ -51,7 +19,7 @@ async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(
     assert [row["name"] for row in said[1:]] == [*members] * 20
     assert 20 < len(turn.messages) <= 60
     assert texts(turn.messages) == numbers(60)[-len(turn.messages) :]
-    await check(env_with_short_histories, handle, 6)
+    await check_continued(env_with_short_histories, handle, 6)
 
 
 async def test_an_agents_long_turn_goes_on_between_its_tool_calls(env_with_short_histories: Environment) -> None:
@@ -68,7 +36,7 @@ async def test_an_agents_long_turn_goes_on_between_its_tool_calls(env_with_short
         assert turn.usage.tool_calls == 60
         said = [row["content"] for row in env_with_short_histories.transcript(turn.head.id) if row["role"] == "tool"]
         assert said == [f"m{n}" for n in range(20)] * 3
-        await check(env_with_short_histories, handle, 4)
+        await check_continued(env_with_short_histories, handle, 4)
         env_with_short_histories.script(line("one", *[many] * 3, "Done."), line("two", "I agree."))
     assert turn.message == "I agree."
 
@@ -83,7 +51,7 @@ async def test_tool_calls_made_at_once_are_all_answered_however_many(env_with_sh
     said = [row["content"] for row in env_with_short_histories.transcript(turn.head.id) if row["role"] == "tool"]
     assert [text for text in said if text.startswith("m")] == [f"m{n}" for n in range(1, 128, 2)] * 2
     assert sum(text.startswith("Error: there is no tool 'unknown'") for text in said) == 128
-    assert len(await chain(env_with_short_histories, handle)) == 3
+    assert len(await continued_runs(env_with_short_histories, handle)) == 3
 
 
 async def test_members_of_a_parallel_team_speak_on_the_same_history_in_whatever_run(
@@ -98,7 +66,7 @@ async def test_members_of_a_parallel_team_speak_on_the_same_history_in_whatever_
     assert [row.get("name") for row in said[1:]] == [*names, "sum"]
     assert [row["content"] for row in said[1:]] == ["2"] * 40 + ["42"]
     assert (turn.turns, turn.message, turn.stop_reason) == (41, "42", "completed")
-    await check(env_with_short_histories, handle, 4)
+    await check_continued(env_with_short_histories, handle, 4)
 
 
 async def test_a_query_with_many_targets_starts_each_of_them_once(env_with_short_histories: Environment) -> None:

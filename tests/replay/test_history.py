@@ -1,17 +1,15 @@
 """What a run leaves in Temporal's history: little, the same for every turn, and under names that never change."""
 
 import json
-import uuid
 from typing import get_args
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHistory
 
 from baton.conversation.messages.turn import StopReason
-from tests.harness.environment import Environment, Handle, replay, texts
+from tests.harness.environment import Environment, replay, texts
+from tests.harness.resets import reset, reset_points
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories
 from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, run_scenario, trio
@@ -69,7 +67,7 @@ async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_ane
     trio(env)
     handle = await env.start_team([*TRIO, TEAM])
     first = await env.turn_result(handle)
-    third = (await steps(handle))[3]
+    third = (await reset_points(handle))[3]
     other = await reset(env, handle, third)
     again = await env.turn_result(other)
     assert (again.stop_reason, texts(again.messages)) == (first.stop_reason, texts(first.messages))
@@ -81,7 +79,7 @@ async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(env: Env
     trio(env)
     handle = await env.start_query([*TRIO, TEAM], "team/team", "agent/critic")
     first = await env.status(handle)
-    second = (await steps(handle))[1]
+    second = (await reset_points(handle))[1]
     other = await reset(env, handle, second)
     again = await env.status(other)
     assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
@@ -91,34 +89,15 @@ async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_a
     trio(env, slow=1.5)
     handle = await env.start_query([*TRIO, TEAM], "team/team")
     await env.wait_for_calls(5)
-    other = await reset(env, handle, (await steps(handle))[0])
+    other = await reset(env, handle, (await reset_points(handle))[0])
     again = await env.status(other)
     assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)
-
-
-async def reset(env: Environment, handle: Handle, event: int) -> Handle:
-    """Resets a run to just after an event; the run that goes on from there."""
-    request = ResetWorkflowExecutionRequest(
-        namespace="default",
-        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.run_id or ""),
-        workflow_task_finish_event_id=event,
-        reason="test",
-        request_id=uuid.uuid4().hex,
-    )
-    reply = await env.client.workflow_service.reset_workflow_execution(request, retry=True)
-    return env.client.get_workflow_handle(handle.id, run_id=reply.run_id)
-
-
-async def steps(handle: Handle) -> list[int]:
-    """The events at which a run can be reset."""
-    events = (await handle.fetch_history()).events
-    return [event.event_id for event in events if event.HasField("workflow_task_completed_event_attributes")]
 
 
 async def test_a_query_that_is_reset_while_its_team_speaks_goes_on_with_that_team(env: Environment) -> None:
     trio(env, slow=1.5)
     handle = await env.start_query([*TRIO, TEAM], "team/team")
     await env.wait_for_calls(5)
-    other = await reset(env, handle, (await steps(handle))[-1])
+    other = await reset(env, handle, (await reset_points(handle))[-1])
     again = await env.status(other)
     assert (again.stop_reason, len(again.responses[0].messages)) == ("max_turns", 9)

@@ -34,7 +34,7 @@ def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdou
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Greet new users with one of three finished examples")
     assert done.stdout.count("\n") == 3
-    assert "(the words below are scripted: no model is asked)" in done.stderr
+    assert "(the answers below are scripted: no language model is called)" in done.stderr
     assert "turn 1 of 9 · scripted:gpt-4" in done.stderr
     assert "→ terminate_team" in done.stderr
     assert "Completed (terminated)" in done.stderr
@@ -256,7 +256,7 @@ def test_a_server_and_worker_that_nobody_needs_end_by_themselves(machine: UserMa
 
 def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) -> None:
     dev = machine.start("dev")
-    while not machine.home.read_dev():
+    while not machine.home.read_dev_server():
         time.sleep(0.05)
     again = machine.run("dev")
     assert again.returncode == 1
@@ -280,7 +280,7 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: UserMachine)
     assert "has no OPENAI_API_KEY" in failed.stderr
     done = machine.run("run", "-f", file)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert "the worker starts anew" in done.stderr
+    assert "the worker is restarted" in done.stderr
 
 
 def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: UserMachine) -> None:

@@ -60,7 +60,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    with ScriptedModel(lambda _: Reply(text="hello")).serving() as url:
+    with ScriptedModel(lambda _: Reply(text="hello")).serve() as url:
         yield Desk(tmp_path, process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
 
 

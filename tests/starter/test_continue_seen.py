@@ -11,15 +11,14 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from baton.conversation.contracts.requests import AskModelResult
 from baton.conversation.contracts.status import Status
 from baton.starter.history.follow import follow
-from baton.starter.history.run_events import CallEnded, Happening, RunBegan, RunEnded
-from baton.starter.runs.list_runs import listed
-from baton.starter.runs.runs import described, final_status, find_run
+from baton.starter.history.run_events import CallEnded, RunEnded, RunEvent, RunStarted
+from baton.starter.runs.list_runs import recent_runs
+from baton.starter.runs.runs import final_status, find_run, run_manifest
 from baton.starter.scripted_model.script import Reply
+from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, team, texts
-from tests.replay.test_continue import chain, check, counted, numbers
-from tests.replay.test_history import reset, steps
+from tests.harness.resets import reset, reset_points
 from tests.starter.test_events import events
-from tests.workflows.test_attributes import found
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
@@ -50,7 +49,7 @@ async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(
             0,
             1,
         )  # the last turn may be cut off
-        return str(status.stop_reason), status.note, len(await chain(env_with_short_histories, handle))
+        return str(status.stop_reason), status.note, len(await continued_runs(env_with_short_histories, handle))
 
     ended = await asyncio.gather(*map(disturbed, range(16)))
     assert [reason for reason, *_ in ended] == ["terminated", "canceled"] * 8
@@ -61,21 +60,23 @@ async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(
 async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(
     env_with_short_histories: Environment,
 ) -> None:
-    env_with_short_histories.answer = counted
+    env_with_short_histories.answer = count_replies
     inner = team("inner", "one", "two", maxTurns=8, onMaxTurns="complete")
     handle = await env_with_short_histories.start_query(
         [*PAIR, inner, team("outer", "inner", "one", maxTurns=2)], "team/outer"
     )
-    live: list[Happening] = []
+    live: list[RunEvent] = []
     await follow(env_with_short_histories.client, handle, live.append)
     status = await final_status(handle)
-    later: list[Happening] = []
+    later: list[RunEvent] = []
     await follow(env_with_short_histories.client, handle, later.append, wait=False)
     ends = [each.run.name for each in live if isinstance(each, RunEnded)]
     assert ends == [each.run.name for each in later if isinstance(each, RunEnded)] == ["inner", "inner", "outer", "q"]
     for told in (live, later):
         assert said_in(told) == numbers(34)
-        assert sum(isinstance(each, RunBegan) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
+        assert (
+            sum(isinstance(each, RunStarted) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
+        )
         assert {each.failure.type if each.failure else None for each in told if isinstance(each, RunEnded)} == {
             None,
             "MaxTurnsReached",
@@ -87,8 +88,8 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(
     assert status.token_usage.model_calls == 34
 
 
-def said_in(told: list[Happening]) -> list[str]:
-    replies = [each.reply for each in told if isinstance(each, CallEnded)]
+def said_in(told: list[RunEvent]) -> list[str]:
+    replies = [each.result for each in told if isinstance(each, CallEnded)]
     return [reply.message.content for reply in replies if isinstance(reply, AskModelResult)]
 
 
@@ -99,19 +100,19 @@ async def test_a_status_counts_from_the_first_run_and_what_ran_is_found_and_list
     handle = await env_with_short_histories.start_team(PAIR)
     began = (await handle.describe()).start_time
     turn = await env_with_short_histories.turn_result(handle)
-    await check(env_with_short_histories, handle)
+    await check_continued(env_with_short_histories, handle)
     status: Any = await handle.query("status")
     assert status["turns"] == turn.turns == 30
     assert status["startTime"] == began.isoformat(timespec="seconds").replace("+00:00", "Z")
-    await found(env_with_short_histories, "BatonStopReason = 'max_turns' AND BatonTeam = 'team'", 1)
-    assert await found(env_with_short_histories, "BatonPhase = 'Failed' AND BatonStrategy = 'round-robin'", 1) == [
+    await env_with_short_histories.find_runs("BatonStopReason = 'max_turns' AND BatonTeam = 'team'", 1)
+    assert await env_with_short_histories.find_runs("BatonPhase = 'Failed' AND BatonStrategy = 'round-robin'", 1) == [
         handle.id
     ]
-    (run,) = await listed(env_with_short_histories.client, None, 20, env_with_short_histories.task_queue)
+    (run,) = await recent_runs(env_with_short_histories.client, None, 20, env_with_short_histories.task_queue)
     assert (run.id, run.state) == (handle.id, "Failed")
     assert abs((run.start - began).total_seconds()) < 1
     again = await find_run(env_with_short_histories.client, handle.id, "default")
-    manifest = await described(env_with_short_histories.client, again, Status.model_validate(status))
+    manifest = await run_manifest(env_with_short_histories.client, again, Status.model_validate(status))
     assert manifest["spec"] == PAIR[2]["spec"]
 
 
@@ -128,7 +129,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_run(
     )
     turn, status = await env_with_short_histories.turn_result(asked), await env_with_short_histories.status(limited)
     assert not turn.failure, turn.failure
-    assert (turn.stop_reason, len(await chain(env_with_short_histories, asked)) > 1) == ("condition", True)
+    assert (turn.stop_reason, len(await continued_runs(env_with_short_histories, asked)) > 1) == ("condition", True)
     assert 0.1 * turn.turns + 2 > 2.5 and turn.turns < 26
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
 
@@ -142,25 +143,25 @@ async def test_progress_is_watched_across_runs(env_with_short_histories: Environ
     turn = await env_with_short_histories.turn_result(handle)
     assert not turn.failure, turn.failure
     assert (turn.stop_reason, turn.turns) == ("no_progress", 12)
-    assert len(await chain(env_with_short_histories, handle)) == 2
+    assert len(await continued_runs(env_with_short_histories, handle)) == 2
 
 
 @pytest.mark.parametrize("where", ["the current run", "a run before it"])
 async def test_a_team_that_is_reset_goes_on_from_there_in_whatever_run_that_is(
     env_with_short_histories: Environment, where: str
 ) -> None:
-    env_with_short_histories.answer = counted
+    env_with_short_histories.answer = count_replies
     handle = await env_with_short_histories.start_team(PAIR)
     first = await env_with_short_histories.turn_result(handle)
-    runs = await check(env_with_short_histories, handle)
+    runs = await check_continued(env_with_short_histories, handle)
     meant = runs[-1] if where == "the current run" else runs[1]
     started = meant.events[0].workflow_execution_started_event_attributes
     old = env_with_short_histories.client.get_workflow_handle(handle.id, run_id=started.original_execution_run_id)
-    other = await reset(env_with_short_histories, old, (await steps(old))[1])
+    other = await reset(env_with_short_histories, old, (await reset_points(old))[1])
     again = await env_with_short_histories.turn_result(env_with_short_histories.client.get_workflow_handle(handle.id))
     assert texts(again.messages) == texts(first.messages) == numbers(30)
     assert (again.stop_reason, again.head != first.head) == ("max_turns", True)
-    told: list[Happening] = []
+    told: list[RunEvent] = []
     await follow(env_with_short_histories.client, other, told.append, wait=False)
     assert said_in(told) == numbers(30), "watchers are told of the runs that led here alone"
 
@@ -181,6 +182,6 @@ async def test_a_query_reaches_its_team_in_whatever_run_that_is(
         await asyncio.wait_for(handle.result(), 10)
     status = Status.model_validate_json(json.dumps(await handle.query("status")))
     assert status.stop_reason == ("canceled" if how == "cancel" else "terminated")
-    assert len(env_with_short_histories.model.asked) < 200
+    assert len(env_with_short_histories.model.requests) < 200
     team_run = env_with_short_histories.client.get_workflow_handle(f"{handle.id}/target-1/team")
     assert (await team_run.describe()).status is not WorkflowExecutionStatus.RUNNING

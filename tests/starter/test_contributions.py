@@ -5,7 +5,7 @@ from typing import Any
 
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
-from tests.harness.panels import SYNTHESIS, heard, panel, reads, says, seat
+from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import baton, process_env
 
 
@@ -23,43 +23,43 @@ def shared(name: str, *roster: Json, **spec: Any) -> Json:
 
 def told(env: Environment) -> list[str]:
     """What each time the reader was told, without its own prompt."""
-    return [each.system.partition("\n")[2] for each in heard(env) if each.system.startswith("You are reader.")]
+    return [each.system.partition("\n")[2] for each in model_requests(env) if each.system.startswith("You are reader.")]
 
 
 async def test_a_later_member_reads_what_was_said_in_a_panel(env: Environment) -> None:
-    env.script(says("a", "a1", "a2"), says("b", "b1", "b2"), line("reader", "Read."), SYNTHESIS)
+    env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), line("reader", "Read."), SYNTHESIS)
     row = team("row", "panel", "reader", strategy="sequential")
-    manifests = [reader(), shared("panel", seat("a"), seat("b"), maxRounds=2), row]
+    manifests = [reader(), shared("panel", role_member("a"), role_member("b"), maxRounds=2), row]
     status = await env.status(await env.start_query(manifests, "team/row"))
     assert status.phase == "Completed"
     assert told(env) == ["[round 1] a: a1\n[round 1] b: b1\n[round 2] a: a2\n[round 2] b: b2"]
 
 
 async def test_a_member_reads_what_was_said_until_then_and_another_run_has_its_own(env: Environment) -> None:
-    env.script(says("a", "a1"), line("reader", "Read."), SYNTHESIS)
-    manifests = [reader(), shared("panel", seat("a"), {"name": "reader"})]
+    env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
+    manifests = [reader(), shared("panel", role_member("a"), {"name": "reader"})]
     for _ in range(2):
         await env.turn_result(await env.start_team(manifests, "panel"))
     assert told(env) == ["[round 1] a: a1"] * 2
 
 
 async def test_a_second_run_in_one_session_begins_with_an_empty_transcript(env: Environment) -> None:
-    env.script(says("a", "a1"), line("reader", "Read."), SYNTHESIS)
+    env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
     contributions = {"session": "s", "key": "k"}
-    first = shared("panel", {"name": "reader"}, seat("a"), contributions=contributions)
+    first = shared("panel", {"name": "reader"}, role_member("a"), contributions=contributions)
     for _ in range(2):
         await env.turn_result(await env.start_team([reader("k", "s"), first], "panel"))
     assert told(env) == ["", ""]
 
 
 async def test_two_panels_of_a_session_keep_their_contributions_under_two_keys(env: Environment) -> None:
-    env.script(says("a", "a1"), says("b", "b1"), line("reader", "Read."), SYNTHESIS)
-    one = shared("one", seat("a"), contributions={"key": "one"})
-    two = shared("two", seat("b"), contributions={"key": "two"}, context=[{"name": "Before", **given("one")}])
+    env.script(panelist_line("a", "a1"), panelist_line("b", "b1"), line("reader", "Read."), SYNTHESIS)
+    one = shared("one", role_member("a"), contributions={"key": "one"})
+    two = shared("two", role_member("b"), contributions={"key": "two"}, context=[{"name": "Before", **given("one")}])
     row = team("row", "one", "two", "reader", strategy="sequential")
     await env.turn_result(await env.start_team([reader("two"), one, two, row], "row"))
     assert told(env) == ["[round 1] b: b1"]
-    assert "Before: [round 1] a: a1" in heard(env)[2].system
+    assert "Before: [round 1] a: a1" in model_requests(env)[2].system
 
 
 def given(key: str) -> Json:
@@ -67,14 +67,20 @@ def given(key: str) -> Json:
 
 
 async def test_of_two_panels_under_one_key_the_later_has_it_and_neither_reads_the_other(env: Environment) -> None:
-    env.script(reads("You are slow", {"text": "s1", "delay": 2}, "s2"), reads("You are quick", "q1", "q2"), SYNTHESIS)
+    env.script(
+        prompt_line("You are slow", {"text": "s1", "delay": 2}, "s2"),
+        prompt_line("You are quick", "q1", "q2"),
+        SYNTHESIS,
+    )
     contributions = {"session": "s", "key": "k"}
-    slow, quick = (shared("panel", seat(name), maxRounds=2, contributions=contributions) for name in ("slow", "quick"))
+    slow, quick = (
+        shared("panel", role_member(name), maxRounds=2, contributions=contributions) for name in ("slow", "quick")
+    )
     earlier = await env.start_team([slow], "panel")
     await env.wait_for_calls(1)
     await env.turn_result(await env.start_team([quick], "panel"))
     await env.turn_result(earlier)
-    second = [each.user for each in heard(env) if "Round 2 of 2" in each.user]
+    second = [each.user for each in model_requests(env) if "Round 2 of 2" in each.user]
     assert sorted(each.rpartition("\n")[2] for each in second) == ["quick: q1", "slow: s1"]
     env.script(line("reader", "Read."))
     await env.turn_result(await env.start("agent", {"agent": "reader", "input": "?", "resources": [reader("k", "s")]}))
@@ -82,17 +88,19 @@ async def test_of_two_panels_under_one_key_the_later_has_it_and_neither_reads_th
 
 
 async def test_a_querys_parameter_may_be_what_was_said(env: Environment) -> None:
-    env.script(says("a", "a1"), line("one", "1"), SYNTHESIS)
-    await env.turn_result(await env.start_team([shared("panel", seat("a"), contributions={"session": "s"})], "panel"))
+    env.script(panelist_line("a", "a1"), line("one", "1"), SYNTHESIS)
+    await env.turn_result(
+        await env.start_team([shared("panel", role_member("a"), contributions={"session": "s"})], "panel")
+    )
     ref = {"name": "said", "valueFrom": {"contributionsRef": {"session": "s"}}}
     spec = {"parameters": [ref], "input": "Sum it up: {{.said}}"}
     await env.status(await env.start_query([agent("one")], "agent/one", **spec))
-    assert heard(env)[-1].user == "Sum it up: [round 1] a: a1"
+    assert model_requests(env)[-1].user == "Sum it up: [round 1] a: a1"
 
 
 async def test_contributions_are_typed_as_a_command(env: Environment, server: EmbeddedServer) -> None:
-    env.script(says("a", "a1"), SYNTHESIS)
-    handle = await env.start_team([shared("panel", seat("a"))], "panel")
+    env.script(panelist_line("a", "a1"), SYNTHESIS)
+    handle = await env.start_team([shared("panel", role_member("a"))], "panel")
     await env.turn_result(handle)
     variables = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(env.folder))
     assert baton("contributions", handle.id, env=variables).stdout == "[round 1] a: a1\n"

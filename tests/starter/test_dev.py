@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from baton.starter.server.embedded import EmbeddedServer, ServerError, free_ports
-from baton.starter.server.state_dir import Home
+from baton.starter.server.state_dir import StateDir
 from tests.harness.processes import process_env
 from tests.harness.user_machine import UserMachine
 
 
 async def test_of_two_servers_on_the_same_port_one_says_that_it_did_not_start(tmp_path: Path) -> None:
-    homes, ports = [Home(tmp_path / name) for name in ("one", "other")], free_ports()
+    homes, ports = [StateDir(tmp_path / name) for name in ("one", "other")], free_ports()
     with homes[0].lock("dev") as one, homes[1].lock("dev") as other:
         assert one
         assert other
@@ -41,7 +41,7 @@ def test_commands_that_come_and_go_in_a_moment_keep_the_server_up(tmp_path: Path
     machine = UserMachine(tmp_path)
     machine.env = process_env()
     dev = machine.start("dev", "--linger", "2")
-    while not machine.home.read_dev():
+    while not machine.home.read_dev_server():
         time.sleep(0.05)
     for _ in range(12):
         with machine.home.lock("clients", shared=True):

@@ -66,8 +66,8 @@ async def test_without_a_server_the_rest_is_looked_at_all_the_same(tmp_path: Pat
     assert "baton dev" in found["server"]["hint"]
     code, found, _ = await examined(BATON_JOURNAL_URL="postgres//nonsense")
     assert "is not the address of a database" in found["journal"]["text"]
-    code, found, _ = await examined(BATON_MAX_ACTIVITIES="many")
-    assert (code, found["settings"]["text"][:20]) == (1, "BATON_MAX_ACTIVITIES")
+    code, found, _ = await examined(BATON_MAX_CONCURRENT_ACTIVITIES="many")
+    assert (code, found["settings"]["text"][:31]) == (1, "BATON_MAX_CONCURRENT_ACTIVITIES")
 
 
 async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(

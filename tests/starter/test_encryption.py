@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from baton import worker
-from baton.activities.journal import Journal
+from baton.activities.journal.journal import Journal
 from baton.conversation.errors import JournalLost
 from baton.conversation.messages.message import Head, Message
 from baton.conversation.settings_error import SettingsError
@@ -32,7 +32,7 @@ from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
-from baton.starter.history.live_state import look
+from baton.starter.history.live_state import read_heartbeats
 from baton.starter.http.thread_server import serve_in_thread
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.codec_server import codec_app
@@ -58,7 +58,7 @@ def holding(*keys: Key) -> dict[str, str]:
 async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Environment]:
     """A stage whose worker and client have a key."""
     client = await connect(server.address, holding(OLD))
-    async with Environment.running(client, tmp_path, keys=str(OLD)) as env:
+    async with Environment.running(client, tmp_path, encryption_keys=str(OLD)) as env:
         yield env
 
 
@@ -88,7 +88,7 @@ async def test_what_was_changed_or_is_of_another_key_of_that_id_is_not_read() ->
         with pytest.raises(WrongKeyError):
             await Codec(Keys(OLD)).decode([broken])
     with pytest.raises(WrongKeyError, match="another key of that id"):
-        await Codec(Keys(Key.fresh("old"))).decode([sealed])
+        await Codec(Keys(Key.generate("old"))).decode([sealed])
     same_secret = Key("new", OLD.secret)
     renamed = Payload(metadata={**sealed.metadata, "encryption-key-id": b"new"}, data=sealed.data)
     with pytest.raises(WrongKeyError):
@@ -111,7 +111,7 @@ SECRET = str(OLD).partition(":")[2]
 )
 def test_keys_that_make_no_sense_are_refused_and_not_repeated(given: str, said: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        Keys.of({KEYS: given})
+        Keys.from_environment({KEYS: given})
     assert said in str(refused.value)
     assert SECRET[:8] not in str(refused.value)
 
@@ -119,18 +119,18 @@ def test_keys_that_make_no_sense_are_refused_and_not_repeated(given: str, said: 
 def test_keys_stand_in_a_file_as_well(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# the keys\n{NEW}\n\n{OLD}\n")
-    assert Keys.of({KEYS_FILE: str(file)}).ids == ("new", "old")
-    assert Keys.of({}).ids == ()
+    assert Keys.from_environment({KEYS_FILE: str(file)}).ids == ("new", "old")
+    assert Keys.from_environment({}).ids == ()
     for wrong in (
         {KEYS_FILE: str(tmp_path / "none")},
         {KEYS_FILE: str(file), **holding(OLD)},
         {KEYS_FILE: "/dev/null"},
     ):
         with pytest.raises(SettingsError, match=KEYS_FILE):
-            Keys.of(wrong)
+            Keys.from_environment(wrong)
     assert SECRET not in repr(OLD)
     with pytest.raises(SettingsError, match="'a:b' is no id for a key"):
-        Key.fresh("a:b")
+        Key.generate("a:b")
 
 
 def answer(request: Request) -> Reply:
@@ -184,7 +184,7 @@ async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
     status = await env.status(handle)
     assert f"{MARK}failure" in (status.error or "")
     told = io.StringIO()
-    await follow(env.client, handle, Watch(env.client, Console(file=told)).tell)
+    await follow(env.client, handle, Watch(env.client, Console(file=told)).on_event)
     assert [word in told.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
     found = await traces(client, handle)
     assert b"outer" in found
@@ -202,10 +202,10 @@ async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
     handle = await started(env, "slow")
     watch = Watch(env.client, Console(file=io.StringIO()))
     await env.wait_for_calls(1)
-    await follow(env.client, handle, watch.tell, wait=False)
-    [call] = watch.board.open.values()
-    while MARK not in call.live.text:
-        await look(env.client, [call])
+    await follow(env.client, handle, watch.on_event, wait=False)
+    [call] = watch.state.open_calls.values()
+    while MARK not in call.progress.text:
+        await read_heartbeats(env.client, [call])
         await asyncio.sleep(0.1)
     found = await traces(client, handle)
     await handle.signal("terminate_team", {"reason": f"{MARK}reason", "now": True})
@@ -282,7 +282,7 @@ async def test_a_worker_that_lacks_a_key_of_its_journal_is_refused(journal_url: 
     for keys, said in (
         ((), "by the key 'old', and BATON_ENCRYPTION_KEYS is not set"),
         ((NEW,), "by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"),
-        ((Key.fresh("old"),), "another key of that id"),
+        ((Key.generate("old"),), "another key of that id"),
     ):
         with pytest.raises(SettingsError, match=f"the journal can't be read: .*{said}"):
             await opened(journal_url, *keys)
@@ -360,7 +360,7 @@ def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machi
 
 def test_a_key_is_printed_and_the_codec_server_wants_one(machine: UserMachine) -> None:
     key = machine.run("encryption-key").stdout
-    assert Keys.of({KEYS: key}).ids[0].startswith("20")
+    assert Keys.from_environment({KEYS: key}).ids[0].startswith("20")
     refused = machine.run("codec-server", "--port", "0")
     assert (refused.returncode, "BATON_ENCRYPTION_KEYS is not set" in refused.stderr) == (1, True)
     machine.env |= {KEYS: key}

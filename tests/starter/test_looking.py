@@ -26,8 +26,8 @@ TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("
 def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_order(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
     terminal = machine.terminal("run", "-f", machine.write(*TALK))
-    terminal.sees("These are the first words")
-    assert not machine.model.asked[0].answered
+    terminal.wait_for("These are the first words")
+    assert not machine.model.requests[0].answered
     assert "pair · turn 1 of 2 · default · " in terminal.text
     terminal.press_ctrl_c()
     assert terminal.end() == 130
@@ -35,7 +35,7 @@ def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_orde
     assert "detached: the run goes on. Come back with: baton watch talk-" in last
     assert "Traceback" not in terminal.text
     watching = machine.terminal("watch", "talk")
-    watching.sees("finis")
+    watching.wait_for("finis")
     assert watching.end() == 0
     assert "Completed" in watching.text
     assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
@@ -56,7 +56,7 @@ def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: UserM
     end = time.monotonic() + 30
     while "These are" not in (told := machine.run("transcript", "talk")).stdout:
         assert time.monotonic() < end
-    assert not machine.model.asked[1].answered
+    assert not machine.model.requests[1].answered
     lines = told.stdout.splitlines()
     assert lines.index("  Well.") < lines.index("one  pair · turn 2 of 2 · default · unfinished")
     assert lines[-1].startswith("  These are the first words")
@@ -115,7 +115,7 @@ def test_events_can_be_followed_as_they_come(machine: UserMachine) -> None:
     assert following.stdout
     while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
         pass
-    assert not machine.model.asked[0].answered
+    assert not machine.model.requests[0].answered
     rest, _ = following.communicate(timeout=40)
     assert json.loads(rest.splitlines()[-1])["event"] == "QueryCompleted"
     assert following.returncode == 0

@@ -24,7 +24,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 @pytest_asyncio.fixture(loop_scope="session")
 async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
     """A worker that has the sample's resources by itself; gives the address of its server."""
-    with ScriptedModel(Script.read(SCRIPT).answer).serving() as url:
+    with ScriptedModel(Script.read(SCRIPT).answer).serve() as url:
         env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
         )

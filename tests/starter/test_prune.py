@@ -13,11 +13,12 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from baton.activities.journal import Database, Journal
-from baton.activities.journal.storage_driver import Blobs
+from baton.activities.journal.database import Database
+from baton.activities.journal.journal import Journal
+from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.errors import JournalLost
 from baton.conversation.messages.message import Head, Message
-from baton.conversation.temporal.temporal_client import storing
+from baton.conversation.temporal.temporal_client import with_external_storage
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.starter.errors import UsageError
@@ -26,7 +27,7 @@ from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
-from tests.replay.test_history import reset, steps
+from tests.harness.resets import reset, reset_points
 
 TEAM = [agent("one"), agent("two"), team("inner", "two", strategy="sequential")]
 TEAM += [team("team", "one", "inner", strategy="sequential")]
@@ -111,7 +112,7 @@ async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_ha
     await staged.turn_result(first)
     script(staged, slow=3)
     staged.model.requests.clear()
-    second = await reset(staged, first, (await steps(first))[1])
+    second = await reset(staged, first, (await reset_points(first))[1])
     await staged.wait_for_calls(1)
     await asyncio.sleep(1)  # until the first is listed as closed
     assert (await prune(staged, timedelta(0))).conversations == 0
@@ -119,10 +120,10 @@ async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_ha
 
 
 async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Environment) -> None:
-    driver = Blobs(lambda: Database.at(staged.journal_at))
+    driver = JournalStorageDriver(lambda: Database.open(staged.journal_address))
     script(staged, slow=3)
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
-    ours = storing(staged.client, driver)
+    ours = with_external_storage(staged.client, driver)
     running = await ours.start_workflow("sequential", question, id=staged.task_queue, task_queue=staged.task_queue)
     [shared] = ours.data_converter.payload_converter.to_payloads([question])
     gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{staged.task_queue}/turn-1/a", namespace=""))

@@ -22,7 +22,7 @@ from baton.starter.runs.execution_chain import first_run_id
 from baton.starter.scripted_model.script import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Environment, call, line
-from tests.harness.panels import SYNTHESIS, model_requests, prompt_line, panelist_line, role_member
+from tests.harness.panels import SYNTHESIS, model_requests, panelist_line, prompt_line, role_member
 from tests.harness.tcp_proxy import TcpProxy
 
 
@@ -111,7 +111,9 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_wrong_panel_is_refused_where_it_is_written_with_the_loaders_message(given: dict[str, Any], told: str) -> None:
+def test_a_wrong_panel_is_refused_where_it_is_written_with_the_loaders_message(
+    given: dict[str, Any], told: str
+) -> None:
     with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):
         round_robin(**{"name": "panel", "roster": ["a"], **given})
 
@@ -157,7 +159,9 @@ async def test_a_panel_runs_and_gives_its_deliverable_and_what_it_has_cost(
 
 async def test_a_panel_without_a_synthesizer_gives_its_shape(env: Environment, temporal: Connection) -> None:
     say_all(env)
-    panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=1, referee=True, synthesizer=False)
+    panel = round_robin(
+        "panel", [role_member("writer"), role_member("editor")], max_rounds=1, referee=True, synthesizer=False
+    )
     result = await temporal.run(panel, input="Why?")
     assert result.value == baton.PanelShape(
         rounds=1,
@@ -198,7 +202,9 @@ async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection
     assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
 
 
-async def test_functions_are_members_referees_and_conditions_without_registration(env: Environment, temporal: Connection) -> None:
+async def test_functions_are_members_referees_and_conditions_without_registration(
+    env: Environment, temporal: Connection
+) -> None:
     env.script(panelist_line("writer", "w1", "w2"))
 
     def vote(briefing: baton.Briefing) -> str:
@@ -243,9 +249,7 @@ async def test_functions_are_members_referees_and_conditions_without_registratio
     assert [f"Be kind in round {n}." in each.system for n, each in enumerate(model_requests(env), 1)] == [True, True]
 
 
-async def test_agents_and_teams_of_the_program_are_brought_along(
-    env: Environment, temporal: Connection
-) -> None:
+async def test_agents_and_teams_of_the_program_are_brought_along(env: Environment, temporal: Connection) -> None:
     env.script(line("sage", "Wise."), line("scout", "Seen."), line("herald", "Told."))
     scouts = Team("scouts", strategy="sequential", members=[Agent("scout", prompt="You are scout.")])
     herald = Agent("herald", prompt="You are herald.")
@@ -295,7 +299,9 @@ async def test_a_run_of_one_agent_and_of_several(env: Environment, temporal: Con
     assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
 
 
-async def test_the_messages_of_a_run_can_be_read_again_from_the_beginning(env: Environment, temporal: Connection) -> None:
+async def test_the_messages_of_a_run_can_be_read_again_from_the_beginning(
+    env: Environment, temporal: Connection
+) -> None:
     say_all(env)
     panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=2, referee=True)
     handle = await temporal.start(panel, input="Why?", id=f"panel-{env.task_queue}")
@@ -361,7 +367,11 @@ async def test_the_messages_of_a_run_that_continued_as_new_are_one_stream(
 async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
     panel = round_robin(
-        "panel", [role_member("writer")], terminate_when="round >= session.rounds", session={"rounds": 4}, synthesizer=False
+        "panel",
+        [role_member("writer")],
+        terminate_when="round >= session.rounds",
+        session={"rounds": 4},
+        synthesizer=False,
     )
     handle = await temporal.start(panel, input="Why?", session={"desk": "north"})
     await env.wait_for_calls(2)
@@ -371,7 +381,9 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     assert value.rounds == 2
 
 
-async def test_a_steering_message_is_in_the_discussion_and_in_the_stream(env: Environment, temporal: Connection) -> None:
+async def test_a_steering_message_is_in_the_discussion_and_in_the_stream(
+    env: Environment, temporal: Connection
+) -> None:
     env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
     await env.wait_for_calls(1)
@@ -435,7 +447,9 @@ async def test_a_run_without_a_worker_is_logged_as_a_warning(
 
 async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
-    panel = round_robin("panel", [role_member("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"})
+    panel = round_robin(
+        "panel", [role_member("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"}
+    )
     handle = await temporal.start(panel, input="Why?")
     async for said in handle:
         assert said.text == "w1"

@@ -12,30 +12,31 @@ from temporalio.client import Client
 
 from baton.conversation.messages.panel import Briefing
 from baton.resources.functions import function
-from baton.starter.console.live_view import about
+from baton.starter.console.live_view import describe_call
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
-from baton.starter.history.turn_tasks import Task, audited
+from baton.starter.history.task_recorder import list_tasks
+from baton.starter.history.turn_tasks import TurnTask
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
-from tests.harness.panels import SYNTHESIS, debate, panel, reads, says, seat
+from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import baton, process_env
 from tests.starter.test_events import events, named
 
 
-async def tasks(env: Environment, handle: Handle) -> list[Task]:
-    return await audited(env.client, handle)
+async def tasks(env: Environment, handle: Handle) -> list[TurnTask]:
+    return await list_tasks(env.client, handle)
 
 
-def short(found: list[Task]) -> list[str]:
+def short(found: list[TurnTask]) -> list[str]:
     """The tasks' goals and statuses."""
     return [f"{task.goal} {task.status}" for task in found]
 
 
 async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_parts(env: Environment) -> None:
-    referee = reads("You are the referee", '{"critique": "c"}')
-    env.script(says("a", "a1", "a2"), says("b", "b1", "b2"), referee, SYNTHESIS)
-    handle = await env.start_team([panel(seat("a"), seat("b"), maxRounds=2, referee=True)], "panel")
+    referee = prompt_line("You are the referee", '{"critique": "c"}')
+    env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), referee, SYNTHESIS)
+    handle = await env.start_team([panel(role_member("a"), role_member("b"), maxRounds=2, referee=True)], "panel")
     await env.turn_result(handle)
     found = await tasks(env, handle)
     assert short(found) == [
@@ -67,13 +68,13 @@ async def test_calls_of_tools_and_repeated_calls_are_steps_of_one_task(env: Envi
 
 
 async def test_a_task_that_goes_on_or_has_failed_says_so(env: Environment) -> None:
-    env.script(says("a", "a1", {"hang": True}), says("b", {"status": 400, "text": "no such thing"}))
-    handle = await env.start_team([panel(seat("a"), seat("b"))], "panel")
+    env.script(panelist_line("a", "a1", {"hang": True}), panelist_line("b", {"status": 400, "text": "no such thing"}))
+    handle = await env.start_team([panel(role_member("a"), role_member("b"))], "panel")
     await env.turn_result(handle)
     assert short(await tasks(env, handle)) == ["a (round 1) completed", "b (round 1) errored"]
     assert "no such thing" in str((await tasks(env, handle))[1].error)
-    env.script(says("a", {"hang": True}))
-    handle = await env.start_team([panel(seat("a"))], "panel")
+    env.script(panelist_line("a", {"hang": True}))
+    handle = await env.start_team([panel(role_member("a"))], "panel")
     await env.wait_for_calls(3)
     (task,) = await tasks(env, handle)
     assert (task.status, task.ended, "completedAt" in task.value) == ("in_progress", None, False)
@@ -87,8 +88,8 @@ async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_
 ) -> None:
     env.script(
         line("one", "1"),
-        reads("You are x", {"text": "x", "before": [{"status": 500}]}),
-        reads("You write what a panel, inner", "Inner says so."),
+        prompt_line("You are x", {"text": "x", "before": [{"status": 500}]}),
+        prompt_line("You write what a panel, inner", "Inner says so."),
         SYNTHESIS,
     )
     members = [{"name": "x", "role": "one"}]
@@ -107,8 +108,12 @@ async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_
 async def test_a_debater_who_is_called_on_twice_has_two_tasks_with_the_stance(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["ada", "bob", "ada"], "done": True})
     verdict = json.dumps({"verdict": "Tabs.", "winner": "Tabs", "reasoning": "So it is."})
-    says_so = (reads("You moderate", opening), reads("You judge", verdict), reads("You write", "Use tabs."))
-    env.script(*says_so, reads("You are ada", "a"), reads("You are bob", "b"))
+    says_so = (
+        prompt_line("You moderate", opening),
+        prompt_line("You judge", verdict),
+        prompt_line("You write", "Use tabs."),
+    )
+    env.script(*says_so, prompt_line("You are ada", "a"), prompt_line("You are bob", "b"))
     debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
     handle = await env.start_team([debate(*debaters, moderator=True)], "debate")
     await env.turn_result(handle)
@@ -144,7 +149,7 @@ async def watched(env: Environment, handle: Handle) -> str:
     """What who watches a run from its beginning is told."""
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(env.client, console)
-    await follow(env.client, handle, watch.tell)
+    await follow(env.client, handle, watch.on_event)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -152,8 +157,8 @@ async def watched(env: Environment, handle: Handle) -> str:
 async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["bob", "ada"], "briefing": "Mind the width.", "done": True})
     verdict = json.dumps({"verdict": "Tabs it is.", "winner": "Tabs", "reasoning": "So it is."})
-    judge = (line("solomon", verdict), reads("You write", "Use tabs."), reads("You moderate", opening))
-    env.script(*judge, reads("You are ada", "a"), reads("You are bob", "b"))
+    judge = (line("solomon", verdict), prompt_line("You write", "Use tabs."), prompt_line("You moderate", opening))
+    env.script(*judge, prompt_line("You are ada", "a"), prompt_line("You are bob", "b"))
     debaters = {"name": "ada", "stance": "Tabs"}, {"name": "bob", "stance": "Spaces"}
     spec: Json = {"moderator": True, "judge": "solomon"}
     handle = await env.start_team([agent("solomon"), debate(*debaters, **spec)], "debate")
@@ -161,16 +166,16 @@ async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(en
     lines = [re.sub(r" · scripted.*", "", each) for each in (await watched(env, handle)).splitlines()[1:]]
     assert lines == [
         "moderator  round 1",
-        "  calls on bob, ada",
+        "  next speakers: bob, ada",
         "  Mind the width.",
-        "  and then it is enough",
+        "  last round",
         "bob  round 1",
         "  b",
         "ada  round 1",
         "  a",
         "solomon  round 1 · judge",
         "  Tabs it is.",
-        "  the winner: Tabs",
+        "  winner: Tabs",
         "  So it is.",
         "synthesizer  round 1",
         "  Use tabs.",
@@ -178,9 +183,14 @@ async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(en
 
 
 async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(env: Environment) -> None:
-    env.script(says("a", "a1", "a2"), reads("You are the referee", '{"critique": "c"}'), line("one", "1"), SYNTHESIS)
+    env.script(
+        panelist_line("a", "a1", "a2"),
+        prompt_line("You are the referee", '{"critique": "c"}'),
+        line("one", "1"),
+        SYNTHESIS,
+    )
     inner = team("inner", "one", strategy="sequential")
-    manifests = [agent("one"), inner, panel(seat("a"), "inner", maxRounds=2, referee=True)]
+    manifests = [agent("one"), inner, panel(role_member("a"), "inner", maxRounds=2, referee=True)]
     handle = await env.start_team(manifests, "panel")
     await env.turn_result(handle)
     told = [each.value for each in await events(env.client, handle)]
@@ -204,9 +214,17 @@ APPOINTED = {"default": None, "agent": "one", "team": {"name": "inner", "type": 
 
 @pytest.mark.parametrize("appointed", APPOINTED.values(), ids=APPOINTED)
 async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(env: Environment, appointed: Any) -> None:
-    env.script(says("a", "a1"), line("one", "The secret deliverable."), reads("You write", "The secret deliverable."))
+    env.script(
+        panelist_line("a", "a1"),
+        line("one", "The secret deliverable."),
+        prompt_line("You write", "The secret deliverable."),
+    )
     spec: Json = {"synthesizerVisibility": {"client": False}, **({"synthesizer": appointed} if appointed else {})}
-    manifests = [agent("one"), team("inner", "one", strategy="sequential"), panel(seat("a"), maxRounds=1, **spec)]
+    manifests = [
+        agent("one"),
+        team("inner", "one", strategy="sequential"),
+        panel(role_member("a"), maxRounds=1, **spec),
+    ]
     handle = await env.start_team(manifests, "panel")
     assert (await env.turn_result(handle)).message == "The secret deliverable."
     told = json.dumps([each.value for each in await events(env.client, handle)])
@@ -216,24 +234,28 @@ async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(env
 
 
 async def test_what_goes_on_is_drawn_by_its_round_and_not_at_all_where_it_is_hidden(env: Environment) -> None:
-    env.script(says("a", "a1"), reads("You are the referee", {"hang": True}), reads("You write", {"hang": True}))
+    env.script(
+        panelist_line("a", "a1"),
+        prompt_line("You are the referee", {"hang": True}),
+        prompt_line("You write", {"hang": True}),
+    )
     visible = {"synthesizerVisibility": {"client": False}}
-    open_, hidden = panel(seat("a"), maxRounds=1, referee=True), panel(seat("a"), maxRounds=1, **visible)
+    open_, hidden = panel(role_member("a"), maxRounds=1, referee=True), panel(role_member("a"), maxRounds=1, **visible)
     shown = []
     for each in (open_, hidden):
-        before = len(env.model.asked)
+        before = len(env.model.requests)
         handle = await env.start_team([each], "panel")
         await env.wait_for_calls(before + 2)
         watch = Watch(env.client, Console(file=io.StringIO()))
-        await follow(env.client, handle, watch.tell, wait=False)
-        shown.append([(call.call.speaker, about(call)) for call in watch.board.open.values()])
+        await follow(env.client, handle, watch.on_event, wait=False)
+        shown.append([(call.call.speaker, describe_call(call)) for call in watch.state.open_calls.values()])
         await handle.terminate()
     assert shown == [[("referee", "panel · round 1 · default")], []]
 
 
 async def test_temporals_ui_tells_rounds(env: Environment) -> None:
-    env.script(says("a", "a1", "a2"), SYNTHESIS)
-    handle = await env.start_team([panel(seat("a"), maxRounds=2)], "panel")
+    env.script(panelist_line("a", "a1", "a2"), SYNTHESIS)
+    handle = await env.start_team([panel(role_member("a"), maxRounds=2)], "panel")
     await env.turn_result(handle)
     said = [event.user_metadata.summary.data.decode() async for event in handle.fetch_history_events()]
     asked = [each for each in said if "round" in each]
@@ -241,8 +263,8 @@ async def test_temporals_ui_tells_rounds(env: Environment) -> None:
 
 
 async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(env: Environment) -> None:
-    env.script(says("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
-    manifests = [agent("one"), panel(seat("a"), maxRounds=2), team("row", "panel", "one", strategy="sequential")]
+    env.script(panelist_line("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
+    manifests = [agent("one"), panel(role_member("a"), maxRounds=2), team("row", "panel", "one", strategy="sequential")]
     turn = await env.turn_result(await env.start_team(manifests, "row"))
     assert [(each.name, each.content, each.round) for each in turn.messages] == [
         ("panel", "The deliverable.", None),
@@ -251,8 +273,8 @@ async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(env: Env
 
 
 async def test_tasks_are_typed_as_a_command(env: Environment, server: EmbeddedServer) -> None:
-    env.script(says("a", "a1"), says("b", {"status": 400, "text": "no"}))
-    handle = await env.start_team([panel(seat("a"), seat("b"), audit="audit-7")], "panel")
+    env.script(panelist_line("a", "a1"), panelist_line("b", {"status": 400, "text": "no"}))
+    handle = await env.start_team([panel(role_member("a"), role_member("b"), audit="audit-7")], "panel")
     await env.turn_result(handle)
     variables = process_env(TEMPORAL_ADDRESS=server.address)
     table = baton("tasks", handle.id, env=variables)

@@ -75,8 +75,8 @@ class Watcher:
         client = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[self.asking])
         watch = Watch(client, self.console, len(handles))
         runs = [client.get_workflow_handle(handle.id) for handle in handles]
-        async with watch.shown():
-            await asyncio.gather(*(follow(client, run, watch.tell) for run in runs))
+        async with watch.live_view():
+            await asyncio.gather(*(follow(client, run, watch.on_event) for run in runs))
         return watch
 
     async def sees(self, text: str) -> None:
@@ -99,19 +99,19 @@ async def test_two_watchers_see_a_nested_teams_words_before_they_are_all_said(
     watching = [asyncio.create_task(watcher.watch(server, handle)) for watcher in watchers]
     for watcher in watchers:
         await watcher.sees("These are the first words")
-    assert not any(asked.answered for asked in env.model.asked)
+    assert not any(asked.answered for asked in env.model.requests)
     for watcher in watchers:
         assert "finis" not in watcher.text
         assert "inner · turn 1 of 1 · default · " in watcher.text
     for watch in await asyncio.gather(*watching):
-        assert watch.board.tallies[handle.id].status.phase == "Completed"
-        assert not watch.board.open
+        assert watch.state.runs[handle.id].status.phase == "Completed"
+        assert not watch.state.open_calls
     status = await env.status(handle)
     for watcher in watchers:
         final = watcher.text[watcher.text.rindex("outer/turn-1/inner (sequential)") :]
         assert final.index("finis") < final.index("Agreed.")
         assert f"{handle.id} · 1 model call, 0 tool calls" in watcher.text
-    assert watch.board.tallies[handle.id].usage == status.token_usage
+    assert watch.state.runs[handle.id].usage == status.token_usage
 
 
 async def test_watching_adds_nothing_to_a_history(env: Environment, server: EmbeddedServer) -> None:
@@ -119,7 +119,7 @@ async def test_watching_adds_nothing_to_a_history(env: Environment, server: Embe
     manifests = [agent("one", "noop"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
     kinds = []
     for count in (0, 3):
-        env.model.asked.clear()
+        env.model.requests.clear()
         handle = await env.start_team(manifests)
         await asyncio.gather(env.turn_result(handle), *(Watcher().watch(server, handle) for _ in range(count)))
         kinds.append([event.event_type for event in (await handle.fetch_history()).events])
@@ -155,7 +155,7 @@ async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_tim
     assert said == ["1", "a", "x", "2", "b", "y"]
     assert later.text == watcher.text
     assert re.findall("last  (.*) · scripted", later.text) == ["outer · turn 2 of 4", "outer · turn 4 of 4"]
-    assert watch.board.tallies[handle.id].status.stop_reason == "max_turns"
+    assert watch.state.runs[handle.id].status.stop_reason == "max_turns"
 
 
 async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(
@@ -203,7 +203,7 @@ async def test_a_call_that_is_tried_again_is_shown_with_its_attempt_and_why(
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher(width=200)
     await watcher.watch(server, handle)
-    assert "attempt 2 is due" in watcher.text or "attempt 3 is due" in watcher.text
+    assert "waiting for attempt 2" in watcher.text or "waiting for attempt 3" in watcher.text
     assert "answered HTTP 503: too busy" in watcher.text
 
 
@@ -225,11 +225,11 @@ async def test_many_runs_share_a_live_part_that_fits_the_terminal(env: Environme
     handles = [await env.start("agent", given) for _ in range(15)]
     watcher = Watcher()
     watching = asyncio.create_task(watcher.watch(server, *handles))
-    await watcher.sees("15 of 15 runs go on · 0 model calls")
+    await watcher.sees("15 of 15 runs are running · 0 model calls")
     await watcher.sees("and 5 more")
     assert f" · {handles[0].id}\x1b" in watcher.text
     watch = await watching
-    assert len(watch.board.tallies) == 15
+    assert len(watch.state.runs) == 15
     assert watcher.height == 12
 
 

@@ -16,15 +16,6 @@ from tests.harness.environment import Environment, agent, line
 from tests.replay.scenarios import TEAM, TRIO, trio
 
 
-async def found(env: Environment, wanted: str, count: int) -> list[str]:
-    """The ids of the runs that fit, as soon as there are so many: a server notes them a moment later."""
-    while True:
-        runs = [run.id async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}' AND {wanted}")]
-        if len(runs) >= count:
-            return runs
-        await asyncio.sleep(0.05)
-
-
 async def test_a_run_is_found_by_its_team_and_strategy_and_by_how_it_ended(env: Environment) -> None:
     trio(env)
     asked = await env.start_query([*TRIO, TEAM], "team/team")
@@ -32,20 +23,20 @@ async def test_a_run_is_found_by_its_team_and_strategy_and_by_how_it_ended(env: 
     env.script(line("one", "Hello."))
     alone = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
     await env.turn_result(alone)
-    both = await found(env, "BatonTeam = 'team' AND BatonStrategy = 'round-robin'", 2)
+    both = await env.find_runs("BatonTeam = 'team' AND BatonStrategy = 'round-robin'", 2)
     assert set(both) == {asked.id, f"{asked.id}/target-1/team"}
-    failed = await found(env, "BatonPhase = 'Failed' AND BatonStopReason = 'max_turns'", 2)
+    failed = await env.find_runs("BatonPhase = 'Failed' AND BatonStopReason = 'max_turns'", 2)
     assert set(failed) == set(both)
-    assert await found(env, "BatonPhase = 'Completed' AND BatonStopReason = 'completed'", 1) == [alone.id]
+    assert await env.find_runs("BatonPhase = 'Completed' AND BatonStopReason = 'completed'", 1) == [alone.id]
 
 
 async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
     trio(env, slow=2)
     handle = await env.start_team([*TRIO, TEAM])
     await env.wait_for_calls(5)
-    assert await found(env, "BatonPhase = 'Running'", 1) == [handle.id]
+    assert await env.find_runs("BatonPhase = 'Running'", 1) == [handle.id]
     await handle.cancel()
-    assert await found(env, "BatonPhase = 'Canceled'", 1) == [handle.id]
+    assert await env.find_runs("BatonPhase = 'Canceled'", 1) == [handle.id]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

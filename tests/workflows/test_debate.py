@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from tests.harness.environment import Environment, Json
-from tests.harness.panels import debate, heard, reads, shape
+from tests.harness.panels import debate, model_requests, panel_result, prompt_line
 
 FOR = {"name": "ada", "stance": "Tabs"}
 AGAINST = {"name": "bob", "stance": "Spaces"}
 VERDICT = {"verdict": "Tabs it is.", "winner": "Tabs", "reasoning": "Ada was never answered."}
-JUDGE = reads("You judge a debate", json.dumps(VERDICT))
-SYNTHESIS = reads("You write what comes out of a debate", "Use tabs.")
+JUDGE = prompt_line("You judge a debate", json.dumps(VERDICT))
+SYNTHESIS = prompt_line("You write what comes out of a debate", "Use tabs.")
 
 
 def argues(debater: Json, *say: str) -> Any:
-    return reads(f"You are {debater['name']}, ", *say)
+    return prompt_line(f"You are {debater['name']}, ", *say)
 
 
 def opens(*decisions: Json) -> Any:
-    return reads("You moderate a debate", *map(json.dumps, decisions))
+    return prompt_line("You moderate a debate", *map(json.dumps, decisions))
 
 
 async def test_everybody_argues_in_order_and_the_judge_decides(env: Environment) -> None:
@@ -41,7 +41,7 @@ async def test_everybody_argues_in_order_and_the_judge_decides(env: Environment)
 async def test_debaters_read_arguments_by_their_stances_and_not_by_names(env: Environment) -> None:
     env.script(argues(FOR, "a1", "a2"), argues(AGAINST, "b1", "b2"), JUDGE, SYNTHESIS)
     await env.turn_result(await env.start_team([debate(FOR, AGAINST)], "debate"))
-    third = heard(env)[2]
+    third = model_requests(env)[2]
     assert "The position you argue for is: Tabs" in third.system
     assert third.user == (
         "# The question\nWhy?\n\n# This round\nRound 2 of 2 (the last round)\n\n"
@@ -52,30 +52,30 @@ async def test_debaters_read_arguments_by_their_stances_and_not_by_names(env: En
 async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(env: Environment) -> None:
     debaters = [{"name": f"d{n}", "stance": f"S{n}"} for n in range(6)]
     lines = [argues(each, f"says {each['stance']}") for each in debaters]
-    verdict = reads("You judge", json.dumps({"verdict": "Some of each.", "reasoning": "All were good."}))
+    verdict = prompt_line("You judge", json.dumps({"verdict": "Some of each.", "reasoning": "All were good."}))
     env.script(*lines, verdict)
     spec = {"maxRounds": 3, "synthesizer": False}
     turn = await env.turn_result(await env.start_team([debate(*debaters, **spec)], "debate"))
-    told = heard(env)[-1].user
+    told = model_requests(env)[-1].user
     assert "# The stances\n- S0\n- S1" in told
     assert "d0" not in told
     orders = [[row for row in part.splitlines() if row.startswith("[")] for part in told.split("## Round")[1:]]
     assert all(sorted(order) == [f"[S{n}]: says S{n}" for n in range(6)] for order in orders)
     assert any(order != sorted(order) for order in orders)
-    assert shape(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
+    assert panel_result(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
 
 
 async def test_a_judge_may_be_told_names_in_the_order_of_the_debate(env: Environment) -> None:
     env.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
     spec = {"maxRounds": 1, "anonymizeTranscript": False, "shuffleForJudge": False, "synthesizer": False}
     await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
-    assert heard(env)[-1].user.endswith("## Round 1\nada [Tabs]: a1\nbob [Spaces]: b1")
+    assert model_requests(env)[-1].user.endswith("## Round 1\nada [Tabs]: a1\nbob [Spaces]: b1")
 
 
 async def test_without_a_synthesizer_a_debate_comes_to_its_shape(env: Environment) -> None:
     env.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
     turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, maxRounds=1, synthesizer=False)], "debate"))
-    assert shape(turn) == {
+    assert panel_result(turn) == {
         "rounds": 1,
         "question": "Why?",
         "transcript": [
@@ -99,10 +99,10 @@ async def test_a_moderator_opens_each_round_and_can_end_the_debate(env: Environm
     )
     spec = {"maxRounds": 4, "moderator": True, "synthesizer": False}
     turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
-    came_to = shape(turn)
+    came_to = panel_result(turn)
     assert [each["agentName"] for each in came_to["transcript"]] == ["bob", "ada", "bob", "ada"]
     assert (came_to["rounds"], len(came_to["moderatorDecisions"])) == (2, 2)
-    calls = heard(env)
+    calls = model_requests(env)
     assert ["Costs matter." in each.user for each in calls if "You are" in each.system] == [True, True, True, False]
     assert calls[5].user.endswith("# What this round looks at\nThink of tests.")
     assert "ada: Tabs\nbob: Spaces" in calls[0].user
@@ -113,7 +113,7 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
     env.script(opens({"nextSpeakers": [], "done": True}), JUDGE)
     spec = {"moderator": True, "synthesizer": False}
     turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))
-    assert (shape(turn)["rounds"], shape(turn)["transcript"]) == (1, [])
+    assert (panel_result(turn)["rounds"], panel_result(turn)["transcript"]) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,11 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
     [
         ([opens({"nextSpeakers": ["eve"]})], "calls on 'eve', who takes no part; there are: ada, bob"),
         ([opens({"nextSpeakers": []})], "calls on nobody, and doesn't end the debate either"),
-        ([reads("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')], "is no stance of this debate"),
-        ([reads("You judge", "Tabs!")], "judge"),
+        (
+            [prompt_line("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')],
+            "is no stance of this debate",
+        ),
+        ([prompt_line("You judge", "Tabs!")], "judge"),
     ],
 )
 async def test_a_part_that_is_not_played_fails_the_debate(env: Environment, lines: list[Any], told: str) -> None:

@@ -1,4 +1,4 @@
-"""A turn leaves as much behind at the end of a run as at its beginning: what benchmarks/history_size.py measures at length."""
+"""A turn costs as much history at the end of a run as at its start; benchmarks/history_size.py measures long runs."""
 
 import contextlib
 import sqlite3

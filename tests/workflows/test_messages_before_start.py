@@ -3,19 +3,23 @@
 import asyncio
 import json
 
+from tests.harness.continued_runs import continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, Json, agent, team, texts
 from tests.replay.scenarios import a_session_changed_meanwhile
-from tests.replay.test_continue import chain, counted, numbers
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
 async def carried(env_with_short_histories: Environment) -> Json:
     """With what the second run of a team began, as JSON."""
-    env_with_short_histories.answer = counted
+    env_with_short_histories.answer = count_replies
     handle = await env_with_short_histories.start_team(PAIR)
     await env_with_short_histories.turn_result(handle)
-    began = (await chain(env_with_short_histories, handle))[1].events[0].workflow_execution_started_event_attributes
+    began = (
+        (await continued_runs(env_with_short_histories, handle))[1]
+        .events[0]
+        .workflow_execution_started_event_attributes
+    )
     given: Json = json.loads(began.input.payloads[0].data)
     return given
 

@@ -12,10 +12,10 @@ from baton.conversation.temporal.temporal_client import connect
 from baton.starter.history.task_recorder import list_tasks
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment
 from tests.harness.functions import ballot
-from tests.harness.panels import panel, seat, shape
-from tests.replay.test_continue import chain
+from tests.harness.panels import panel, panel_result, role_member
 
 NAMES = "a", "b", "ballot"
 
@@ -31,7 +31,7 @@ async def env_with_short_histories(
         yield env
 
 
-def counted(request: Request) -> Reply:
+def count_replies(request: Request) -> Reply:
     """Members say who they are; the referee, how many contributions it reads."""
     system, user = (message["content"] for message in request["messages"])
     if system.startswith("You are the referee"):
@@ -42,14 +42,14 @@ def counted(request: Request) -> Reply:
 async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
     env_with_short_histories: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    env_with_short_histories.answer = counted
-    members = seat("a"), seat("b"), {"name": "ballot", "type": "activity"}
+    env_with_short_histories.answer = count_replies
+    members = role_member("a"), role_member("b"), {"name": "ballot", "type": "activity"}
     spec = {"maxRounds": 8, "referee": True, "synthesizer": False, "terminateWhen": "has(session.enough)"}
     with caplog.at_level(logging.WARNING):
         handle = await env_with_short_histories.start_team([panel(*members, **spec)], "panel")
         turn = await env_with_short_histories.turn_result(handle)
-    runs = await chain(env_with_short_histories, handle)
-    came_to = shape(turn)
+    runs = await continued_runs(env_with_short_histories, handle)
+    came_to = panel_result(turn)
     assert (came_to["rounds"], len(runs) > 2) == (8, True)
     said = [(each["round"], each["agentName"]) for each in came_to["contributions"]]
     assert said == [(number, name) for number in range(1, 9) for name in NAMES]
@@ -60,12 +60,12 @@ async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
 
 
 async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(env_with_short_histories: Environment) -> None:
-    env_with_short_histories.answer = counted
+    env_with_short_histories.answer = count_replies
     spec = {"maxRounds": 99, "synthesizer": False, "terminateWhen": "has(session.enough)", "session": {"kept": 1}}
-    handle = await env_with_short_histories.start_team([panel(seat("a"), seat("b"), **spec)], "panel")
+    handle = await env_with_short_histories.start_team([panel(role_member("a"), role_member("b"), **spec)], "panel")
     await env_with_short_histories.wait_for_calls(2)
     assert await handle.execute_update("session", {"more": 2}) == {"kept": 1, "more": 2}
-    while len(await chain(env_with_short_histories, handle)) < 3:
+    while len(await continued_runs(env_with_short_histories, handle)) < 3:
         await asyncio.sleep(0.1)
     await handle.signal("pause")
     await handle.execute_update("steer", {"text": "Hurry."})

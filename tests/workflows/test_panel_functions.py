@@ -15,7 +15,7 @@ from temporalio.client import Client
 from baton.conversation.messages.panel import Briefing, Decision, PanelShape, Verdict
 from baton.resources.functions import function
 from tests.harness.environment import Environment
-from tests.harness.panels import SYNTHESIS, debate, heard, panel, says, seat, shape
+from tests.harness.panels import SYNTHESIS, debate, model_requests, panel, panel_result, panelist_line, role_member
 
 
 @function
@@ -133,11 +133,11 @@ def performs(name: str, **more: Any) -> dict[str, Any]:
 
 
 async def test_a_function_is_a_member_that_is_handed_a_briefing(env: Environment) -> None:
-    env.script(says("a", "a1", "a2"))
+    env.script(panelist_line("a", "a1", "a2"))
     spec = {"maxRounds": 2, "synthesizer": False, "instructions": "Be brief."}
-    handle = await env.start_team([panel(seat("a"), performs("risk-desk"), **spec)], "panel")
+    handle = await env.start_team([panel(role_member("a"), performs("risk-desk"), **spec)], "panel")
     turn = await env.turn_result(handle)
-    assert [each["text"] for each in shape(turn)["contributions"]] == [
+    assert [each["text"] for each in panel_result(turn)["contributions"]] == [
         "a1",
         "risk-desk 1/2 on Why?: a a1",
         "a2",
@@ -153,7 +153,7 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
         turn = await env.turn_result(
             await env.start_team([panel(performs("vote", **{"as": "voter"}), **spec)], "panel")
         )
-    assert [(each["agentName"], each["text"]) for each in shape(turn)["contributions"]] == [
+    assert [(each["agentName"], each["text"]) for each in panel_result(turn)["contributions"]] == [
         ("voter", "{'choice': 'A'}")
     ] * 3
     warnings = [each.getMessage() for each in caplog.records if "made one by str()" in each.getMessage()]
@@ -172,8 +172,8 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
     ],
 )
 async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, name: str, told: str) -> None:
-    env.script(says("a", "a1"), SYNTHESIS)
-    turn = await env.turn_result(await env.start_team([panel(seat("a"), performs(name))], "panel"))
+    env.script(panelist_line("a", "a1"), SYNTHESIS)
+    turn = await env.turn_result(await env.start_team([panel(role_member("a"), performs(name))], "panel"))
     assert turn.failure is not None
     assert told in turn.failure.message
     assert turn.failure.member == name
@@ -184,16 +184,16 @@ async def test_a_function_is_called_again_where_a_connection_has_failed(env: Env
     turn = await env.turn_result(
         await env.start_team([panel(performs("flaky"), maxRounds=1, synthesizer=False)], "panel")
     )
-    assert [each["text"] for each in shape(turn)["contributions"]] == ["here"]
+    assert [each["text"] for each in panel_result(turn)["contributions"]] == ["here"]
     assert len(_tries) == 2
 
 
 async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: Environment) -> None:
-    env.script(says("a", "a"))
+    env.script(panelist_line("a", "a"))
     ending = {"function": "enough", "parameters": {"rounds": 2}}
     spec = {"maxRounds": 9, "synthesizer": False, "terminateWhen": ending}
-    turn = await env.turn_result(await env.start_team([panel(seat("a"), **spec)], "panel"))
-    assert (turn.stop_reason, shape(turn)["rounds"]) == ("condition", 2)
+    turn = await env.turn_result(await env.start_team([panel(role_member("a"), **spec)], "panel"))
+    assert (turn.stop_reason, panel_result(turn)["rounds"]) == ("condition", 2)
 
 
 @pytest.mark.parametrize(
@@ -201,38 +201,42 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: 
     [("broken", "ValueError: out of order"), ("not-a-yes", "gives str, not True or False"), ("gone", "no function")],
 )
 async def test_a_function_that_can_not_judge_fails_the_panel(env: Environment, name: str, told: str) -> None:
-    env.script(says("a", "a"))
-    turn = await env.turn_result(await env.start_team([panel(seat("a"), terminateWhen={"function": name})], "panel"))
+    env.script(panelist_line("a", "a"))
+    turn = await env.turn_result(
+        await env.start_team([panel(role_member("a"), terminateWhen={"function": name})], "panel")
+    )
     assert turn.failure is not None
     assert turn.failure.type == "ConditionFailed"
     assert told in turn.failure.message
 
 
 async def test_a_function_gives_the_instructions_of_each_member_in_each_round(env: Environment) -> None:
-    env.script(says("a", "a"), says("b", "b"), SYNTHESIS)
+    env.script(panelist_line("a", "a"), panelist_line("b", "b"), SYNTHESIS)
     instructions = {"function": "told", "parameters": {"tone": "kind"}}
     await env.turn_result(
-        await env.start_team([panel(seat("a"), seat("b"), maxRounds=2, instructions=instructions)], "panel")
+        await env.start_team(
+            [panel(role_member("a"), role_member("b"), maxRounds=2, instructions=instructions)], "panel"
+        )
     )
-    systems = [each.system for each in heard(env)]
+    systems = [each.system for each in model_requests(env)]
     assert "b, be kind in round 1." in systems[1]
     assert "a, be kind in round 2." in systems[2]
     assert systems[4].startswith("# Instructions\nsynthesizer, be kind in round 2.")
 
 
 async def test_a_function_synthesizes_what_the_panel_has_come_to(env: Environment) -> None:
-    env.script(says("a", "a"))
+    env.script(panelist_line("a", "a"))
     turn = await env.turn_result(
-        await env.start_team([panel(seat("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
+        await env.start_team([panel(role_member("a"), maxRounds=3, synthesizer=performs("count"))], "panel")
     )
     assert turn.message == "3 contributions in 3 rounds"
 
 
 async def test_a_function_in_another_part_answers_with_what_that_part_answers_with(env: Environment) -> None:
-    env.script(says("a", "a"), says("ada", "Indent!"))
+    env.script(panelist_line("a", "a"), panelist_line("ada", "Indent!"))
     form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
     spec = {"maxRounds": 1, "referee": performs("strict"), "synthesizer": performs("report"), "outputSchema": form}
-    turn = await env.turn_result(await env.start_team([panel(seat("a"), **spec)], "panel"))
+    turn = await env.turn_result(await env.start_team([panel(role_member("a"), **spec)], "panel"))
     said = [(each.part, each.content) for each in turn.messages]
     assert said == [("contribution", "a"), ("critique", "Round 1 was vague."), ("deliverable", '{"size":1}')]
     parts = {"moderator": performs("opens"), "judge": performs("judges"), "synthesizer": False}

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from tests.harness.environment import Environment, agent, call, line, team, texts
-from tests.harness.panels import SYNTHESIS, heard, panel, says, seat
+from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, role_member
 
 
 def slow(*texts: str) -> list[Any]:
@@ -57,12 +57,14 @@ async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(env: E
 
 
 async def test_a_panel_reads_what_people_say_beside_its_contributions(env: Environment) -> None:
-    env.script(says("a", *slow("a1", "a2")), SYNTHESIS)
-    handle = await env.start_team([panel(seat("a"), maxRounds=2)], "panel")
+    env.script(panelist_line("a", *slow("a1", "a2")), SYNTHESIS)
+    handle = await env.start_team([panel(role_member("a"), maxRounds=2)], "panel")
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
     await env.turn_result(handle)
-    assert ["# What people have said to you all\nann: Mind the costs." in each.user for each in heard(env)] == [
+    assert [
+        "# What people have said to you all\nann: Mind the costs." in each.user for each in model_requests(env)
+    ] == [
         False,
         True,
         True,
@@ -70,20 +72,20 @@ async def test_a_panel_reads_what_people_say_beside_its_contributions(env: Envir
 
 
 async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(env: Environment) -> None:
-    env.script(says("a", *slow("a1")), SYNTHESIS)
-    handle = await env.start_team([panel(seat("a"), maxRounds=1)], "panel")
+    env.script(panelist_line("a", *slow("a1")), SYNTHESIS)
+    handle = await env.start_team([panel(role_member("a"), maxRounds=1)], "panel")
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs."})
     turn = await env.turn_result(handle)
-    assert "user: Mind the costs." in heard(env)[-1].user
+    assert "user: Mind the costs." in model_requests(env)[-1].user
     said = [row["content"] for row in env.transcript(turn.head.id)]
     assert said == ["Why?", "a1", "Mind the costs.", "The deliverable."]
 
 
 async def test_signals_that_updates_would_refuse_are_passed_over(env: Environment) -> None:
-    env.script(says("a", *slow("a1", "a2")))
+    env.script(panelist_line("a", *slow("a1", "a2")))
     spec = {"maxRounds": 2, "synthesizer": False, "terminateWhen": "has(session.big)"}
-    handle = await env.start_team([panel(seat("a"), **spec)], "panel")
+    handle = await env.start_team([panel(role_member("a"), **spec)], "panel")
     await env.wait_for_calls(1)
     unsaid: list[Any] = [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}, {"text": 5}, [], None]
     unkept: list[Any] = [{"big": "x" * 20_000}, ["big"], "big", None]
