@@ -1,4 +1,4 @@
-"""What can go wrong in a run? Six families (seed 003, Common Error Types), each with its own finer types.
+"""The errors of a run, by family (ARK: queries, common error types).
 
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
@@ -10,7 +10,7 @@
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
-Temporal tries again what has a *; all others are final. The names stand in histories and are never renamed.
+Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
 
 from .failure import AuthenticationFault, MemoryFault, ModelFault, TimeoutFault, ToolFault, ValidationFault
@@ -21,27 +21,27 @@ class InvalidInput(ValidationFault):
 
 
 class InvalidManifest(ValidationFault):
-    """A manifest that came with a run is refused by the loader."""
+    """A manifest that came with a run is invalid."""
 
 
 class UnknownResource(ValidationFault):
-    """A run needs a resource that neither it nor its worker knows."""
+    """A run needs a resource that is neither in its input nor among the worker's manifests."""
 
 
 class NotCarriedOut(ValidationFault):
-    """A manifest uses what is valid but not carried out yet."""
+    """A manifest uses a field that is valid but not supported yet."""
 
 
 class ConditionFailed(ValidationFault):
-    """A condition can't be judged: it gives no yes or no in this very case."""
+    """A condition can't be evaluated, or gives neither true nor false."""
 
 
 class FunctionFailed(ValidationFault):
-    """A registered function failed, or gave what it should not."""
+    """A registered function failed, or returned a wrong value."""
 
 
 class WrongPart(ValidationFault):
-    """A referee, a moderator or a judge has not given what its part asks for."""
+    """The output of a referee, a moderator or a judge does not have the required form."""
 
 
 class KeyMissing(AuthenticationFault):
@@ -49,11 +49,11 @@ class KeyMissing(AuthenticationFault):
 
 
 class KeyRefused(AuthenticationFault):
-    """A server refused the worker's key."""
+    """A server rejected the worker's key."""
 
 
 class ModelRejected(ModelFault):
-    """The model's server refused the request."""
+    """The model's server rejected the request."""
 
 
 class ModelUnavailable(ModelFault):
@@ -63,7 +63,7 @@ class ModelUnavailable(ModelFault):
 
 
 class QuotaSpent(ModelFault):
-    """The account behind the key has nothing left."""
+    """The quota of the key's account is used up."""
 
 
 class ContextTooLong(ModelFault):
@@ -71,43 +71,43 @@ class ContextTooLong(ModelFault):
 
 
 class EmptyReply(ModelFault):
-    """The model answered nothing at all."""
+    """The model's reply is empty."""
 
     retryable = True
 
 
 class BrokenReply(ModelFault):
-    """The answer broke off or made no sense."""
+    """The model's reply is incomplete or malformed."""
 
     retryable = True
 
 
 class OutputRejected(ModelFault):
-    """The answer has not the form that it was asked for in."""
+    """The answer does not fit the output schema."""
 
 
 class ToolFailed(ToolFault):
-    """A tool was used and failed."""
+    """A tool call failed."""
 
 
 class UnknownTool(ToolFault):
-    """A model called for a tool that the agent doesn't have."""
+    """A model called a tool that the agent doesn't have."""
 
 
 class BadArguments(ToolFault):
-    """A model called for a tool with arguments that don't fit it."""
+    """A model called a tool with invalid arguments."""
 
 
 class OutcomeUnknown(ToolFault):
-    """A tool that may be used only once was begun by a worker that died; nobody knows whether it was carried out."""
+    """A tool call that must not be repeated was interrupted by the end of a worker; it may have been executed."""
 
 
 class MaxTurnsReached(TimeoutFault):
-    """A team has spoken as many turns as it may."""
+    """A team has reached ``maxTurns``."""
 
 
 class MaxIterationsReached(TimeoutFault):
-    """An agent has asked its model as often as it may in one turn."""
+    """An agent has reached ``maxIterations`` in one turn."""
 
 
 class QueryTimeout(TimeoutFault):
@@ -115,7 +115,7 @@ class QueryTimeout(TimeoutFault):
 
 
 class RunClosed(TimeoutFault):
-    """A child run was closed from outside before it had its say."""
+    """A child workflow was closed from outside before it had a result."""
 
 
 class CallTimeout(TimeoutFault):
@@ -131,4 +131,4 @@ class JournalUnavailable(MemoryFault):
 
 
 class JournalLost(MemoryFault):
-    """The journal doesn't hold what a run has written to it."""
+    """The journal has lost rows that a run has written."""

@@ -1,4 +1,4 @@
-"""What is an error of a run? It belongs to one of six families, and says whether it is worth another try."""
+"""The base class of a run's errors, and their six families. An error says whether Temporal retries it."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -12,7 +12,7 @@ MAX_ERROR_TEXT = 2_000
 
 
 class Failure(JsonModel):
-    """An error as a status shows it."""
+    """An error in a status."""
 
     family: str
     type: str
@@ -23,16 +23,14 @@ class Failure(JsonModel):
 
 
 class BatonError(ApplicationError):
-    """The base of all errors of a run. Its text is shown to people and never holds a secret."""
+    """The base class of all errors of a run. The message is shown to people and never contains a secret."""
 
     family: ClassVar[str] = "BatonError"
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
         super().__init__(
-            truncate(
-                message, 10 * MAX_ERROR_TEXT
-            ),  # and to its length where it is written, after it was searched for secrets
+            truncate(message, 10 * MAX_ERROR_TEXT),  # truncated further when it is stored, after secrets are removed
             self.family,
             type=type(self).__name__,
             non_retryable=not (self.retryable if retryable is None else retryable),
@@ -45,36 +43,36 @@ class BatonError(ApplicationError):
 
 
 class ValidationFault(BatonError):
-    """What was asked for makes no sense."""
+    """The input or a manifest is wrong."""
 
     family = "ValidationError"
 
 
 class AuthenticationFault(BatonError):
-    """A key is missing or was refused."""
+    """A key is missing or was rejected."""
 
     family = "AuthenticationError"
 
 
 class ModelFault(BatonError):
-    """A model could not answer."""
+    """A model call failed."""
 
     family = "ModelError"
 
 
 class ToolFault(BatonError):
-    """A tool could not be used."""
+    """A tool call failed."""
 
     family = "ToolError"
 
 
 class TimeoutFault(BatonError):
-    """A limit in time, turns or calls was reached."""
+    """A limit of time, turns or calls was reached."""
 
     family = "TimeoutError"
 
 
 class MemoryFault(BatonError):
-    """What was said can't be kept or read."""
+    """The journal can't be read or written."""
 
     family = "MemoryError"

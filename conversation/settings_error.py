@@ -1,5 +1,5 @@
-"""What is wrong with the settings? One error, whose text names the setting and never what a key is."""
+"""`SettingsError`: a wrong setting of the process."""
 
 
 class SettingsError(Exception):
-    """A setting makes no sense, or is not the one that is needed."""
+    """A setting is missing or wrong. The message names the setting, and never contains a key."""

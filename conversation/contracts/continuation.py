@@ -1,4 +1,7 @@
-"""What does a run hand on when it goes on in a new one? One small value, as large after 10,000 turns as after ten."""
+"""The value that a run passes to its next run at continue-as-new: all of its state.
+
+Its size does not depend on the number of turns: the messages stand in the journal.
+"""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -13,7 +16,7 @@ from .requests import AskModelResult, EvaluateResult, Pinned
 
 
 class StopRequest(JsonModel):
-    """What was asked of a run from outside: to stop, why, and whether at once."""
+    """A request to stop a run: the reason, a note, and whether activities in progress are canceled (``now``)."""
 
     reason: StopReason
     note: str | None = None
@@ -21,18 +24,18 @@ class StopRequest(JsonModel):
 
 
 class InboxState(JsonModel):
-    """What people have said to a run that has yet to join its conversation, and whether it is to wait."""
+    """Messages from people that are not in the conversation yet, and whether the run is paused."""
 
     paused: bool = False
     waiting: tuple[Message, ...] = ()
 
 
 class AgentState(JsonModel):
-    """An agent in the midst of its turn: how often it has asked, and how many calls of its last reply are ``done``.
+    """An agent in the middle of its turn.
 
-    ``refused`` counts its answers in a wrong form.
-
-    ``reply`` is there where some of its calls are not. All that was said stands in the conversation up to ``head``.
+    ``asked`` counts its model calls and ``refused`` its answers that did not fit the output schema. ``reply`` is the
+    last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
+    in the conversation up to ``head``; ``messages`` are the latest of them.
     """
 
     kind: Literal["agent"]
@@ -48,9 +51,10 @@ class AgentState(JsonModel):
 
 
 class TeamState(JsonModel):
-    """A discussion after some turns, or (with ``midst``) in the midst of that of the member at ``heard``.
+    """A team after some turns; with ``midst`` in the middle of the turn of the member at index ``heard``.
 
-    ``said`` and ``repeated`` are what is watched for progress; ``kept`` is what a strategy keeps beside its turns.
+    ``seat`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
+    ``repeated`` serve to detect a stall. ``kept`` is the strategy's own state, as JSON.
     """
 
     kind: Literal["team"]
@@ -66,9 +70,11 @@ class TeamState(JsonModel):
 
 
 class PanelProgress(JsonModel):
-    """What a panel keeps that began after ``begun``: its round, who has yet to speak in it, and what has been done.
+    """The state of a panel whose own messages begin after ``begun``.
 
-    ``warned`` are those of whom it was told that they give no texts.
+    ``waiting`` are the indexes of the members that have yet to speak in ``round``; ``criticized`` is the last round
+    with a critique; ``done`` tells that the moderator has ended the debate; ``warned`` are the members for which a
+    warning was logged that they return no text.
     """
 
     begun: Head
@@ -80,7 +86,7 @@ class PanelProgress(JsonModel):
 
 
 class ParallelState(JsonModel):
-    """What a team keeps whose members speak at once, all after ``before``, when not all of them have spoken yet."""
+    """The state of a parallel team of which some members have yet to finish; all of them began after ``before``."""
 
     before: Head
     answer: str = ""
@@ -89,7 +95,7 @@ class ParallelState(JsonModel):
 
 
 class QueryState(JsonModel):
-    """A query of which some targets, by their places, have answered; ``until`` is when its time is up."""
+    """A query with the results of its targets so far, by their index; ``until`` is its deadline."""
 
     kind: Literal["query"]
     answers: dict[int, TurnResult]
@@ -100,7 +106,11 @@ State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind
 
 
 class Continuation(JsonModel):
-    """All that a run must know to go on where another one has stopped; ``since`` is when the first one began."""
+    """All that the next run needs.
+
+    ``since`` is the start of the first run, ``wish`` a stop request, ``floor`` the inbox. The names of these fields are
+    stored in histories and must not change.
+    """
 
     pinned: Pinned
     since: datetime

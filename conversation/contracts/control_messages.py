@@ -1,4 +1,4 @@
-"""What can people ask of a run that goes on? To end, or to hear them."""
+"""The signals and updates of a running team: `terminate_team` and `steer`."""
 
 from pydantic import JsonValue, ValidationError
 
@@ -8,32 +8,32 @@ from ..text import MAX_MESSAGE, byte_size, truncate
 
 
 class TerminateRequest(JsonModel):
-    """The signal ``terminate_team``: why, and whether the call in flight is given up."""
+    """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``)."""
 
     reason: str = ""
     now: bool = False
 
 
 class SteerRequest(JsonModel):
-    """The update ``steer``: what a person says to whoever speaks next, and under which name."""
+    """The update ``steer``: a message from a person to the next speaker, and the person's name."""
 
     text: str
     name: str = "user"
 
     @property
     def is_acceptable(self) -> bool:
-        """Whether anything is said, and no more than a history holds."""
+        """Whether there is a text, and text and name are short enough for a history."""
         return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
 
 
 class SteerResult(JsonModel):
-    """The reply to ``steer``: the turn in which it is heard at the latest; none where a run below hears it."""
+    """The reply to ``steer``: the turn that reads the message at the latest; None if a child workflow reads it."""
 
     turn: int | None = None
 
 
 def read_steer_request(value: JsonValue) -> SteerRequest | None:
-    """What a signal ``steer`` says, if it says anything."""
+    """The payload of a signal ``steer``; None if it is not acceptable."""
     try:
         said = SteerRequest.model_validate(value)
     except ValidationError:
@@ -42,7 +42,7 @@ def read_steer_request(value: JsonValue) -> SteerRequest | None:
 
 
 def read_terminate_request(value: JsonValue) -> TerminateRequest:
-    """What a signal's payload asks for: an object, a text, or anything else, which asks for a graceful end."""
+    """The payload of the signal: an object, or a text as the reason; any other value asks for a graceful end."""
     given = value if isinstance(value, dict) else {"reason": value}
     reason = given.get("reason")
     return TerminateRequest(

@@ -1,4 +1,4 @@
-"""With what is a run started?"""
+"""The inputs of the workflows."""
 
 from typing import Self
 
@@ -11,9 +11,10 @@ from .continuation import Continuation
 
 
 class QueryInput(JsonModel):
-    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``, and what resources it brings.
+    """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
-    ``session`` are the values that a session begins with. What goes on in a new run has ``carried`` instead of all.
+    ``resources`` are manifests that come with the query, ``session`` the first values of the session. After
+    continue-as-new, ``carried`` stands in place of them.
     """
 
     name: str | None = None
@@ -30,16 +31,16 @@ class QueryInput(JsonModel):
         return self
 
     def continued_with(self, carried: Continuation) -> "QueryInput":
-        """The input of the run in which this one goes on."""
+        """The input of the next run at continue-as-new."""
         return QueryInput(name=self.name or "query", namespace=self.namespace, carried=carried)
 
 
 class TurnInput(JsonModel):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
-    From outside: ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and what resources it
-    brings, and a ``session``'s values. From a parent: the name and the ``thread`` it is to take its turn in. What goes
-    on in a new run has ``carried`` instead of its input.
+    A client gives ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and may add ``resources``
+    (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn. After
+    continue-as-new, ``carried`` stands in place of the input.
     """
 
     team: str | None = None
@@ -62,7 +63,7 @@ class TurnInput(JsonModel):
         return self
 
     def continued_with(self, carried: Continuation) -> "TurnInput":
-        """The input of the run in which this one goes on."""
+        """The input of the next run at continue-as-new."""
         named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
         return TurnInput.model_validate({**named, "carried": carried})
 
@@ -71,7 +72,7 @@ class TurnInput(JsonModel):
 
     @property
     def kind(self) -> TargetType:
-        """What is to take the turn."""
+        """Which of the four is given."""
         return next(kind for kind, name in self._named().items() if name is not None)
 
     @property

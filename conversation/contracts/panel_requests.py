@@ -1,4 +1,4 @@
-"""What is asked of the activities for a panel, and what do they reply? Whoever speaks there does so on a brief."""
+"""Requests and results of the activities for panels: `brief`, `perform` and `conclude`."""
 
 from typing import Literal
 
@@ -10,9 +10,11 @@ SpeakerRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
 
 
 class SpeakerBrief(JsonModel):
-    """What a speaker of a panel is told of, in place of the conversation: the panel of ``team`` in a round.
+    """A speaker's place in a panel.
 
-    It speaks on a ``seat``, or in another ``part``. The panel's own messages begin after depth ``begun``.
+    From it the worker writes the prompt that the speaker reads in place of the conversation.
+    ``team`` is the id of the panel's manifest, ``part`` the role of the speaker, ``seat`` the index of a member. The
+    panel's own messages begin after depth ``begun``. ``hidden`` keeps the speaker's words from those who watch the run.
     """
 
     team: str
@@ -25,14 +27,14 @@ class SpeakerBrief(JsonModel):
 
 
 class BriefRequest(JsonModel):
-    """``brief``: put down what a team is told in a panel, as the question of a conversation of its own."""
+    """``brief``: write the prompt of a team that is a member of a panel, as the question of a new conversation."""
 
     thread: Thread
     brief: SpeakerBrief
 
 
 class PerformRequest(JsonModel):
-    """``perform``: let a registered function speak in a panel."""
+    """``perform``: call a registered function as a member of a panel."""
 
     thread: Thread
     brief: SpeakerBrief
@@ -41,7 +43,7 @@ class PerformRequest(JsonModel):
 
 
 class PerformResult(JsonModel):
-    """The reply to ``perform``: the message, the head after it, and whether it had to be made a text."""
+    """The result of ``perform``: the message, the head after it, and whether the value was converted to text."""
 
     message: Message
     head: Head
@@ -49,7 +51,7 @@ class PerformResult(JsonModel):
 
 
 class ConcludeRequest(JsonModel):
-    """``conclude``: put down what a panel has come to, as it is."""
+    """``conclude``: write the result of a panel without a synthesizer, as JSON."""
 
     thread: Thread
     brief: SpeakerBrief

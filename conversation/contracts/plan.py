@@ -1,4 +1,4 @@
-"""What must a workflow know of the manifests? Their decisions, without prompts, schemas or addresses."""
+"""Plans: what a workflow needs to know of the manifests, without prompts, schemas and addresses."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ from ...resources.window import ContextWindow
 
 
 class ToolPlan(JsonModel):
-    """A tool that an agent may use, what becomes of its failures, and how many seconds one use may take."""
+    """A tool of an agent: what to do if it fails, and its timeout in seconds."""
 
     name: str
     on_error: OnError = "feed"
@@ -22,9 +22,10 @@ class ToolPlan(JsonModel):
 
 
 class AgentPlan(JsonModel):
-    """How an agent takes its turn, or a model that is asked by itself, which is an agent without prompt and tools.
+    """An agent, or a model that is asked directly: that is an agent without prompt and tools.
 
-    ``models`` names its model and the fallbacks behind it.
+    ``models`` are the names of its model and of the fallback models, in order. ``cast`` is the id of a default agent,
+    which has no manifest.
     """
 
     kind: Literal["agent", "model"]
@@ -39,12 +40,12 @@ class AgentPlan(JsonModel):
 
     @property
     def speaker(self) -> str:
-        """The id of its manifest, or under which its team has cast it."""
+        """The id of its manifest, or of the default agent."""
         return self.cast or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
 
 
 class ToolTarget(JsonModel):
-    """A tool that a query is put to."""
+    """A tool that is a query's target."""
 
     kind: Literal["tool"]
     name: str
@@ -53,7 +54,10 @@ class ToolTarget(JsonModel):
 
 
 class TeamMember(JsonModel):
-    """A member that is a team; its strategy names the workflow that runs it. ``joins``: how much of what it says."""
+    """A member that is a team; ``strategy`` is its workflow type.
+
+    ``joins`` tells which of its messages the parent's members read.
+    """
 
     kind: Literal["team"]
     name: str
@@ -63,7 +67,7 @@ class TeamMember(JsonModel):
 
 
 class ActivityMember(JsonModel):
-    """A member of a panel that is a function which the worker has registered."""
+    """A member of a panel that is a function registered with the worker."""
 
     kind: Literal["activity"]
     name: str
@@ -75,7 +79,7 @@ MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember, Field(discrimina
 
 
 class EdgePlan(JsonModel):
-    """An edge of a graph, by the places of its members."""
+    """An edge of a graph, by the indexes of its members."""
 
     from_: int
     to: int
@@ -83,14 +87,14 @@ class EdgePlan(JsonModel):
 
 
 class SelectorPlan(JsonModel):
-    """How a selector's model is asked: it and the fallbacks behind it, and whether it can end the team."""
+    """The models of a selector, with its fallbacks in order, and whether it can end the team."""
 
     models: tuple[str, ...]
     can_end: bool = False
 
 
 class PanelPlan(JsonModel):
-    """How a panel goes about its rounds: its members' names, and the speakers beside them by their ``parts``."""
+    """The settings of a panel: the names of its members (``roster``), and its other speakers by role (``parts``)."""
 
     max_rounds: int
     roster: tuple[str, ...]
@@ -103,7 +107,7 @@ class PanelPlan(JsonModel):
 
 
 class TeamPlan(JsonModel):
-    """How a team discusses. The unit of ``max_turns`` is the strategy's own."""
+    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy."""
 
     kind: Literal["discussion"]
     name: str
@@ -129,7 +133,7 @@ class TeamPlan(JsonModel):
 
 
 class TargetPlan(JsonModel):
-    """A target of a query; ``workflow`` names the workflow that answers for it."""
+    """A target of a query, and the type of the workflow that runs it."""
 
     type: TargetType
     name: str
@@ -138,7 +142,7 @@ class TargetPlan(JsonModel):
 
 
 class QueryPlan(JsonModel):
-    """Whom a query asks, and for how long, in seconds."""
+    """The targets of a query, and its timeout in seconds."""
 
     kind: Literal["query"]
     name: str | None = None

@@ -1,4 +1,4 @@
-"""What is asked of the activities, and what do they reply? One pair of types for each effect."""
+"""Requests and results of the activities."""
 
 from typing import Literal
 
@@ -11,18 +11,18 @@ from .panel_requests import SpeakerBrief
 from .plan import Plan
 
 ConversationItem = Message | Span | Quote
-"""What joins a conversation: a message, the span that another branch has written, or a row of it, said again."""
+"""What can be appended to a conversation: a message, the rows of another branch, or a copy of one row."""
 
 
 MISSED_HEARTBEATS = 20
-"""Attempts of a model's call beyond those that may fail: in them a failure is final, and a missed heartbeat is not."""
+"""Extra attempts of a model call: in them only a missed heartbeat is retried, and any other failure is final."""
 
 
 class PinRequest(JsonModel):
-    """``pin``: resolve what a run needs, once, and find its place in a conversation.
+    """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
-    A run that was started from outside brings a ``spec`` or an ``input``; one that was started by its parent brings
-    the ``thread``. ``workflow`` is the type of the run, which must fit what it is to run.
+    A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
+    the type of the run, which must fit the resource.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -36,10 +36,10 @@ class PinRequest(JsonModel):
 
 
 class TaskQueues(JsonModel):
-    """Where a run's calls wait, if not on its own task queue, and when it is their turn.
+    """The task queues of a run's activities, if not the run's own, and their priority.
 
-    ``limited`` are the task queues of models with a rate of their own, by their names. ``priority`` is 1, the first, to
-    5; ``tenant`` is who shares fairly with others. Child runs inherit both.
+    ``limited`` are the task queues of models with a rate limit, by the name of the model. ``priority`` is 1 (first) to
+    5; ``tenant`` is the fairness key. Child workflows inherit both.
     """
 
     models: str | None = None
@@ -49,12 +49,12 @@ class TaskQueues(JsonModel):
     tenant: str | None = None
 
     def for_model(self, name: str) -> str | None:
-        """The task queue of a model's calls."""
+        """The task queue for the calls of a model."""
         return self.limited.get(name, self.models)
 
 
 class Pinned(JsonModel):
-    """The reply to ``pin``; ``searchable``: the server knows the attributes by which runs are searched."""
+    """The result of ``pin``; ``searchable``: the server has Baton's search attributes."""
 
     thread: Thread
     plan: Plan
@@ -63,11 +63,11 @@ class Pinned(JsonModel):
 
 
 class AskModelRequest(JsonModel):
-    """``ask_model``: let a speaker's model speak at the head of a thread.
+    """``ask_model``: ask the model of a speaker, and append its reply after the head of a thread.
 
-    ``speaker`` is the id of an Agent, or of a Model that is asked by itself. The turn's own messages begin after depth
-    ``begun``. ``pending`` joins the conversation first. ``fallback`` counts along the speaker's models. ``turn`` of
-    ``turns`` (if bounded) is what a watcher is told.
+    ``speaker`` is the id of an Agent, or of a Model that is asked directly. The turn's own messages begin after depth
+    ``begun``. ``pending`` is appended before the reply. ``fallback`` is an index into the speaker's models. ``turn``
+    and ``turns`` (the limit, if there is one) are for those who watch the run.
     """
 
     thread: Thread
@@ -82,9 +82,9 @@ class AskModelRequest(JsonModel):
 
 
 class AskModelResult(JsonModel):
-    """The reply to ``ask_model``: the model's message, cut if it is very long, and the head after it.
+    """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
 
-    ``wrong`` says what a final answer has instead of the form it was asked for in, as in ``is not JSON: …``.
+    ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``.
     """
 
     message: Message
@@ -93,9 +93,9 @@ class AskModelResult(JsonModel):
 
 
 class UseToolRequest(JsonModel):
-    """``use_tool``: carry out one call of the reply that stands in the journal under the id ``reply``.
+    """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
-    ``speaker`` is the id of the Agent that calls, or of a Tool that is put to the question itself, without a reply.
+    ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
     """
 
     thread: Thread
@@ -105,7 +105,7 @@ class UseToolRequest(JsonModel):
 
 
 class UseToolResult(JsonModel):
-    """The reply to ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
+    """The result of ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
 
     message: Message
     head: Head
@@ -113,7 +113,7 @@ class UseToolResult(JsonModel):
 
 
 class SelectRequest(JsonModel):
-    """``select``: let a team's selector choose who speaks next, of ``candidates``, the places of members."""
+    """``select``: let the selector of a team choose the next speaker among ``candidates``, indexes of members."""
 
     thread: Thread
     team: str
@@ -123,9 +123,9 @@ class SelectRequest(JsonModel):
 
 
 class SelectResult(JsonModel):
-    """The reply to ``select``: whose turn it is, how that came about, and what it has cost.
+    """The result of ``select``: the index of the next speaker (``seat``), how it was chosen, and the token usage.
 
-    Without a ``seat`` the selector has ended the team, with ``said`` as the final words if it had any.
+    Without a ``seat`` the selector has ended the team; ``said`` is its final message, if there is one.
     """
 
     seat: int | None = None
@@ -136,7 +136,7 @@ class SelectResult(JsonModel):
 
 
 class EvaluateRequest(JsonModel):
-    """``evaluate``: judge a team's conditions after a turn of the member at ``seat``; ``elapsed`` in seconds."""
+    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds."""
 
     thread: Thread
     team: str
@@ -148,14 +148,14 @@ class EvaluateRequest(JsonModel):
 
 
 class EvaluateResult(JsonModel):
-    """The reply to ``evaluate``: whether the team ends, and the place of the edge that leads on, if one does."""
+    """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one."""
 
     ends: bool = False
     edge: int | None = None
 
 
 class Bookmark(JsonModel):
-    """Under which key of a session a transcript is read; of several owners of one key the latest has it."""
+    """A transcript under a key of a session, for others to read; if several runs use a key, the latest has it."""
 
     session: str
     key: str
@@ -164,7 +164,7 @@ class Bookmark(JsonModel):
 
 
 class AppendRequest(JsonModel):
-    """``append``: put on top of a head what joins the conversation after it, and move a bookmark there."""
+    """``append``: append items to a conversation after a head, and move a bookmark there."""
 
     head: Head
     items: tuple[ConversationItem, ...]
@@ -172,7 +172,7 @@ class AppendRequest(JsonModel):
 
 
 class LiveText(JsonModel):
-    """The heartbeat of ``ask_model`` and ``select``: the last part of the text so far, and where in it that begins."""
+    """The heartbeat of ``ask_model`` and ``select``: the last part of the text so far, and the offset of that part."""
 
     offset: int = 0
     text: Text = ""

@@ -1,4 +1,4 @@
-"""How does a run stand, and how did it end? The status of seed 003, System Outputs."""
+"""The status of a run (ARK: queries, system outputs)."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,16 +13,16 @@ from ..text import truncate
 from .plan import QueryPlan, TargetPlan
 
 MAX_STATUS_MESSAGES = 150_000
-"""Bytes of messages that a query's status carries, shared evenly by its targets; its texts have as much once more.
+"""Bytes of messages in the status of a query, shared evenly by its targets; its texts have the same limit again.
 
-With all that stands around them it stays below what our clients keep elsewhere: any client can read it as it is.
+So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
 
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
 
 class StatusTarget(JsonModel):
-    """Whom a response is from."""
+    """The target of a response."""
 
     type: TargetType
     name: str
@@ -30,7 +30,7 @@ class StatusTarget(JsonModel):
 
 
 class Response(JsonModel):
-    """What became of one target. ``messages`` are the latest of what was said; ``head`` leads to all of it."""
+    """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal."""
 
     target: StatusTarget
     message: str = ""
@@ -43,7 +43,7 @@ class Response(JsonModel):
 
 
 class Status(JsonModel):
-    """The status of a query, or of a team or an agent that was started by itself (then without ``responses``)."""
+    """The status of a query, or of a team or an agent that was started directly (then without ``responses``)."""
 
     phase: Phase
     message: str = ""
@@ -61,7 +61,7 @@ class Status(JsonModel):
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:
-    """The phase of a run that is over."""
+    """The phase of a finished run."""
     if reason == "canceled":
         return "Canceled"
     return "Failed" if failed else "Completed"
@@ -76,9 +76,9 @@ def query_status(
     note: str | None = None,
     failure: Failure | None = None,
 ) -> Status:
-    """The status of a query, made of its targets' turns by their place; it runs while ``times`` has no end.
+    """The status of a query, from the results of its targets by index; ``times`` are its start and, if any, its end.
 
-    ``reason`` is why the query as a whole was stopped, ``failure`` what failed before any target was asked.
+    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target was asked.
     """
     start, end = times
     responses = tuple(_response(target, answers.get(index)) for index, target in enumerate(plan.targets))
@@ -98,7 +98,7 @@ def query_status(
 
 
 def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Status:
-    """The status of a team or an agent that was started by itself; it runs while it has no ``end``."""
+    """The status of a team or an agent that was started directly; without an ``end`` it is running."""
     return Status(
         phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
         message=turn.message,
@@ -116,7 +116,7 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
 
 
 def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
-    """The turn of a target, cut to what a status has room for."""
+    """The result of a target, truncated to its share of the status."""
     room = MAX_STATUS_MESSAGES // max(1, len(plan.targets))
     return turn.model_copy(
         update={"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
@@ -155,7 +155,7 @@ def _joined_error(responses: tuple[Response, ...]) -> str | None:
 
 
 def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, error: str | None) -> StopReason:
-    """Why the query stopped: what was asked of it, unless its targets came to another end before."""
+    """The stop reason of a query: that of a stop request, unless its targets have failed before."""
     if reason in ("canceled", "timeout") or (reason and not error):
         return reason
     reasons = {each.stop_reason for each in responses if each.stop_reason}
@@ -165,5 +165,5 @@ def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, e
 
 
 def format_time(time: datetime) -> str:
-    """A time as seed 003 prints it: ``2025-09-03T10:00:15Z``."""
+    """A time in UTC with seconds, as in ``2025-09-03T10:00:15Z`` (ARK: queries, system outputs)."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What is one message? Who said it, what it says, which tools it calls for, and what it cost."""
+"""Messages of a conversation: text, tool calls, token usage; places in a conversation; the last of many messages."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -9,12 +9,14 @@ from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
 
 MAX_RECENT = 16_000
-"""Bytes of what was said before a team's latest turn that its status and its result hold; a run that goes on holds
-them twice more."""
+"""Bytes of older messages, from before a team's latest turn, in its status and its result.
+
+At continue-as-new they are copied twice more into the input of the next run.
+"""
 
 
 class TokenUsage(JsonModel):
-    """What was spent: tokens as the model's server counted them, and calls (seed 003, Token Usage Metrics)."""
+    """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics)."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -27,19 +29,19 @@ class TokenUsage(JsonModel):
 
 
 class ToolCall(JsonModel):
-    """A model's wish to use a tool. ``arguments`` is JSON text as the model wrote it, which may be no JSON at all."""
+    """A tool call of a model. ``arguments`` is JSON text as the model wrote it; it may be invalid."""
 
     id: Text
     name: Text
     arguments: Text = "{}"
 
     def result_message(self, text: str) -> "Message":
-        """What the model is told of the call where no tool has answered."""
+        """A tool message with a result that was not made by a tool, such as an error."""
         return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
 
 
 class SecretPlaceholder(JsonModel):
-    """A place in a text that a secret parameter fills in, on the worker and at the moment of use."""
+    """A place in a text for a secret parameter; the worker inserts its value just before the text is used."""
 
     at: int
     length: int
@@ -50,11 +52,11 @@ PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "d
 
 
 class Message(JsonModel):
-    """One message of a conversation, in the roles of OpenAI's chat completions.
+    """One message of a conversation, with the roles of OpenAI's chat completions.
 
-    ``name`` is the agent that speaks (role ``assistant``) or the tool that answers (role ``tool``); ``model`` is what
-    the server called the model that wrote it. ``blanks`` are the places in ``content`` for secrets. ``part`` is what it
-    is in a panel or a debate, and ``round`` the round, from 1, to which it belongs.
+    ``name`` is the agent (role ``assistant``) or the tool (role ``tool``) that the message is from; ``model`` is what
+    the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
+    message is in a panel or a debate, and ``round``, from 1, in which round.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -74,7 +76,7 @@ class Message(JsonModel):
         return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
-        """The message with its texts cut, evenly and with a marker, where it weighs more than ``limit`` bytes."""
+        """The message; if it is larger than ``limit`` bytes, with its texts truncated to equal shares of them."""
         if self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))
@@ -85,14 +87,14 @@ class Message(JsonModel):
 
 
 class Head(JsonModel):
-    """A place in a conversation: the id of its last row in the journal, and how many rows lead to it."""
+    """A place in a conversation: the id of the last row in the journal, and the number of rows up to it."""
 
     id: str = ""
     depth: int = Field(0, ge=0)
 
 
 class Quote(JsonModel):
-    """What stands in the row ``row``, said again under a ``name`` as a ``part`` of a panel's conversation."""
+    """A copy of the message in the row ``row``, under another ``name``, as a ``part`` of a panel's conversation."""
 
     row: str
     name: str
@@ -100,23 +102,23 @@ class Quote(JsonModel):
     round: int
 
     def quoted(self, message: Message) -> Message:
-        """The message as it is said again: its text, and nothing that it took to come to it."""
+        """The copy of the message: its text, without tool calls, usage and model."""
         return Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
 
 
 class Span(JsonModel):
-    """The rows after one head up to another."""
+    """The rows after one head up to and including another."""
 
     after: Head
     to: Head
 
 
 MESSAGE_OVERHEAD = 300
-"""Bytes that a message takes beside its texts, at most: short ones count, too, where there are many."""
+"""Bytes of a message besides its texts, at most; it limits the number of short messages."""
 
 
 def latest_within(messages: Iterable[Message], limit: int = MAX_MESSAGE) -> tuple[Message, ...]:
-    """The last messages, as many as fit into ``limit`` bytes; at least the last one, cut to fit."""
+    """The last messages, as many as fit into ``limit`` bytes; at least the last one, truncated to fit."""
     kept: list[Message] = []
     for message in reversed(tuple(messages)):
         if kept and limit < message.byte_size:
@@ -127,11 +129,11 @@ def latest_within(messages: Iterable[Message], limit: int = MAX_MESSAGE) -> tupl
 
 
 def recent_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The last messages, as many as fit into ``MAX_TAIL`` bytes; at least the last one, whole."""
+    """The last messages, as many as fit into ``MAX_RECENT`` bytes; at least the last one, in full."""
     return latest_within(messages, max(MAX_RECENT, messages[-1].byte_size)) if messages else ()
 
 
 def last_spoken(messages: Iterable[Message]) -> Message | None:
-    """What counts as the answer: the last text that somebody said; a tool's answer is nobody's word."""
+    """The message that counts as the answer: the last one with a text from an assistant, not from a tool."""
     spoken = [message for message in messages if message.role == "assistant" and message.content]
     return spoken[-1] if spoken else None

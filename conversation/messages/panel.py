@@ -1,4 +1,4 @@
-"""What is said in a panel or a debate, and what does it come to? The shapes of seed 002, under Python names."""
+"""The values of panels and debates: inputs, transcript entries, decisions, results (round-robin pattern)."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ class PanelInput(JsonModel):
 
 
 class Contribution(JsonModel):
-    """An entry of a panel's transcript (seed 002, The contributions transcript); ``round`` counts from 1."""
+    """An entry of a panel's transcript (round-robin pattern: transcript); ``round`` counts from 1."""
 
     round: int = Field(ge=1)
     agent_name: str
@@ -24,7 +24,7 @@ class Contribution(JsonModel):
 
 
 def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
-    """What of it are contributions, without the stances behind them."""
+    """The contributions among the messages, without stances."""
     return tuple(
         Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
         for each in messages
@@ -33,12 +33,12 @@ def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
 
 
 def format_transcript(entries: Iterable[Contribution]) -> str:
-    """Contributions as a text, ``[round N] name: text``."""
+    """Contributions as text, one line ``[round N] name: text`` each."""
     return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
 
 
 class RefereeOutput(JsonModel):
-    """What a referee gives."""
+    """The output of a referee."""
 
     critique: str
 
@@ -51,7 +51,7 @@ class Critique(JsonModel):
 
 
 class Decision(JsonModel):
-    """How a moderator opens a round of a debate: who speaks, on what, and whether the debate ends after it."""
+    """A moderator's decision at the start of a round: who speaks, on what, and whether the debate ends after it."""
 
     next_speakers: tuple[str, ...]
     briefing: str | None = None
@@ -60,7 +60,7 @@ class Decision(JsonModel):
 
 
 class Verdict(JsonModel):
-    """A judge's verdict; without a ``winner``, which is a stance, it lies between several."""
+    """A judge's verdict; ``winner`` is a stance, or None for a draw."""
 
     verdict: str
     winner: str | None = None
@@ -68,7 +68,7 @@ class Verdict(JsonModel):
 
 
 class PanelState(JsonModel):
-    """How a panel stands between two rounds; ``round`` counts those that were opened."""
+    """The state of a panel between two rounds; ``round`` counts the rounds that have begun."""
 
     goal: str
     round: int = 0
@@ -76,7 +76,7 @@ class PanelState(JsonModel):
 
 
 class PanelShape(JsonModel):
-    """What a panel has come to (seed 002, RoundRobinFinalShape)."""
+    """The result of a panel without a synthesizer (round-robin pattern: output)."""
 
     rounds: int
     contributions: tuple[Contribution, ...] = ()
@@ -84,7 +84,7 @@ class PanelShape(JsonModel):
 
 
 class DebateShape(JsonModel):
-    """What a debate has come to."""
+    """The result of a debate without a synthesizer."""
 
     rounds: int
     question: str
@@ -94,10 +94,10 @@ class DebateShape(JsonModel):
 
 
 class Briefing(JsonModel):
-    """What an override, a condition or a function for instructions is handed: all there is to know, and nothing else.
+    """The argument of a registered function of a panel: a member, a condition, or a function for instructions.
 
-    ``round`` is the present one, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are
-    what people have said to the panel, and ``decision`` is how a moderator has opened the round.
+    ``round`` is the current round, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are
+    messages from people to the panel, and ``decision`` is the moderator's decision for this round.
     """
 
     goal: str

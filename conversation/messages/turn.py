@@ -1,4 +1,4 @@
-"""Where does a turn begin, and what comes out of it?"""
+"""The start and the result of a turn: `Thread` and `TurnResult`."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ StopReason = Literal[
 
 
 class Thread(JsonModel):
-    """A place in a conversation under a pinned catalog. ``question`` is the id of the question's row."""
+    """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row."""
 
     catalog: str
     question: str
@@ -20,11 +20,11 @@ class Thread(JsonModel):
 
 
 class TurnResult(JsonModel):
-    """What a member, a team or an agent asked alone has said.
+    """The result of a turn of a member, or of a whole team or agent.
 
-    ``messages`` are the latest of them, ``ended`` tells that an agent has ended its team, and ``failure`` is there
-    exactly when ``stop_reason`` is ``failed``, ``timeout`` or an unwanted ``max_turns``. ``answer`` is the answer where
-    it is not the last words: the final words of ``terminate``, or what a parallel team has said.
+    ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set only,
+    and always, if ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if the
+    answer is not the last message: after ``terminate``, or from a parallel team.
     """
 
     head: Head
@@ -39,7 +39,7 @@ class TurnResult(JsonModel):
 
     @property
     def message(self) -> str:
-        """The answer: the last words, if there is no other."""
+        """The answer; without an explicit one, the last text of an assistant."""
         if self.answer is not None:
             return self.answer
         word = last_spoken(self.messages)

@@ -1,4 +1,4 @@
-"""How is what was said kept from others? By keys that have ids: the first encrypts, all of them decrypt."""
+"""Encryption of payloads with AES-256-GCM. Keys have ids; the first key encrypts, all of them decrypt."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEYS, KEYS_FILE = "BATON_ENCRYPTION_KEYS", "BATON_ENCRYPTION_KEYS_FILE"
-"""The settings: the keys themselves, or the file in which they stand."""
+"""The settings: the keys themselves, or the path of a file with keys."""
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 
@@ -31,30 +31,30 @@ _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class UnknownKeyError(SettingsError):
-    """What was to be decrypted is encrypted by a key that is not here."""
+    """Data is encrypted with a key that this process doesn't have."""
 
 
 class WrongKeyError(SettingsError):
-    """What was to be decrypted was changed, or is encrypted by another key of the same id."""
+    """Encrypted data was changed, or is encrypted with another key of the same id."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key for AES-256-GCM. Its id stands beside all that it encrypts; ``secret`` are its 32 bytes."""
+    """A key for AES-256-GCM: its id, which is stored with everything that it encrypts, and its 32 bytes."""
 
     id: str
     secret: bytes = field(repr=False)
 
     @classmethod
     def generate(cls, key_id: str) -> "Key":
-        """A new key; raises SettingsError if that can't be an id."""
+        """A new random key; raises SettingsError for an invalid id."""
         if not _ID.fullmatch(key_id):
             raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
         return cls(key_id, secrets.token_bytes(KEY_BYTES))
 
     @classmethod
     def parse(cls, text: str, where: str) -> "Key":
-        """A key that is written as ``ID:KEY``; raises SettingsError, which says ``where`` it stands and not what."""
+        """Parses ``ID:KEY``; raises SettingsError, with the place ``where`` the key is and without the key."""
         key_id, _, encoded = text.partition(":")
         if not _ID.fullmatch(key_id) or not encoded:
             raise SettingsError(f"{where} is not of the form ID:KEY; 'baton encryption-key' prints one")
@@ -83,7 +83,7 @@ class Key:
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"baton name").derive(self.secret)
 
     def encrypt(self, plain: bytes, associated_data: bytes) -> bytes:
-        """Encrypts; whoever decrypts must know what it is ``about``."""
+        """Encrypts; the same ``associated_data`` is needed to decrypt."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, plain, associated_data)
 
@@ -99,12 +99,12 @@ class Key:
             ) from None
 
     def keyed_hash(self, text: str) -> str:
-        """64 hexadecimal digits that are always the same for a text, and tell nobody without the key which it is."""
+        """A keyed hash of a text: 64 hexadecimal digits, the same each time, from which nobody can guess the text."""
         return hmac.new(self._name_key, text.encode(), "sha256").hexdigest()
 
 
 class Keys:
-    """The keys of a process, in their order. Without any, nothing is encrypted."""
+    """The keys of a process, in order. Without keys nothing is encrypted."""
 
     def __init__(self, *keys: Key) -> None:
         self._keys = {key.id: key for key in keys}
@@ -113,8 +113,8 @@ class Keys:
     def from_environment(cls, environment: Mapping[str, str]) -> "Keys":
         """The keys of BATON_ENCRYPTION_KEYS or of the file that BATON_ENCRYPTION_KEYS_FILE names; raises SettingsError.
 
-        They are written as ``ID:KEY`` with the 32 bytes in base64, with spaces, commas or lines between them. In the
-        file, lines that begin with ``#`` are comments.
+        Each is ``ID:KEY`` with 32 bytes in base64; spaces, commas or line breaks separate them. In the file, lines that
+        begin with ``#`` are comments.
         """
         setting, text = _given(environment)
         entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
@@ -133,11 +133,11 @@ class Keys:
 
     @property
     def all(self) -> tuple[Key, ...]:
-        """The keys; the first encrypts."""
+        """The keys, in order."""
         return tuple(self._keys.values())
 
     def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
-        """Decrypts what the key of that id has encrypted; raises UnknownKeyError or WrongKeyError."""
+        """Decrypts with the key of that id; raises UnknownKeyError or WrongKeyError."""
         if key_id not in self._keys:
             have = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
             raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {have}")
@@ -145,7 +145,7 @@ class Keys:
 
 
 def _given(environment: Mapping[str, str]) -> tuple[str, str]:
-    """The setting that holds the keys, and their text."""
+    """The name of the setting that has the keys, and their text."""
     path = environment.get(KEYS_FILE)
     if not path:
         return KEYS, environment.get(KEYS, "")
@@ -160,13 +160,13 @@ def _given(environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 class Codec(PayloadCodec):
-    """Encrypts the payloads of Temporal, whole, and reads those that are plain as they are."""
+    """Encrypts Temporal's payloads with their metadata; payloads that are not encrypted are read as they are."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypts, by the first key if there is any."""
+        """Encrypts with the first key, if there is one."""
         return [_encrypted(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -186,5 +186,5 @@ def _encrypted(key: Key, payload: Payload) -> Payload:
 
 
 def _payload_data(key_id: str) -> bytes:
-    """The metadata of an encrypted payload, which thereby can't be changed."""
+    """The associated data of a payload: it protects the metadata against changes."""
     return b"\n".join((b"baton payload", ENCODING, key_id.encode()))

@@ -1,4 +1,4 @@
-"""By what can runs be searched? Four attributes, which a server must know before a run can carry them."""
+"""Baton's search attributes: their names, their values for a run, and their registration with a server."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
 
 def attributes_of(plan: Plan) -> AttributeValues:
-    """The team that a run is of, or asks alone, and its strategy."""
+    """The team of a run, or the only team that a query asks, and the strategy of the team."""
     if isinstance(plan, TeamPlan):
         return {TEAM: plan.name, STRATEGY: plan.strategy}
     if isinstance(plan, QueryPlan) and len(plan.targets) == 1 and plan.targets[0].type == "team":
@@ -30,12 +30,12 @@ def attributes_of(plan: Plan) -> AttributeValues:
 
 
 def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
-    """What makes these a run's attributes; those without a value stay as they are."""
+    """The updates that set these attributes on a run; an attribute without a value is not changed."""
     return [key.value_set(value) for key, value in values.items() if value]
 
 
 async def registered(client: Client) -> bool:
-    """Whether the server's namespace knows all four; where nobody may ask, it counts as one that doesn't."""
+    """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
     try:
         found = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), retry=True
@@ -47,7 +47,7 @@ async def registered(client: Client) -> bool:
 
 
 async def register(client: Client) -> None:
-    """Makes them known to the server; raises RPCError where that is not allowed."""
+    """Registers the attributes with the server; raises RPCError if that is not allowed."""
     if not await registered(client):
         wanted = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)

@@ -1,10 +1,9 @@
-"""What do a client and a worker agree on? The task queue, the form of values, and how Temporal is reached."""
+"""What clients and workers have in common: the task queue, the data converter, and the connection to Temporal."""
 
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
@@ -18,36 +17,34 @@ from temporalio.converter import (
 )
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from ..defaults import TASK_QUEUE
 from ..errors import InvalidInput
 from ..settings_error import SettingsError
 from .encryption import Codec, Keys
 
-TASK_QUEUE = "baton"
-
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
-"""After this long a workflow task of a worker that has died is given to another; a run is replayed within it."""
+"""The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
+
+A replay has to fit into it.
+"""
 
 
 def task_queue() -> str:
-    """Where a client puts runs: on the task queue that BATON_TASK_QUEUE names."""
+    """The task queue for new runs: BATON_TASK_QUEUE, or the default."""
     return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
-
-
-STATE_DIR = Path(".baton")
-"""The folder of what is kept on this machine, unless BATON_HOME names another."""
 
 
 _JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.values()
 
 
 class _Payloads(CompositePayloadConverter):
-    """JSON by pydantic, without what is at its default: that is most of a message."""
+    """Values as JSON by pydantic, without fields that were not set: those are most of a message."""
 
     def __init__(self) -> None:
-        super().__init__(*_JSON)  # the SDK makes a converter for every task: what is costly in it is shared
+        super().__init__(*_JSON)  # the SDK makes a converter for each task, so the costly parts are shared
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
-        """Reads values; one that can't be read ends the run that it was meant for, and is not repeated in the error."""
+        """Reads values. An invalid value fails the run that it was sent to; the error doesn't contain the value."""
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
@@ -58,10 +55,10 @@ DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
 
 
 def data_converter(environment: Mapping[str, str]) -> DataConverter:
-    """How values travel: where the environment holds keys, they and the texts of errors are encrypted.
+    """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
 
-    Without its key nobody takes an encrypted value for one that makes no sense: the run waits for who has the key.
-    Raises SettingsError.
+    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run
+    doesn't fail. Raises SettingsError.
     """
     keys = Keys.from_environment(environment)
     plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
@@ -71,9 +68,10 @@ def data_converter(environment: Mapping[str, str]) -> DataConverter:
 
 
 EXTERNAL_STORAGE_THRESHOLD = 1_000_000
-"""Bytes from which on a value is kept elsewhere, and a history holds a reference: half of what Temporal takes.
+"""Larger payloads (in bytes) go to external storage, and the history holds a reference. Temporal's limit is twice that.
 
-All that a run says to clients is shorter, but for the status of a query with thousands of targets: any client reads it.
+Results and statuses for clients are smaller, except the status of a query with thousands of targets. So any Temporal
+client can read them.
 """
 
 
@@ -82,15 +80,17 @@ EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
 
 
 def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
-    """The same client, which keeps long values with the first driver, and finds what others have kept with any."""
-    storage = ExternalStorage(drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD)
+    """The same client with external storage: it stores with the first driver, and reads with all of them."""
+    storage = ExternalStorage(
+        drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD
+    )
     config = client.config()
     config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
     return Client(**config)
 
 
 class ConnectionFailed(RuntimeError):
-    """Temporal can't be reached, or wants nothing to do with us."""
+    """Temporal can't be reached, or refuses the connection."""
 
 
 _REASONS = {
@@ -101,26 +101,26 @@ _REASONS = {
     "NotValidForName": "its certificate is for another name: give that as server_name",
     "hyper::Error": "it broke off: it may want TLS, or a client certificate that it knows",
 }
-"""What the SDK's texts mean, by a word in them."""
+"""Explanations of the SDK's error messages, by a word in the message."""
 
 
 def connect_config() -> ClientConnectConfig:
-    """What the environment and ``temporal.toml`` say of Temporal; raises SettingsError, without the lines of the file.
+    """The connection settings from the environment and ``temporal.toml``, as the ``temporal`` command reads them.
 
-    Those are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE of the file, as
-    the ``temporal`` command reads them.
+    They are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS…, and TEMPORAL_PROFILE for a profile of
+    the file. Raises SettingsError; its message doesn't repeat lines of the file.
     """
     try:
         return ClientConfig.load_client_connect_config()
     except (RuntimeError, OSError) as error:
-        reason = str(error).partition("\n")[0]  # the others may hold a key
+        reason = str(error).partition("\n")[0]  # the other lines may contain a key
         raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
 
 
 async def connect(address: str | None = None, environment: Mapping[str, str] = os.environ) -> Client:
-    """Connects to the server at ``address`` on this machine, or where the settings say; the environment holds keys.
+    """Connects to the server at ``address`` on this machine, or to that of the settings.
 
-    Raises ConnectionFailed if it can't be reached, and SettingsError.
+    ``environment`` has the encryption keys. Raises ConnectionFailed and SettingsError.
     """
     config = ClientConnectConfig(target_host=address) if address else connect_config()
     config.setdefault("target_host", "localhost:7233")
