@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..runs.execution_chain import execution_chain
-from ..runs.runs import Handle
+from ..runs.run_handle import RunHandle
 from .history_decoder import HistoryDecoder, event_attributes
 from .run_events import RunEnded, RunEvent, RunInfo
 
@@ -22,7 +22,7 @@ RECONNECT_INTERVAL = 0.5
 
 
 async def follow(
-    client: Client, handle: Handle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0
+    client: Client, handle: RunHandle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0
 ) -> None:
     """Reports all events of a run and its child runs, from the start of the run to its end.
 

@@ -11,7 +11,7 @@ from ...conversation.contracts.plan import TeamPlan
 from ...conversation.contracts.requests import AppendRequest, AskModelResult, Pinned
 from ...conversation.messages.message import Message, Quote
 from ...conversation.text import truncate
-from ..runs.runs import Handle
+from ..runs.run_handle import RunHandle
 from .follow import follow
 from .live_state import LiveState, read_heartbeats
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted
@@ -21,7 +21,7 @@ MAX_OUTPUT_BYTES = 4_000
 """The length at which the output of a task is cut."""
 
 
-async def list_tasks(client: Client, handle: Handle) -> list[TurnTask]:
+async def list_tasks(client: Client, handle: RunHandle) -> list[TurnTask]:
     """The tasks of a run until now; the attempts of those that go on include the present one."""
     recorder, state = TaskRecorder(), LiveState()
 

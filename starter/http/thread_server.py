@@ -1,4 +1,4 @@
-"""How does a small HTTP server run beside all else? In a thread of its own, as long as a block does."""
+"""Serves an HTTP application from a thread, while a block of code runs."""
 
 import contextlib
 import socket
@@ -11,14 +11,17 @@ from starlette.applications import Starlette
 
 @contextlib.contextmanager
 def serve_in_thread(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
-    """Serves an app while the block runs, on a free port unless one is given; gives ``http://HOST:PORT``.
+    """Serves an application while the block runs, and yields its URL; port 0 takes a free port.
 
-    Raises OSError where that can't be listened on.
+    Raises:
+        OSError: if it can't listen on that address.
     """
-    with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # named, or asyncio leaves Nagle's delay on
+    with socket.socket(
+        proto=socket.IPPROTO_TCP
+    ) as listener:  # asyncio switches off Nagle's algorithm only if the protocol is named
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen()  # so that whoever connects before the thread runs only waits
+        listener.listen()  # clients can connect before the thread runs
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
         server.config.timeout_graceful_shutdown = 1
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

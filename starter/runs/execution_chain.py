@@ -1,4 +1,4 @@
-"""In which runs does a run go on? Temporal makes a new one of each that has become long; all have one id."""
+"""Finds all executions of a run that has continued as new: they have one workflow id, and a run id each."""
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHandle
@@ -8,9 +8,12 @@ Started = WorkflowExecutionStartedEventAttributes
 
 
 async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
-    """The run ids that lead from the first run to this one, each with what it was started with.
+    """The run ids of the executions from the first to this one, each with the attributes of its start.
 
-    Runs that Temporal has forgotten are left out: the newest are kept longest. Raises RPCError if it has forgotten all.
+    Executions whose history Temporal has deleted are left out; it deletes the oldest first.
+
+    Raises:
+        RPCError: if the history of this one is deleted, too, or Temporal can't be reached.
     """
     found: list[tuple[str, Started]] = []
     while run_id:
@@ -26,7 +29,7 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
 
 
 async def first_run_id(handle: WorkflowHandle[object, object]) -> str:
-    """The run id of the first run of those that go on in one another."""
+    """The run id of the first execution."""
     return (await handle.describe()).raw_description.workflow_execution_info.first_run_id
 
 
@@ -34,4 +37,4 @@ async def _started(client: Client, name: str, run_id: str) -> Started:
     handle = client.get_workflow_handle(name, run_id=run_id)
     async for event in handle.fetch_history_events(page_size=1):
         return event.workflow_execution_started_event_attributes
-    raise AssertionError("a history has a first event")
+    raise AssertionError("a history has no first event")

@@ -1,4 +1,4 @@
-"""Which runs are there? As Temporal's visibility lists them; no run and no history is asked."""
+"""Lists runs, as Temporal's visibility store has them: no workflow is queried and no history is read."""
 
 import contextlib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
-from ...conversation.contracts.status import instant
+from ...conversation.contracts.status import format_time
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
@@ -18,7 +18,7 @@ from .execution_chain import first_run_id
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that was started from outside. ``name`` is its Query's, as far as its client has told it."""
+    """A run that a client has started. ``name`` and ``namespace`` are those of its Query, if its memo has them."""
 
     id: str
     name: str | None
@@ -30,7 +30,7 @@ class ListedRun:
 
     @property
     def duration(self) -> timedelta:
-        """How long it has taken, or takes."""
+        """The time from its start to its end, or until now."""
         return (self.end or datetime.now(UTC)) - self.start
 
     @property
@@ -42,47 +42,49 @@ class ListedRun:
             "namespace": self.namespace,
             "type": self.type,
             "state": self.state,
-            "startTime": instant(self.start),
-            "completionTime": instant(self.end) if self.end else None,
+            "startTime": format_time(self.start),
+            "completionTime": format_time(self.end) if self.end else None,
             "durationSeconds": round(self.duration.total_seconds(), 3),
         }
         return {key: each for key, each in value.items() if each is not None}
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The run as the cells of a table."""
-        return self.id, self.name or "", self.type, self.state, instant(self.start), format_duration(self.duration)
+        """The run as the cells of a table, in the order of COLUMNS."""
+        return self.id, self.name or "", self.type, self.state, format_time(self.start), format_duration(self.duration)
 
 
 ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
-"""Runs that were started from outside, each once, however often it has gone on in a new one."""
+"""The filter for runs that clients have started: of those that continued as new, the last execution alone."""
 
 COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
-    """The newest runs, without child runs; with a namespace, those of its Queries."""
+    """The newest runs without child runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
     found: list[ListedRun] = []
     async for run in client.list_workflows(f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}"):
-        one = await _listed(client, run)
-        if namespace in (None, one.namespace):
-            found.append(one)
+        listed = await _describe(client, run)
+        if namespace in (None, listed.namespace):
+            found.append(listed)
         if len(found) >= limit:
             break
     return sorted(found, key=lambda each: each.start, reverse=True)
 
 
-async def _listed(client: Client, run: WorkflowExecution) -> ListedRun:
+async def _describe(client: Client, run: WorkflowExecution) -> ListedRun:
     memo: Mapping[str, object] = {}
-    with contextlib.suppress(SettingsError):  # without its key a run is listed by its id alone
+    with contextlib.suppress(
+        SettingsError
+    ):  # if the memo is encrypted and the key is missing, the run is listed without its name
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
-    return ListedRun(run.id, name, namespace, run.workflow_type, state, await _begun(client, run), run.close_time)
+    return ListedRun(run.id, name, namespace, run.workflow_type, state, await _start_time(client, run), run.close_time)
 
 
-async def _begun(client: Client, run: WorkflowExecution) -> datetime:
-    """When the run began that goes on in this one; its own start where that is forgotten."""
+async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
+    """The start of the first execution; of this one if Temporal has deleted the first."""
     with contextlib.suppress(RPCError):
         first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
         return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time

@@ -1,0 +1,61 @@
+"""Finds a run by its id or by the name of its Query."""
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...conversation.settings_error import SettingsError
+from .execution_chain import first_run_id
+from .run_handle import RunHandle
+
+SEARCH_LIMIT = 1_000
+"""The number of runs among which the run of a Query is searched, the newest first."""
+
+
+class NoSuchRunError(Exception):
+    """There is no run of that name or id."""
+
+
+async def find_run(client: Client, name: str, namespace: str) -> RunHandle:
+    """The run with that id, or else the newest run of the Query with that name.
+
+    Raises:
+        NoSuchRunError: if there is none.
+        SettingsError: if a run's memo is encrypted and the key is missing, so that it might be the one.
+    """
+    handle = client.get_workflow_handle(name)
+    try:
+        await handle.describe()
+        return handle
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    if found := await _newest_of_query(client, name, namespace):
+        return found
+    raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
+
+
+async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHandle | None:
+    """The newest run of a Query: its name and namespace are in the run's memo."""
+    missing_key: SettingsError | None = None
+    for condition in (f"AND WorkflowId STARTS_WITH '{_escape(name)}-'", ""):  # most ids begin with the Query's name
+        async for run in client.list_workflows(f"WorkflowType = 'query' {condition}", limit=SEARCH_LIMIT):
+            try:
+                memo = await run.memo()
+            except SettingsError as error:
+                missing_key = error
+                continue
+            if (memo.get("query"), memo.get("namespace")) == (name, namespace):
+                return await _latest_execution(client, run.id, run.run_id)
+    if missing_key:
+        raise missing_key
+    return None
+
+
+async def _latest_execution(client: Client, run: str, run_id: str | None) -> RunHandle:
+    """A handle without a run id, which follows continue-as-new, unless the id was used again for another run."""
+    found, latest = client.get_workflow_handle(run, run_id=run_id), client.get_workflow_handle(run)
+    return latest if await first_run_id(latest) == await first_run_id(found) else found
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
