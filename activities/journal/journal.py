@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cachetools import LRUCache
 from sqlalchemy import bindparam, select
 
-from ...conversation.contracts.requests import Bookmark, Item
+from ...conversation.contracts.requests import Bookmark, ConversationItem
 from ...conversation.errors import JournalUnavailable
 from ...conversation.messages.message import Head, Message, Quote, Span
 from ...conversation.settings_error import SettingsError
@@ -80,7 +80,7 @@ class Journal:
             self._catalogs[sha] = self._encryption.decrypt_catalog(found[0])
         return self._catalogs[sha]
 
-    async def append(self, head: Head, items: Iterable[Item], key: str) -> Head:
+    async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
 
         The rows of a span are copied (grafted), but a span that begins at the head becomes the conversation itself.
@@ -91,7 +91,7 @@ class Journal:
             if isinstance(item, Message):
                 messages.append(item)
             elif isinstance(item, Quote):
-                messages.append(item.of((await self.row(item.row)).message))
+                messages.append(item.quoted((await self.row(item.row)).message))
             elif item.after == head and not messages:
                 head = item.to
             else:

@@ -54,7 +54,7 @@ class RowEncryption:
 
     def catalog_names(self, sha: str) -> list[str]:
         """The names under which a catalog may have been written, with any key or with none; the first is used now."""
-        return [*(key.name(sha) for key in self._keys.all), sha]
+        return [*(key.keyed_hash(sha) for key in self._keys.all), sha]
 
     async def register(self, engine: Engine) -> None:
         """Writes the id of the first key to the journal.
@@ -96,7 +96,7 @@ class RowEncryption:
 
     def _decrypt_with_key(self, text: str, place: str) -> str:
         _, key_id, encrypted = text.split(":")
-        return self._keys.open(key_id, base64.b64decode(encrypted), _associated_data(key_id, place)).decode()
+        return self._keys.decrypt(key_id, base64.b64decode(encrypted), _associated_data(key_id, place)).decode()
 
 
 def key_ids(connection: Connection) -> Sequence[str]:

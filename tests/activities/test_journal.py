@@ -1,4 +1,4 @@
-"""The journal: written once, read by heads, shared by branches, and loud about what is lost; on every database."""
+"""Tests of the journal on each database: rows are written once, read from a head, and never silently missed."""
 
 import asyncio
 import random
@@ -26,59 +26,59 @@ async def journal(journal_url: str) -> AsyncIterator[Journal]:
     await journal.close()
 
 
-def says(*texts: str) -> list[Message]:
+def replies(*texts: str) -> list[Message]:
     return [Message(role="assistant", content=text) for text in texts]
 
 
-async def told(journal: Journal, head: Head) -> list[str]:
+async def contents(journal: Journal, head: Head) -> list[str]:
     return [row.message.content for row in await journal.read(head)]
 
 
 async def test_what_is_appended_is_read_in_its_order(journal: Journal) -> None:
-    first = await journal.append(Head(), says("a", "b"), "call-1")
-    second = await journal.append(first, says("c"), "call-2")
+    first = await journal.append(Head(), replies("a", "b"), "call-1")
+    second = await journal.append(first, replies("c"), "call-2")
     assert (second.id, second.depth) == ("call-2/0", 3)
-    assert await told(journal, second) == ["a", "b", "c"]
-    assert await told(journal, first) == ["a", "b"]
-    assert await told(journal, Head()) == []
+    assert await contents(journal, second) == ["a", "b", "c"]
+    assert await contents(journal, first) == ["a", "b"]
+    assert await contents(journal, Head()) == []
 
 
 async def test_the_same_call_writes_nothing_new(journal: Journal) -> None:
-    heads = [await journal.append(Head(), says("a", "b"), "call") for _ in range(3)]
+    heads = [await journal.append(Head(), replies("a", "b"), "call") for _ in range(3)]
     assert heads[0] == heads[2]
-    assert await told(journal, heads[2]) == ["a", "b"]
+    assert await contents(journal, heads[2]) == ["a", "b"]
 
 
 async def test_the_first_answer_to_a_call_stands(journal: Journal, journal_url: str) -> None:
     other = await Journal.open(journal_url)
     rows = await asyncio.gather(
-        *(j.answer(Head(), says(text)[0], "call/reply") for j, text in ((journal, "x"), (other, "y")))
+        *(j.append_once(Head(), replies(text)[0], "call/reply") for j, text in ((journal, "x"), (other, "y")))
     )
     assert rows[0].message == rows[1].message
     await other.close()
 
 
 async def test_branches_share_what_came_before_them(journal: Journal) -> None:
-    trunk = await journal.append(Head(), says("a"), "trunk")
-    left = await journal.append(trunk, says("b", "c"), "left")
-    right = await journal.append(trunk, says("d"), "right")
-    assert await told(journal, left) == ["a", "b", "c"]
-    assert await told(journal, right) == ["a", "d"]
+    trunk = await journal.append(Head(), replies("a"), "trunk")
+    left = await journal.append(trunk, replies("b", "c"), "left")
+    right = await journal.append(trunk, replies("d"), "right")
+    assert await contents(journal, left) == ["a", "b", "c"]
+    assert await contents(journal, right) == ["a", "d"]
 
 
 async def test_what_branches_have_written_is_grafted_in_the_order_given(journal: Journal) -> None:
-    trunk = await journal.append(Head(), says("a"), "trunk")
-    left = await journal.append(trunk, says("b", "c"), "left")
-    right = await journal.append(trunk, says("d"), "right")
+    trunk = await journal.append(Head(), replies("a"), "trunk")
+    left = await journal.append(trunk, replies("b", "c"), "left")
+    right = await journal.append(trunk, replies("d"), "right")
     spans = [Span(after=trunk, to=right), Span(after=trunk, to=left)]
-    joined = await journal.append(trunk, [*spans, *says("e")], "join")
-    assert await told(journal, joined) == ["a", "d", "b", "c", "e"]
+    joined = await journal.append(trunk, [*spans, *replies("e")], "join")
+    assert await contents(journal, joined) == ["a", "d", "b", "c", "e"]
     assert joined.depth == 5
 
 
 async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, journal_url: str) -> None:
-    trunk = await journal.append(Head(), says("a"), "trunk")
-    branch = await journal.append(trunk, says("b"), "branch")
+    trunk = await journal.append(Head(), replies("a"), "trunk")
+    branch = await journal.append(trunk, replies("b"), "branch")
     assert await journal.append(trunk, [Span(after=trunk, to=branch)], "join") == branch
     assert await execute(journal_url, "select count(*) from baton_messages") == [(2,)]
 
@@ -86,9 +86,9 @@ async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, jo
 async def test_a_worker_that_just_started_reads_what_others_have_written(journal: Journal, journal_url: str) -> None:
     head = Head()
     for number in range(50):
-        head = await journal.append(head, says(f"{number}"), f"call-{number}")
+        head = await journal.append(head, replies(f"{number}"), f"call-{number}")
     fresh = await Journal.open(journal_url)
-    assert await told(fresh, head) == [f"{number}" for number in range(50)]
+    assert await contents(fresh, head) == [f"{number}" for number in range(50)]
     await fresh.close()
 
 
@@ -102,13 +102,13 @@ async def test_all_of_a_message_is_kept(journal: Journal, journal_url: str) -> N
 
 
 async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Journal, journal_url: str) -> None:
-    head = await journal.append(Head(), says("a", "b", "c"), "call")
+    head = await journal.append(Head(), replies("a", "b", "c"), "call")
     await execute(journal_url, "delete from baton_messages where id = 'call/1'")
     fresh = await Journal.open(journal_url)
     with pytest.raises(JournalLost, match="restore the journal's database"):
         await fresh.read(head)
     with pytest.raises(JournalLost):
-        await fresh.append(Head(id="nobody/0", depth=1), says("x"), "call-2")
+        await fresh.append(Head(id="nobody/0", depth=1), replies("x"), "call-2")
     await fresh.close()
 
 
@@ -139,23 +139,23 @@ async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
 async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> None:
     journals = [await Journal.open(journal_url) for _ in range(4)]
 
-    async def talk(journal: Journal, name: str) -> Head:
+    async def write(journal: Journal, name: str) -> Head:
         head = Head()
         for number in range(25):
-            head = await journal.append(head, says(f"{name} {number}"), f"{name}-{number}")
+            head = await journal.append(head, replies(f"{name} {number}"), f"{name}-{number}")
         return head
 
-    heads = await asyncio.gather(*(talk(journal, f"j{n}") for n, journal in enumerate(journals)))
+    heads = await asyncio.gather(*(write(journal, f"j{n}") for n, journal in enumerate(journals)))
     for number, head in enumerate(heads):
-        assert await told(journals[0], head) == [f"j{number} {n}" for n in range(25)]
+        assert await contents(journals[0], head) == [f"j{number} {n}" for n in range(25)]
     for journal in journals:
         await journal.close()
 
 
 async def test_workers_that_start_at_once_make_the_tables_once(journal_url: str) -> None:
     journals = await asyncio.gather(*(Journal.open(journal_url) for _ in range(8)))
-    head = await journals[0].append(Head(), says("a"), "call")
-    assert await told(journals[7], head) == ["a"]
+    head = await journals[0].append(Head(), replies("a"), "call")
+    assert await contents(journals[7], head) == ["a"]
     assert await execute(journal_url, "select version from baton_schema") == [(VERSION,)]
     for journal in journals:
         await journal.close()
@@ -165,10 +165,10 @@ async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: 
     texts = [f"{number}" for number in range(2_000)]
     head = Head()
     for start in range(0, 2_000, 100):
-        head = await journal.append(head, says(*texts[start : start + 100]), f"call-{start}")
+        head = await journal.append(head, replies(*texts[start : start + 100]), f"call-{start}")
     fresh = await Journal.open(journal_url)
     begun = time.perf_counter()
-    assert await told(fresh, head) == texts
+    assert await contents(fresh, head) == texts
     assert time.perf_counter() - begun < 2
     await fresh.close()
 
@@ -187,18 +187,18 @@ async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal:
     message = Message(role="assistant", content="a\ud83d b\ud83d\ude00")
     row = await journal.append_once(Head(), message, "call/reply")
     fresh = await Journal.open(journal_url)
-    assert await told(fresh, row.head) == ["a\ufffd b😀"]
+    assert await contents(fresh, row.head) == ["a\ufffd b😀"]
     await fresh.close()
 
 
 async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, journal_url: str) -> None:
     other, chance = await Journal.open(journal_url), random.Random(1)
     for turn in range(30):
-        writes = [asyncio.create_task(journal.append_once(Head(), says("x")[0], f"{turn}/{n}")) for n in range(20)]
+        writes = [asyncio.create_task(journal.append_once(Head(), replies("x")[0], f"{turn}/{n}")) for n in range(20)]
         await asyncio.sleep(chance.random() / 50)
         for write in writes:
             write.cancel()
         await asyncio.gather(*writes, return_exceptions=True)
         async with asyncio.timeout(5):
-            await other.append(Head(), says("mine"), f"other{turn}")
+            await other.append(Head(), replies("mine"), f"other{turn}")
     await other.close()

@@ -1,4 +1,4 @@
-"""What is too long for a history goes by reference: no run is stuck for its size, and nothing is paid for twice."""
+"""Tests of long values: they are stored outside of histories, and no model call is repeated for its size."""
 
 from typing import Any
 
@@ -21,17 +21,17 @@ HUGE = "x" * 3_000_000
 NEWS = [{"type": "custom", "name": "news"}]
 
 
-async def size(env: Environment, handle: Any) -> int:
-    """Bytes of a run's history, in which no step has failed, and which is replayed."""
-    client = keeping(env)
+async def history_size(env: Environment, handle: Any) -> int:
+    """The bytes of a run's history, after it was replayed; no workflow task may have failed in it."""
+    client = client_with_journal(env)
     history = await client.get_workflow_handle(handle.id).fetch_history()
     assert not [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
     await replay([history], client.data_converter)
     return sum(event.ByteSize() for event in history.events)
 
 
-def keeping(env: Environment) -> Any:
-    """A client that reaches the journal."""
+def client_with_journal(env: Environment) -> Any:
+    """A client that stores long values in the journal."""
     return with_external_storage(env.client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{env.journal}")))
 
 
@@ -43,7 +43,7 @@ async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_who
     said = env.transcript(turn.head.id)
     assert [len(row["content"]) for row in said[2:]] == [len(HUGE)] * 3
     assert [len(row["toolCalls"][0]["arguments"]) > len(HUGE) for row in said[1:4:2]] == [True, True]
-    assert await size(env, handle) < 1_000_000
+    assert await history_size(env, handle) < 1_000_000
 
 
 async def test_answers_of_three_megabytes_are_joined_and_chosen_among(env: Environment) -> None:
@@ -57,17 +57,19 @@ async def test_answers_of_three_megabytes_are_joined_and_chosen_among(env: Envir
         assert turn.failure is None, turn.failure
         assert all(len(row["content"]) == len(HUGE) for row in env.transcript(turn.head.id)[1:])
         assert len(env.model.requests) == calls
-        assert await size(env, handle) < 1_500_000
+        assert await history_size(env, handle) < 1_500_000
 
 
 async def test_a_long_question_and_long_manifests_are_kept_in_the_journal_by_our_clients(env: Environment) -> None:
     env.answer = lambda request: Reply(text=str(len(str(request["messages"][-1]["content"]))))
     brought = [agent("one"), agent("two", prompt=HUGE)]
     given = {"agent": "one", "input": HUGE, "resources": brought}
-    handle = await keeping(env).start_workflow("agent", given, id="long-question", task_queue=env.task_queue)
+    handle = await client_with_journal(env).start_workflow(
+        "agent", given, id="long-question", task_queue=env.task_queue
+    )
     turn = await env.turn_result(handle)
     assert turn.message == str(len(HUGE))
-    assert await size(env, handle) < 10_000
+    assert await history_size(env, handle) < 10_000
     with pytest.raises(RPCError, match=r"exceeds limit|larger than max"):
         await env.start("agent", given)
 
@@ -76,7 +78,7 @@ async def test_a_program_asks_a_long_question(
     env: Environment, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env.answer = lambda request: Reply(text=str(len(str(request["messages"][-1]["content"]))))
-    monkeypatch.setenv("BATON_JOURNAL_URL", env.journal_at)
+    monkeypatch.setenv("BATON_JOURNAL_URL", env.journal_address)
     async with baton.connect(server.address, task_queue=env.task_queue) as connection:
         result = await connection.run(baton.Agent("one", prompt="You are one."), HUGE)
     assert result.value == str(len(HUGE))
@@ -95,14 +97,14 @@ async def test_what_a_tool_or_a_failing_model_says_at_length_is_cut_and_neither_
     assert len(turn.failure.message) < 10_000
     assert (len(tool_server.seen), len(env.model.requests)) == (1, 2)
     assert len(env.transcript(turn.head.id)[-1]["content"]) < 300_000
-    assert await size(env, handle) < 1_000_000
+    assert await history_size(env, handle) < 1_000_000
 
 
 async def test_long_signals_are_no_harm(env: Environment) -> None:
     env.script(line("one", {"text": "a", "delay": 3}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
     await env.wait_for_calls(1)
-    ours = keeping(env).get_workflow_handle(handle.id)
+    ours = client_with_journal(env).get_workflow_handle(handle.id)
     with pytest.raises(WorkflowUpdateFailedError):
         await ours.execute_update("steer", {"text": HUGE})
     for name in ("steer", "session", "unknown"):
@@ -113,7 +115,7 @@ async def test_long_signals_are_no_harm(env: Environment) -> None:
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == ("terminated", ["a"], 1)
     assert len(turn.note or "") < 10_000
-    assert await size(env, handle) < 1_000_000
+    assert await history_size(env, handle) < 1_000_000
 
 
 def test_of_many_short_messages_as_many_are_kept_as_fit_with_all_that_stands_around_them() -> None:

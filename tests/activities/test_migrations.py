@@ -1,4 +1,4 @@
-"""Migrations of the journal's tables: forward only, once however many start, whole or not at all, on every database."""
+"""Tests of migrations on each database: run once by many workers, in one transaction, and refused when newer."""
 
 import asyncio
 import inspect
@@ -100,7 +100,7 @@ async def contents(journal: Journal, head: Head) -> list[str]:
     return [row.message.content for row in await journal.read(head)]
 
 
-def reply(text: str) -> list[Message]:
+def replies(text: str) -> list[Message]:
     return [Message(role="assistant", content=text)]
 
 
@@ -126,7 +126,7 @@ async def test_a_journal_from_before_there_were_migrations_is_taken_over_as_it_i
 ) -> None:
     await made_before_there_were_migrations(journal_url)
     journal = await Journal.open(journal_url)
-    head = await journal.append(Head(id="call/0", depth=1), reply("b"), "call-2")
+    head = await journal.append(Head(id="call/0", depth=1), replies("b"), "call-2")
     await journal.close()
     await migrated(journal_url, migrations(tmp_path, ADDS))
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
@@ -154,7 +154,7 @@ async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables
     journal, head, written = await Journal.open(journal_url), Head(), 0
     migrating = asyncio.create_task(migrated(journal_url, folder))
     while not migrating.done() or written < 10:
-        head = await journal.append(head, reply(f"{written}"), f"call-{written}")
+        head = await journal.append(head, replies(f"{written}"), f"call-{written}")
         written += 1
     await migrating
     assert await contents(journal, head) == [f"{number}" for number in range(written)]
@@ -175,7 +175,7 @@ async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
     env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
     command = [sys.executable, "-m", "baton.worker"]
     worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
-    assert (await worker.communicate(), worker.returncode) == ((None, f"{refusal}\n".encode()), 1)
+    assert (await worker.communicate(), worker.returncode) == ((None, f"JournalUnavailable: {refusal}\n".encode()), 1)
 
 
 async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:

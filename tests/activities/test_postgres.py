@@ -1,4 +1,4 @@
-"""PostgreSQL: reached as people write it, clear when it refuses, waited for when it is away, killed at any moment."""
+"""Tests of the journal on PostgreSQL: addresses, refusals, and servers that are restarted or killed."""
 
 import asyncio
 import contextlib
@@ -35,11 +35,11 @@ async def journal(url: str) -> AsyncIterator[Journal]:
     await journal.close()
 
 
-def says(text: str) -> list[Message]:
+def replies(text: str) -> list[Message]:
     return [Message(role="assistant", content=text)]
 
 
-async def told(journal: Journal, head: Head) -> list[str]:
+async def contents(journal: Journal, head: Head) -> list[str]:
     return [row.message.content for row in await journal.read(head)]
 
 
@@ -96,31 +96,31 @@ async def test_a_user_who_may_not_create_tables_is_told_so_and_works_on_those_th
     await (await Journal.open(url)).close()
     await execute(url, f"grant select, insert on all tables in schema public to {role}")
     journal = await Journal.open(theirs)
-    head = await journal.append(Head(), says("a"), "call")
-    assert await told(journal, head) == ["a"]
+    head = await journal.append(Head(), replies("a"), "call")
+    assert await contents(journal, head) == ["a"]
     await journal.close()
 
 
 async def test_a_server_that_has_been_restarted_is_not_even_noticed(
     postgres: PostgresServer, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = await journal.append(Head(), says("a"), "call-1")
+    head = await journal.append(Head(), replies("a"), "call-1")
     with postgres.away():
         pass
-    head = await journal.append(head, says("b"), "call-2")
-    assert await told(journal, head) == ["a", "b"]
+    head = await journal.append(head, replies("b"), "call-2")
+    assert await contents(journal, head) == ["a", "b"]
     assert "waiting for the journal" not in caplog.text
 
 
 async def test_a_server_that_is_away_is_waited_for(
     postgres: PostgresServer, journal: Journal, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = await journal.append(Head(), says("a"), "call-1")
+    head = await journal.append(Head(), replies("a"), "call-1")
     with postgres.away():
-        writing = asyncio.create_task(journal.append(head, says("b"), "call-2"))
+        writing = asyncio.create_task(journal.append(head, replies("b"), "call-2"))
         assert await asyncio.wait([writing], timeout=1.5) == (set(), {writing})
     fresh = await Journal.open(url)
-    assert await told(fresh, await writing) == ["a", "b"]
+    assert await contents(fresh, await writing) == ["a", "b"]
     await fresh.close()
     assert "waiting for the journal" in caplog.text
     assert PASSWORD not in caplog.text
@@ -130,13 +130,13 @@ async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
     postgres: PostgresServer, journal: Journal, url: str
 ) -> None:
     async with holding(url, "lock table baton_messages"):
-        writing = [asyncio.create_task(journal.append(Head(), says(f"{n}"), f"call-{n}")) for n in range(20)]
+        writing = [asyncio.create_task(journal.append(Head(), replies(f"{n}"), f"call-{n}")) for n in range(20)]
         while await execute(url, "select count(*) from pg_locks where not granted") != [(10,)]:
             await asyncio.sleep(0.01)
         with postgres.away(signal.SIGKILL):
             pass
     heads = await asyncio.gather(*writing)
-    assert [await told(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
+    assert [await contents(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Long values go to an S3 bucket where the environment names one; who reads them finds those of the journal, too."""
+"""Tests of external storage: long values go to an S3 bucket if one is set, and those in the journal are still read."""
 
 import asyncio
 import json
@@ -34,7 +34,9 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
 ) -> None:
     bucket, model = S3Server(), ScriptedModel(lambda request: Reply(text=str(len(str(request["messages"][-1])))))
     queue = f"s3-{tmp_path.name}"
-    in_journal = with_external_storage(client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{tmp_path / 'journal.db'}")))
+    in_journal = with_external_storage(
+        client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{tmp_path / 'journal.db'}"))
+    )
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
