@@ -1,4 +1,4 @@
-"""What does a scripted model say? The words of a YAML file, chosen by who asks and how often it has spoken."""
+"""The script of a scripted model: the answers of each speaker, read from a YAML file."""
 
 import re
 from collections import Counter
@@ -11,29 +11,29 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
 
-
 MODEL_PREFIX = "scripted:"
-"""What every model's name begins with in an answer, so that nobody takes a script's words for a model's."""
+"""How the model's name begins in every answer, so that nobody takes it for the answer of a language model."""
 
 
-class _Strict(BaseModel):
+class _ScriptPart(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ScriptedToolCall(_Strict):
-    """A tool call."""
+class ScriptedToolCall(_ScriptPart):
+    """A tool call in an answer."""
 
     name: str
     arguments: dict[str, Any] | str = {}
     id: str | None = None
 
 
-class Reply(_Strict):
-    """One answer, or one failure.
+class Reply(_ScriptPart):
+    """One answer or one failure.
 
-    It comes after ``delay`` seconds, its pieces ``pause`` seconds apart. With a ``status`` it is that HTTP error, with
-    ``cut`` it breaks off after so many characters, with ``raw`` that is the body of the answer, with ``hang`` it never
-    comes. ``before`` are failures that come first, each once.
+    - ``text`` and ``calls``: the answer. ``delay``: seconds before it. ``pause``: seconds between its chunks.
+    - ``status``: this HTTP error in place of an answer, with the error ``code`` and the ``headers``.
+    - ``cut``: the stream breaks off after so many characters. ``raw``: the whole body. ``hang``: it never answers.
+    - ``before``: failures that are served first, each once.
     """
 
     text: str = ""
@@ -49,11 +49,11 @@ class Reply(_Strict):
     before: list["Reply"] = []
 
 
-class ScriptLine(_Strict):
-    """The answers of one speaker, in their order; the last is said again and again.
+class ScriptLine(_ScriptPart):
+    """The answers of one speaker in their order; the last one is repeated.
 
-    ``system`` is a part of the system prompt by which it is known (case-blind; empty fits everybody), ``agent`` its
-    name in the conversation, by which its earlier messages are counted.
+    A request is the speaker's if its system prompt contains ``system``, in any case, and if it asks for ``model``; each
+    fits any request if it is left out. The speaker's earlier turns are the messages of ``agent`` in the conversation.
     """
 
     system: str = ""
@@ -63,40 +63,41 @@ class ScriptLine(_Strict):
 
     @field_validator("say", mode="before")
     @classmethod
-    def _texts(cls, value: object) -> object:
-        return (
-            [{"text": each} if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
-        )
+    def _expand_texts(cls, value: object) -> object:
+        """A text in the list stands for an answer with that text."""
+        if not isinstance(value, list):
+            return value
+        return [{"text": each} if isinstance(each, str) else each for each in value]
 
     def matches(self, request: Request) -> bool:
-        """Whether it is this speaker who asks."""
+        """Whether a request is this speaker's."""
         system = " ".join(each.get("content") or "" for each in request["messages"] if each["role"] == "system")
         return self.system.lower() in system.lower() and self.model in (None, request["model"])
 
     def turns_taken(self, request: Request) -> int:
-        """How many messages of this speaker the conversation holds; in a panel, where it holds none, rounds count."""
-        said: int = sum(
+        """The speaker's messages in the conversation, or in a panel, where it sees none, the rounds that are over."""
+        messages: int = sum(
             each["role"] == "assistant" and self.agent in (None, each.get("name")) for each in request["messages"]
         )
-        told = _ROUND.search(" ".join(str(each.get("content")) for each in request["messages"][:2]))
-        return said + (int(told[1] or told[2]) - 1 if told else 0)
+        found = _ROUND.search(" ".join(str(each.get("content")) for each in request["messages"][:2]))
+        return messages + (int(found[1] or found[2]) - 1 if found else 0)
 
 
 _ROUND = re.compile(
     r'# (?:This round|The round[^\n]*)\nRound (\d+) of|^.*\{"goal":.*"round":(\d+),"maxRounds"', re.DOTALL
 )
-"""How a panel tells in which round it is: default speakers in words, others as JSON."""
+"""Where a panel's prompts name the round: as text for default speakers, as JSON for others."""
 
 
-class Script(_Strict):
-    """What a scripted model says; the first line that fits answers."""
+class Script(_ScriptPart):
+    """A script. The first of its ``lines`` that matches a request answers it; ``delay`` is the default of answers."""
 
     delay: float = 0
     lines: list[ScriptLine] = Field(min_length=1)
 
     def model_post_init(self, _context: object) -> None:
-        """Begins to count the failures that were served."""
-        self._served: Counter[tuple[int, int]] = Counter()
+        """Starts to count the failures that were served."""
+        self._failures_served: Counter[tuple[int, int]] = Counter()
 
     @classmethod
     def read(cls, file: Path) -> "Script":
@@ -104,14 +105,18 @@ class Script(_Strict):
         return cls.model_validate(yaml.safe_load(file.read_text()))
 
     def answer(self, request: Request) -> Reply:
-        """What is said to a request."""
+        """The answer to a request; an HTTP error 404 if no line matches it."""
         for number, line in enumerate(self.lines):
             if line.matches(request):
                 index = min(line.turns_taken(request), len(line.say) - 1)
-                reply = line.say[index]
-                served = self._served[number, index]
-                if served < len(reply.before):
-                    self._served[number, index] += 1
-                    reply = reply.before[served]
+                reply = self._failure(number, index, line.say[index]) or line.say[index]
                 return reply.model_copy(update={"delay": reply.delay or self.delay})
         return Reply(status=404, text="no line of the script fits this request")
+
+    def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:
+        """The next failure that comes before a reply."""
+        served = self._failures_served[line, index]
+        if served == len(reply.before):
+            return None
+        self._failures_served[line, index] += 1
+        return reply.before[served]
