@@ -1,4 +1,4 @@
-"""What does a run look like? Brainstorming, on the embedded server and a scripted model: no key, no Docker.
+"""Runs the brainstorming sample on the embedded server with a scripted model: no key, no Docker.
 
 python samples/demo.py
 """
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 BATON = Path(sys.executable).parent / "baton"
 
 AFTERWARDS = """
-The words above are scripted. To hear a language model instead:
+The words above are scripted. To run it with a language model:
 
     OPENAI_API_KEY=sk-... {baton} run -f {sample}
 
@@ -31,28 +31,28 @@ The words above are scripted. To hear a language model instead:
 
 
 def main() -> int:
-    """Runs the sample to its end and leaves nothing running."""
-    home = StateDir(StateDir.of(os.environ).folder / "demo")  # apart from real runs
-    if dev := home.read_dev_server():
+    """Runs the sample to its end, and stops everything it has started."""
+    state_dir = StateDir(StateDir.of(os.environ).folder / "demo")  # apart from real runs
+    if dev := state_dir.read_dev_server():
         print(f"a server and worker run here already, at {dev.address}: end them first", file=sys.stderr)
         return 1
     sample = HERE / "brainstorming.yaml"
     with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serve() as url:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPORAL_")}
-        environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home.folder)}
+        environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(state_dir.folder)}
         environment["TEMPORAL_CONFIG_FILE"] = os.devnull
-        with _dev(home, environment) as dev:
+        with _dev(state_dir, environment) as dev:
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
     ui = f"{dev.ui}/namespaces/default/workflows" if dev else ""
-    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, home=_short(home.folder)))
+    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, home=_short(state_dir.folder)))
     return run.returncode
 
 
 @contextmanager
-def _dev(home: StateDir, environment: dict[str, str]) -> Iterator[DevServer | None]:
-    """Runs a server and worker as long as the block does."""
+def _dev(state_dir: StateDir, environment: dict[str, str]) -> Iterator[DevServer | None]:
+    """Runs a server and worker while the block runs."""
     process = subprocess.Popen([BATON, "dev"], env=environment, stderr=subprocess.DEVNULL)
-    while not (dev := home.read_dev_server()) and process.poll() is None:
+    while not (dev := state_dir.read_dev_server()) and process.poll() is None:
         time.sleep(0.05)
     try:
         yield dev

@@ -1,1 +1,1 @@
-"""How does a query get in, and its result out? Command line, client, and the servers a machine of one's own needs."""
+"""Everything that starts and follows runs: the command line, the Python interface, and the local servers."""

@@ -1,4 +1,4 @@
-"""How is Baton run as a module? ``python -m baton.starter`` is the command ``baton``."""
+"""``python -m baton.starter`` is the command ``baton``."""
 
 from .cli.app import main
 

@@ -1,4 +1,4 @@
-"""What does a client need to know? Names and JSON: this one is plain Temporal, and could be in any language."""
+"""A client that uses only Temporal's SDK, names and JSON: it could be written in any language."""
 
 import asyncio
 import atexit
@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 
 async def main() -> None:
-    """Starts, asks, ends and cancels runs of the resources that the worker was started with."""
+    """Starts, queries, terminates and cancels runs of the resources that the worker was started with."""
     client = await Client.connect("localhost:7233")
     team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
     talk = await client.start_workflow("round-robin", team, id="my-talk", task_queue="baton")

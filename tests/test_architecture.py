@@ -16,11 +16,12 @@ ROOMS: dict[str, str] = {
     "resources": "",
     "conversation/text": "",
     "conversation/settings_error": "",
+    "conversation/defaults": "",
     "conversation/failure": "conversation/text",
     "conversation/errors": "conversation/failure",
     "conversation/messages": "conversation/text conversation/failure",
     "conversation/contracts": "conversation/errors conversation/messages",
-    "conversation/temporal": "conversation/contracts conversation/settings_error",
+    "conversation/temporal": "conversation/contracts conversation/settings_error conversation/defaults",
     "workflows/state": "conversation",
     "workflows/calls": "workflows/state",
     "workflows/base": "workflows/calls",
@@ -165,9 +166,47 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
         assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()
 
 
-HEAVY = ("sqlalchemy", "openai", "httpx", "jsonschema", "cryptography", "starlette")
+HEAVY = ("temporalio", "openai", "httpx", "httpx2", "sqlalchemy", "alembic", "asyncpg", "cryptography", "starlette")
+SLOW = ("pydantic", "yaml", "jsonschema", "rich", "uvicorn", "common_expression_language")
 
 
-def test_a_command_loads_no_database_and_no_model_library_before_it_needs_one() -> None:
-    code = f"import baton.starter.cli.app, sys; print([name for name in sys.modules if name in {HEAVY}])"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd="/", text=True) == "[]\n"
+def imported_by(code: str, *names: str) -> list[str]:
+    """Those of the modules that a Python program has imported at its end."""
+    program = f"{code}\nimport sys; print('', *[name for name in {names} if name in sys.modules], sep='\\n')"
+    printed = subprocess.check_output([sys.executable, "-c", program], cwd="/", text=True)
+    return [line for line in printed.splitlines() if line in names]
+
+
+def command(*arguments: str | Path) -> str:
+    """A Python program that runs the command line."""
+    given = ["baton", *map(str, arguments)]
+    return (
+        f"import sys; sys.argv = {given}\nfrom baton.starter.cli import app, exit_codes; exit_codes.exit_code(app.app)"
+    )
+
+
+def test_help_loads_nothing_but_the_command_line() -> None:
+    assert imported_by("from baton.starter.cli import app", *HEAVY, *SLOW, "baton.resources", "asyncio") == []
+    assert imported_by(command("--help"), *HEAVY, "pydantic", "yaml", "baton.resources", "baton.conversation") == []
+
+
+def test_validate_loads_the_resources_alone() -> None:
+    file = ROOT / "samples" / "brainstorming.yaml"
+    unneeded = "jsonschema", "rich", "uvicorn", "baton.conversation", "baton.activities", "baton.starter.server"
+    assert imported_by(command("validate", "-f", file), *HEAVY, *unneeded) == []
+    assert imported_by(command("validate", "-f", file), "baton.resources") == ["baton.resources"]
+
+
+INSIDES = ("baton.activities", "baton.worker", "baton.workflows")
+
+
+def test_a_client_loads_no_insides_of_the_worker() -> None:
+    assert imported_by("import baton", *HEAVY, *INSIDES, "pydantic") == []
+    assert imported_by("import baton; baton.Agent, baton.connect", *INSIDES, "openai", "sqlalchemy", "starlette") == []
+
+
+def test_only_the_local_server_and_what_operates_on_the_journal_may_import_the_worker() -> None:
+    for room in ("api", "runs", "history", "console", "diagram", "cli"):
+        for file in (ROOT / "starter" / room).rglob("*.py"):
+            insides = {each for each in imported(file) if each.split("/")[0] in ("activities", "worker", "workflows")}
+            assert not insides, file

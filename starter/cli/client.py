@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from ..runs import runs
-from ..runs.runs import Handle
+from ..runs.find_run import find_run
+from ..runs.run_handle import RunHandle
 from ..server.connection import ServerLocation, use_server
 from .terminal import print_message
 
@@ -31,10 +31,10 @@ def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run(connected(server))
 
 
-def with_run(name: str, namespace: str, work: Callable[[Client, Handle], Coroutine[Any, Any, T]]) -> T:
+def with_run(name: str, namespace: str, work: Callable[[Client, RunHandle], Coroutine[Any, Any, T]]) -> T:
     """The result of work with a run, given its id or the name of its Query; raises NoSuchRunError."""
 
     async def found(client: Client) -> T:
-        return await work(client, await runs.find_run(client, name, namespace))
+        return await work(client, await find_run(client, name, namespace))
 
     return with_client(found)

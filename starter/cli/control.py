@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from ...resources.base import JsonObject
-    from ..runs.runs import Handle
+    from ..runs.run_handle import RunHandle
 
 app = typer.Typer()
 
@@ -27,9 +27,9 @@ def terminate(
     now: Annotated[bool, typer.Option("--now", help="Don't wait for the call in flight.")] = False,
 ) -> None:
     """Ends a run gracefully after the current turn; it counts as completed."""
-    from ..runs import runs
+    from ..runs.run_handle import request_termination
 
-    _control(name, namespace, lambda handle: runs.terminate(handle, reason, now=now), "was asked to end")
+    _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "was asked to end")
 
 
 @app.command()
@@ -60,7 +60,7 @@ def steer(
     """Sends a message into a run's discussion, as a person who takes part."""
     from ...conversation.contracts.control_messages import SteerRequest, SteerResult
 
-    async def send(handle: "Handle") -> None:
+    async def send(handle: "RunHandle") -> None:
         result = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)
         when = f"at turn {result.turn} at the latest" if result.turn else "before the next model call"
         print_message(f"the message takes effect {when}")
@@ -77,7 +77,7 @@ def session(
     """Changes values in a run's session, which the conditions of its panels read."""
     changes = _read_values(values)
 
-    async def change(handle: "Handle") -> None:
+    async def change(handle: "RunHandle") -> None:
         current: JsonObject = await handle.execute_update("session", changes)
         print_message(f"the session is now {json.dumps(current, ensure_ascii=False)}")
 
@@ -99,14 +99,14 @@ def _read_values(given: Sequence[str]) -> "JsonObject":
 
 
 def _control(
-    name: str, namespace: str, action: Callable[["Handle"], Awaitable[object]], done: str | None = None
+    name: str, namespace: str, action: Callable[["RunHandle"], Awaitable[object]], done: str | None = None
 ) -> None:
     """Does something to a run, and prints ``done`` behind its id. Raises UsageError if the run refuses it."""
     from temporalio.client import WorkflowUpdateFailedError
 
     from .client import with_run
 
-    async def act(_client: "Client", handle: "Handle") -> None:
+    async def act(_client: "Client", handle: "RunHandle") -> None:
         try:
             await action(handle)
         except WorkflowUpdateFailedError as error:

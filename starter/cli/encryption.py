@@ -21,7 +21,7 @@ def encryption_key(
     """Prints a new key for BATON_ENCRYPTION_KEYS."""
     from ...conversation.temporal.encryption import Key
 
-    print_result(str(Key.fresh(key_id or f"{datetime.now(UTC):%Y-%m-%d}")))
+    print_result(str(Key.generate(key_id or f"{datetime.now(UTC):%Y-%m-%d}")))
 
 
 @app.command("codec-server")
@@ -36,7 +36,7 @@ def codec_server(
     from ..http.thread_server import serve_in_thread
     from ..server.codec_server import codec_app
 
-    keys, origins = Keys.of(os.environ), origin or UI_ORIGINS
+    keys, origins = Keys.from_environment(os.environ), origin or UI_ORIGINS
     if not keys.ids:
         raise SettingsError(f"{KEYS} is not set: nothing can be decrypted without a key")
     with serve_in_thread(codec_app(Codec(keys), origins), port, host) as url:

@@ -8,7 +8,7 @@ from ...conversation.failure import BatonError
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed
 from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
-from ..runs.runs import NoSuchRunError
+from ..runs.find_run import NoSuchRunError
 from ..server.embedded import ServerError
 from .exit_codes import REFUSED, UNREACHABLE
 

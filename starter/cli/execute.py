@@ -10,15 +10,19 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ...conversation.contracts.status import Status, instant
+from ...conversation.contracts.status import Status, format_time
 from ...resources.base import JsonObject
 from ...resources.loader import Loaded
 from ...resources.query import Query
-from ..console.printer import print_status
+from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
-from ..runs.runs import Handle, final_status, has_worker, run_manifest, start_query
+from ..runs.run_handle import RunHandle
+from ..runs.run_manifest import run_manifest
+from ..runs.run_status import final_status
+from ..runs.server_state import has_worker
+from ..runs.start_query import start_query
 from ..server.connection import ServerLocation
 from .formats import dump
 from .terminal import print_message, stderr_console
@@ -44,7 +48,7 @@ async def run_queries(
         if not await has_worker(client):
             print_message("note: no worker is running; start one with: python worker.py")
         if detach:
-            running = Status(phase="Running", start_time=instant(datetime.now(UTC)))
+            running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
             return [await run_manifest(client, handle, running) for handle in started]
         return await _follow_to_end(client, started)
 
@@ -56,7 +60,7 @@ async def _start_all(
     queries: list[Query],
     paths: Sequence[Path],
     run_id: str | None = None,
-) -> list[Handle]:
+) -> list[RunHandle]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
     catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
     started = []
@@ -67,7 +71,7 @@ async def _start_all(
     return started
 
 
-async def _follow_to_end(client: Client, started: list[Handle]) -> list[JsonObject]:
+async def _follow_to_end(client: Client, started: list[RunHandle]) -> list[JsonObject]:
     """Prints the progress of runs until they are over, and how they ended; the queries with their status."""
     console = stderr_console()
     watch = Watch(client, console, len(started))
@@ -82,7 +86,7 @@ async def _follow_to_end(client: Client, started: list[Handle]) -> list[JsonObje
 
 
 @contextlib.contextmanager
-def _explain_return(started: list[Handle]) -> Iterator[None]:
+def _explain_return(started: list[RunHandle]) -> Iterator[None]:
     """Says how to follow runs again where the user detaches from them or the connection is lost."""
     try:
         yield
@@ -96,7 +100,7 @@ def _explain_return(started: list[Handle]) -> Iterator[None]:
         raise
 
 
-def _link(server: ServerLocation, client: Client, handle: Handle) -> str:
+def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
     return f"  {server.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if server.ui else ""
 
 

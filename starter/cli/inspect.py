@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from ..history.run_events import RunEvent
-    from ..runs.runs import Handle
+    from ..runs.run_handle import RunHandle
 
 app = typer.Typer()
 
@@ -38,17 +38,18 @@ def list_runs(
 @app.command()
 def status(name: RunName, namespace: Namespace = "default", output: Output = OutputFormat.yaml) -> None:
     """Shows the status of a run."""
-    from ..console.printer import print_status
-    from ..runs import runs
+    from ..console.status import print_status
+    from ..runs.run_manifest import run_manifest
+    from ..runs.run_status import status_of
     from .client import with_run
     from .formats import dump
 
-    async def read(client: "Client", handle: "Handle") -> str:
-        current = await runs.status_of(handle)
+    async def read(client: "Client", handle: "RunHandle") -> str:
+        current = await status_of(handle)
         if output is OutputFormat.text:
             print_status(stderr_console(), handle.id, current)
             return current.message
-        return dump(await runs.run_manifest(client, handle, current), output)
+        return dump(await run_manifest(client, handle, current), output)
 
     print_result(with_run(name, namespace, read))
 
@@ -56,12 +57,12 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = Out
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
     """Follows a run from its beginning to its end; also shows a run that is over."""
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
 
-    async def show(client: "Client", handle: "Handle") -> None:
+    async def show(client: "Client", handle: "RunHandle") -> None:
         watch = Watch(client, stderr_console())
         async with watch.live_view():
             await follow(client, handle, watch.on_event)
@@ -75,12 +76,12 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
     """Prints the messages of a run until now."""
     from rich.console import Console
 
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
 
-    async def show(client: "Client", handle: "Handle") -> None:
+    async def show(client: "Client", handle: "RunHandle") -> None:
         watch = Watch(client, Console(highlight=False))
         await follow(client, handle, watch.on_event, wait=False)
         await watch.print_unfinished()
@@ -130,7 +131,8 @@ def tasks(
     output: Output = OutputFormat.text,
 ) -> None:
     """Lists the turns of the members in a run's panels and debates, with their times and results."""
-    from ..history.turn_tasks import COLUMNS, list_tasks
+    from ..history.task_recorder import list_tasks
+    from ..history.turn_tasks import COLUMNS
     from .client import with_run
 
     found = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
@@ -149,7 +151,7 @@ def contributions(
     """Prints the contributions to a panel that shares them. Reads the journal, as a worker does."""
     import asyncio
 
-    from ...conversation.messages.panel import as_lines
+    from ...conversation.messages.panel import format_transcript
     from ..journal.contributions import read_contributions
     from .client import with_run
     from .formats import dump
@@ -157,12 +159,12 @@ def contributions(
     if (name is None) == (session is None):
         raise UsageError("name a run, or a --session")
 
-    async def run_id(_client: "Client", handle: "Handle") -> str:
+    async def run_id(_client: "Client", handle: "RunHandle") -> str:
         return handle.id
 
     found = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
     values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
-    print_result(as_lines(found) if output is OutputFormat.text else dump(values, output))
+    print_result(format_transcript(found) if output is OutputFormat.text else dump(values, output))
 
 
 def _print_table(

@@ -24,10 +24,10 @@ def doctor(
     from ..operations.doctor import as_text, run_checks
     from .client import silence_sdk
     from .formats import dump
-    from .targets import load
+    from .targets import load_manifests
 
     silence_sdk()
-    results = run_checks(load(file or ()), print_message)
+    results = run_checks(load_manifests(file or ()), print_message)
     values = [asdict(each) for each in results]
     print_result(as_text(results) if output is OutputFormat.text else dump([*values], output))
     if not all(each.ok for each in results):
@@ -42,11 +42,10 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> None:
     """Deletes conversations that no run needs any longer from the journal at BATON_JOURNAL_URL."""
-    from ...activities.process.settings import Settings
-    from ..operations.prune import prune_journal, read_age
+    from ..operations.prune import journal_address, prune_journal, read_age
     from .client import with_client
 
-    url, age = Settings.of(os.environ).journal, read_age(older_than) if older_than else None
+    url, age = journal_address(), read_age(older_than) if older_than else None
     pruned = with_client(lambda client: prune_journal(client, url, age, dry=dry_run))
     deleted = "would be deleted" if dry_run else "were deleted"
     print_message(f"{pruned.conversations} conversations with {pruned.messages} messages {deleted}, {pruned.kept} stay")

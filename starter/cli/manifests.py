@@ -26,9 +26,9 @@ def validate(
 ) -> None:
     """Checks the manifests in FILE and reports every error in them."""
     from ...resources.problems import ManifestError
-    from .targets import load
+    from .targets import load_manifests
 
-    loaded = load(file)
+    loaded = load_manifests(file)
     outside = loaded.unresolved()
     if strict and outside:
         raise ManifestError(outside)
@@ -61,8 +61,8 @@ def graph(
     from ..diagram.mermaid import mermaid
     from ..diagram.model import build_diagram
     from ..diagram.svg import svg
-    from .targets import load, shown
+    from .targets import load_manifests, resources_to_draw
 
-    loaded = load(file)
-    page = build_diagram(loaded.catalog, shown(loaded, target, namespace), namespace or "default")
+    loaded = load_manifests(file)
+    page = build_diagram(loaded.catalog, resources_to_draw(loaded, target, namespace), namespace or "default")
     print_result(svg(page) if output is DrawingFormat.svg else mermaid(page))

@@ -31,11 +31,11 @@ def run(
     from ..server.connection import is_elsewhere, use_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
-    from .targets import chosen, load, read_parameters
+    from .targets import choose_queries, load_manifests, read_parameters
 
     parameters = read_parameters(parameter or ())
-    loaded = load(file, parameters)
-    queries = chosen(loaded, target, text, namespace, parameters)
+    loaded = load_manifests(file, parameters)
+    queries = choose_queries(loaded, target, text, namespace, parameters)
     for query in queries:
         loaded.needed_by(query, elsewhere=is_elsewhere())
     silence_sdk()

@@ -15,12 +15,12 @@ from ..errors import UsageError
 from .terminal import print_message
 
 
-def load(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) -> Loaded:
+def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) -> Loaded:
     """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
     loaded = load_files(paths, partial(_with_parameters, parameters))
     if loaded.ignored:
         passed = ", ".join(loaded.ignored)
-        print_message(f"note: passed over, as no run needs it: {passed}", style="dim")
+        print_message(f"note: ignored, as no run needs it: {passed}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
@@ -48,7 +48,7 @@ def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Doc
     return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
 
 
-def chosen(
+def choose_queries(
     loaded: Loaded, target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter] = ()
 ) -> list[Query]:
     """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
@@ -63,7 +63,7 @@ def chosen(
                 'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
             )
         return wanted
-    found = named(loaded, target, namespace)
+    found = find_resource(loaded, target, namespace)
     if isinstance(found, Query) and not text:
         return [found]
     if found.kind not in TARGETS or not text:
@@ -71,7 +71,7 @@ def chosen(
     return [_query(found, TARGETS[found.kind], text, parameters)]
 
 
-def named(loaded: Loaded, target: str, namespace: str | None) -> Resource:
+def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:
     """The resource that is written as ``KIND/NAME``; raises UsageError."""
     kind, _, name = target.partition("/")
     found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
@@ -81,13 +81,13 @@ def named(loaded: Loaded, target: str, namespace: str | None) -> Resource:
     return found
 
 
-def shown(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
+def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
     """What is to be drawn: what is named, else the queries (in a namespace), else the outermost teams.
 
     Raises UsageError.
     """
     if target is not None:
-        return [named(loaded, target, namespace)]
+        return [find_resource(loaded, target, namespace)]
     from ..diagram.model import outermost_teams
 
     queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]

@@ -17,10 +17,11 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...activities.context.model_chain import ChainedModel
 from ...activities.context.value_resolver import ValueResolver
 from ...activities.journal.engine import connect
 from ...activities.journal.migrate import VERSION, version
-from ...activities.model.models import Models
+from ...activities.model.providers import Providers
 from ...activities.process.secrets import SecretStore
 from ...activities.process.settings import ROLES, Settings, WorkerQueue
 from ...conversation.failure import BatonError
@@ -87,7 +88,7 @@ async def server(client: Client) -> CheckResults:
 
 async def workers(client: Client, settings: Settings) -> CheckResults:
     """The workers that poll the task queues of these settings."""
-    for queue in settings.model_copy(update={"serves": frozenset(ROLES)}).lanes():
+    for queue in settings.model_copy(update={"roles": frozenset(ROLES)}).worker_queues():
         for kind in ("WORKFLOW", "ACTIVITY") if "workflows" in queue.roles else ("ACTIVITY",):
             yield await _poller_check(client, queue, kind)
 
@@ -95,7 +96,7 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
 async def _poller_check(client: Client, queue: WorkerQueue, kind: str) -> CheckResult:
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=queue.queue),
+        task_queue=TaskQueue(name=queue.name),
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
@@ -104,14 +105,14 @@ async def _poller_check(client: Client, queue: WorkerQueue, kind: str) -> CheckR
     waiting = found.stats.approximate_backlog_count
     what = "runs" if kind == "WORKFLOW" else "calls"
     who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
-    text = f"{who} for {what} on the task queue {queue.queue}, {waiting} waiting"
+    text = f"{who} for {what} on the task queue {queue.name}, {waiting} waiting"
     hint = f"start one that serves {', '.join(sorted(queue.roles))}: python worker.py MANIFESTS"
     return CheckResult("workers", bool(count), text, "" if count else hint)
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
     """Runs that are stuck."""
-    stuck = [each async for each in stuck_runs(client, settings.queue)]
+    stuck = [each async for each in stuck_runs(client, settings.task_queue)]
     for run, text, hint in stuck:
         yield CheckResult("run", False, f"{run}: {text}", hint)
     if not stuck:
@@ -144,16 +145,16 @@ async def models(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckRe
     models: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
     if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
         models = [None]
-    found, values = Models(secrets), ValueResolver(loaded.catalog, secrets)
+    providers, values = Providers(), ValueResolver(loaded.catalog, secrets)
 
     async def check(model: Model | None) -> CheckResults:
-        endpoint = found.endpoint(model, DEFAULT_MODEL, values)
-        await found.greet(endpoint)
-        yield CheckResult("model", True, f"{model.id if model else 'default'}: {endpoint.base_url} answers")
+        chained = ChainedModel(model, model.name if model else DEFAULT_MODEL)
+        address = await providers.of(chained).check(chained, values)
+        yield CheckResult("model", True, f"{model.id if model else 'default'}: {address} answers")
 
     try:
         hint = "check its address and key"
         results = await asyncio.gather(*(collect("model", check(model), hint) for model in models))
         return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
     finally:
-        await found.close()
+        await providers.close()

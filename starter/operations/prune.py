@@ -1,6 +1,7 @@
 """Deletes from the journal what no open run needs, nor a run that was closed within the retention."""
 
 import asyncio
+import os
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,16 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.journal.engine import connect
-from ...activities.journal.prune import Conversation, conversations, count, families, prune, release
-from ...activities.journal.storage_driver import family
+from ...activities.journal.prune import (
+    Conversation,
+    count_messages,
+    delete_runs,
+    delete_values,
+    find_conversations,
+    find_idle_families,
+)
+from ...activities.journal.storage_driver import workflow_family
+from ...activities.process.settings import Settings
 from ...conversation.text import truncate
 from ...resources.duration import parse_duration
 from ..errors import UsageError
@@ -40,6 +49,11 @@ class _Needed(NamedTuple):
     families: set[str]
 
 
+def journal_address() -> str:
+    """The journal's address in the environment; raises SettingsError."""
+    return Settings.of(os.environ).journal
+
+
 def read_age(text: str) -> timedelta:
     """An age such as ``30d`` or ``12h``; raises UsageError."""
     try:
@@ -56,15 +70,15 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
     since = datetime.now(UTC) - (await _retention(client) if age is None else age)
     engine = connect(url)
     try:
-        found = await engine.run(conversations)  # read first: new ones may come meanwhile
-        idle = await engine.run(lambda connection: families(connection, since))
+        found = await engine.run(find_conversations)  # read first: new ones may come meanwhile
+        idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
         past = [each for each in found if not (each & needed.runs or _is_recent(each, since))]
         runs = {run for each in past for run in each}
-        messages = await engine.run(lambda connection: count(connection, runs))
+        messages = await engine.run(lambda connection: count_messages(connection, runs))
         if not dry:
-            await engine.run(lambda connection: prune(connection, runs))
-            await engine.run(lambda connection: release(connection, idle - needed.families, since))
+            await engine.run(lambda connection: delete_runs(connection, runs))
+            await engine.run(lambda connection: delete_values(connection, idle - needed.families, since))
         return Pruned(len(past), messages, len(found) - len(past))
     finally:
         await engine.dispose()
@@ -82,7 +96,7 @@ async def _needed(client: Client, since: datetime) -> _Needed:
     needed, continued = _Needed(set(), set()), list[WorkflowExecution]()
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
         needed.runs.update({run.run_id, run.root_run_id or run.run_id})
-        needed.families.add(family(run.id))
+        needed.families.add(workflow_family(run.id))
         if _start_time(run.run_id) is None:
             continued.append(run)
     for start in range(0, len(continued), BATCH):

@@ -1,4 +1,4 @@
-"""How does Temporal's UI show what is encrypted? It asks this server, which has the keys, over HTTP."""
+"""Temporal's codec server: decrypts payloads for the UI, over HTTP."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -17,13 +17,13 @@ from ...conversation.temporal.encryption import Codec
 Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 PORT = 8234
-"""Where it listens, beside the UI's 8233."""
+"""The default port, next to the UI's 8233."""
 
 
 def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
-    """The server of Temporal's remote codecs: ``POST /encode`` and ``POST /decode`` take and give Payloads as JSON.
+    """Temporal's remote codec protocol: ``POST /encode`` and ``POST /decode`` take and return Payloads as JSON.
 
-    Pages of other ``origins`` than these are refused; whoever is no browser sends none, and is served.
+    Browser pages of other ``origins`` are refused; other clients send no origin, and are served.
     """
     cors = Middleware(
         CORSMiddleware,

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 from temporalio.client import Client
 from temporalio.converter import StorageDriver
 
-from ...conversation.temporal.temporal_client import PAYLOADS_URL, connect, settings, storing
+from ...conversation.temporal.temporal_client import (
+    EXTERNAL_STORAGE_URL,
+    connect,
+    connect_config,
+    with_external_storage,
+)
 from ..errors import UnreachableError
-from ..runs.runs import has_open_runs
+from ..runs.server_state import has_open_runs
 from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
 
 if TYPE_CHECKING:
-    from ...activities.journal import Database
+    from ...activities.journal.database import Database
 
 LINGER = 30.0
 """Seconds that a server and worker stay after the last client has gone and the last run is over."""
@@ -42,29 +47,29 @@ class ServerLocation:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
         client = await connect(self.address)
         drivers = _storage_drivers(self.state_dir)
-        return storing(client, *drivers) if drivers else client
+        return with_external_storage(client, *drivers) if drivers else client
 
 
 def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
     """The drivers for the external storage that the environment names, and for this machine's journal."""
     journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
-    if not (journal or os.environ.get(PAYLOADS_URL)):
+    if not (journal or os.environ.get(EXTERNAL_STORAGE_URL)):
         return ()
-    from ...activities.journal.external_storage import stores  # noqa: PLC0415  # a client of others' workers needs none
-    from ...activities.journal.storage_driver import Blobs  # noqa: PLC0415
+    from ...activities.journal.external_storage import storage_drivers  # noqa: PLC0415  # few clients need them
+    from ...activities.journal.storage_driver import JournalStorageDriver  # noqa: PLC0415
 
-    return stores(os.environ, *([Blobs(partial(_open_journal, journal))] if journal else []))
+    return storage_drivers(os.environ, *([JournalStorageDriver(partial(_open_journal, journal))] if journal else []))
 
 
 def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
-    from ...activities.journal import Database  # noqa: PLC0415  # the import takes 0.25 s, and long values are rare
+    from ...activities.journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and long values are rare
 
-    return Database.at(url)
+    return Database.open(url)
 
 
 def is_elsewhere() -> bool:
     """Whether the environment names a Temporal server; otherwise this machine's own is used."""
-    return "target_host" in settings()
+    return "target_host" in connect_config()
 
 
 @contextmanager

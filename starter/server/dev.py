@@ -13,10 +13,11 @@ from typing import IO
 from temporalio.client import Client
 
 from ... import worker
+from ...activities.runtime.redaction import log_to_stderr
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
 from ..http.thread_server import serve_in_thread
-from ..runs.runs import has_open_runs
+from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError, free_ports
 from .state_dir import DevServer, StateDir, fingerprint
@@ -29,7 +30,7 @@ async def run_dev_server(state_dir: StateDir, linger: float | None, announce: Ca
 
     False if they run already in this folder. Raises ServerError if the server doesn't start, and SettingsError.
     """
-    keys = Keys.of(os.environ)
+    keys = Keys.from_environment(os.environ)
     async with contextlib.AsyncExitStack() as stack:
         lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server holds it, too
         if lock is None:
@@ -68,8 +69,8 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
-    async with worker.running(client, Loaded(), environment) as secrets:
-        worker.log_to_stderr(secrets)
+    async with worker.run_worker(client, Loaded(), environment) as secrets:
+        log_to_stderr(secrets.redact)
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprint(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)

@@ -1,4 +1,4 @@
-"""How does the embedded Temporal server run? The official binary, tuned for one machine, on a file that survives."""
+"""Runs the embedded Temporal server: the official binary, tuned for one machine, with a database file."""
 
 import asyncio
 import contextlib
@@ -20,40 +20,40 @@ from ...conversation.temporal.search_attributes import ALL, register
 from ...conversation.temporal.temporal_client import connect
 
 PORTS = (7233, 8233)
-"""Where the server and its UI are found, if nobody else is there."""
+"""The ports of the server and its UI, if they are free."""
 
 RETENTION = timedelta(days=30)
 
 TUNING = (
-    ("history.transferProcessorMaxPollRPS", "1000"),  # or every step takes 50 ms
-    ("history.timerProcessorMaxPollRPS", "1000"),  # or timers are late by up to 20 s under a hundred teams
-    ("history.timerProcessorMaxTimeShift", '"1ms"'),  # or every timer is rounded up to a second
+    ("history.transferProcessorMaxPollRPS", "1000"),  # otherwise every workflow task waits 50 ms
+    ("history.timerProcessorMaxPollRPS", "1000"),  # otherwise timers are up to 20 s late under a hundred teams
+    ("history.timerProcessorMaxTimeShift", '"1ms"'),  # otherwise every timer is rounded up to a second
     ("history.workflowIdReuseMinimalInterval", '"0s"'),
-    ("matching.enableFairness", "true"),  # or a wide team makes all others wait
-    ("matching.numTaskqueueReadPartitions", "1"),  # or that is so in each part of a task queue by itself
+    ("matching.enableFairness", "true"),  # otherwise a team with many members makes all others wait
+    ("matching.numTaskqueueReadPartitions", "1"),  # otherwise fairness holds only within each partition
     ("matching.numTaskqueueWritePartitions", "1"),
 )
 
-# The server ends when its standard input closes, which it does when whoever started it dies, in whatever way.
+# The server ends when its standard input closes: that happens when its parent process ends, even if it is killed.
 _LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
 
 
 ATTEMPTS = 3
-"""How often a server is started that ends at once."""
+"""How often the server is started again if it ends at once."""
 
-SERVES = b"Server:"
-"""What it writes once it listens. That something answers there says nothing: it may be another one's server."""
+READY_TEXT = b"Server:"
+"""What the server writes once it listens. An answer at its port is no proof: it may come from another server."""
 
 
 class ServerError(Exception):
-    """The embedded server can't be run."""
+    """The embedded server can't be started."""
 
 
 @dataclass
 class EmbeddedServer:
-    """A Temporal server of one's own. It holds ``lock``, too, so that nobody opens its file before it has ended.
+    """A Temporal server in its own process. It inherits ``lock``, so that nobody opens its database before it ends.
 
-    ``codec`` is where its UI has decrypted what it shows, if anywhere.
+    ``codec`` is the address of the codec server for its UI, if any.
     """
 
     folder: Path
@@ -66,17 +66,17 @@ class EmbeddedServer:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def ui(self) -> str:
-        """Where its UI is."""
+        """The address of its UI."""
         return f"http://127.0.0.1:{self.ui_port}"
 
     @property
     def ui_origins(self) -> tuple[str, str]:
-        """How a browser may call where its UI comes from."""
+        """The origins under which a browser may load its UI."""
         return self.ui, f"http://localhost:{self.ui_port}"
 
     @property
@@ -85,19 +85,19 @@ class EmbeddedServer:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> Client:
-        """Starts it and waits until it serves; raises ServerError if it doesn't within 30 seconds.
+        """Starts it and waits until it is ready; raises ServerError if it isn't within 30 seconds.
 
-        It is started anew where it ends at once: of the ports that it picks by itself another may have taken one.
+        If it ends at once, it is started again: another process may have taken a port that it chose.
         """
         for _ in range(ATTEMPTS):
-            if client := await self._started():
+            if client := await self._start_once():
                 return client
             if self.is_alive:
                 break
         await self.stop()
         raise ServerError(f"the Temporal server did not start: see {self.folder / 'server.log'}")
 
-    async def _started(self) -> Client | None:
+    async def _start_once(self) -> Client | None:
         with (self.folder / "server.log").open("ab") as log:
             before = log.tell()
             self._process = await asyncio.create_subprocess_exec(
@@ -108,11 +108,11 @@ class EmbeddedServer:
                 pass_fds=[self.lock.fileno()],
             )
         for _ in range(150):
-            if SERVES in (self.folder / "server.log").read_bytes()[before:]:
+            if READY_TEXT in (self.folder / "server.log").read_bytes()[before:]:
                 with contextlib.suppress(RuntimeError):
                     client = await connect(self.address)
                     await _set_retention(client)
-                    await register(client)  # for a database that an older version has made
+                    await register(client)  # for a database made by an older version
                     return client
             if not self.is_alive:
                 break
@@ -120,7 +120,7 @@ class EmbeddedServer:
         return None
 
     async def stop(self) -> None:
-        """Ends it and waits until it has ended."""
+        """Stops it and waits until it has ended."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
             await self._process.wait()
@@ -128,7 +128,7 @@ class EmbeddedServer:
     def _command(self) -> list[str]:
         binary = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
         if binary is None:
-            raise ServerError("there is no embedded server for this platform: set TEMPORAL_ADDRESS to one that runs")
+            raise ServerError("there is no embedded server for this platform: set TEMPORAL_ADDRESS to a running server")
         tuning = (part for key, value in self.tuning for part in ("--dynamic-config-value", f"{key}={value}"))
         database = ("--db-filename", str(self.folder / "temporal.db"))
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
@@ -140,7 +140,7 @@ class EmbeddedServer:
 
 
 async def _set_retention(client: Client) -> None:
-    """Closed runs stay for 30 days; a development server would forget them after one."""
+    """Keeps closed runs for 30 days; the default of a development server is one day."""
     days = Duration()
     days.FromTimedelta(RETENTION)
     config = NamespaceConfig(workflow_execution_retention_ttl=days)
@@ -149,7 +149,7 @@ async def _set_retention(client: Client) -> None:
 
 
 def free_ports(*preferred: tuple[int, int]) -> tuple[int, int]:
-    """The first pair of ports that is free: a preferred one, or any two."""
+    """The first preferred pair of ports that is free, or any two free ports."""
     for pair in preferred:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             return _bound(stack, pair[0]), _bound(stack, pair[1])

@@ -10,11 +10,12 @@ from threading import Thread
 from ...conversation.temporal.temporal_client import connect
 from ...resources.functions import Function
 from ...resources.loader import Loaded
-from ..runs.runs import Handle, wait_until_closed
+from ..runs.run_handle import RunHandle
+from ..runs.run_status import wait_until_closed
 from .connection import ServerLocation
 
 FLEET_SETTINGS = (
-    "BATON_SERVES",
+    "BATON_ROLES",
     "BATON_MODEL_TASK_QUEUE",
     "BATON_TOOL_TASK_QUEUE",
     "BATON_HEALTH_PORT",
@@ -36,7 +37,7 @@ class InProcessWorker:
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = Thread(target=lambda: asyncio.run(self._run_worker()), name=f"worker {task_queue}", daemon=True)
 
-    async def execute(self, start_run: Callable[[], Awaitable[Handle]]) -> Handle:
+    async def execute(self, start_run: Callable[[], Awaitable[RunHandle]]) -> RunHandle:
         """Starts the worker, then a run, and works on it until it is over; raises what hinders either."""
         self._thread.start()
         loop, stopped = await asyncio.wrap_future(self._started)
@@ -51,7 +52,7 @@ class InProcessWorker:
             await self._stopper
 
     async def _stop_after(
-        self, starting: "asyncio.Future[Handle]", loop: asyncio.AbstractEventLoop, stopped: asyncio.Event
+        self, starting: "asyncio.Future[RunHandle]", loop: asyncio.AbstractEventLoop, stopped: asyncio.Event
     ) -> None:
         """Stops the worker when the run is over, or this task is cancelled, as all are when an event loop ends."""
         try:
@@ -63,12 +64,12 @@ class InProcessWorker:
             await asyncio.to_thread(self._thread.join)
 
     async def _run_worker(self) -> None:
-        from ...worker import running  # noqa: PLC0415  # the import takes a second, and most programs don't need it
+        from ...worker import run_worker  # noqa: PLC0415  # the import takes a second, and most programs don't need it
 
         try:
             client = await connect(self._server.address)
             settings = {**worker_environment(self._server), "BATON_TASK_QUEUE": self._task_queue}
-            async with running(client, self._own, settings, self._functions):
+            async with run_worker(client, self._own, settings, self._functions):
                 stopped = asyncio.Event()
                 self._started.set_result((asyncio.get_running_loop(), stopped))
                 await stopped.wait()

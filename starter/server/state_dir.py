@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from ...conversation.defaults import STATE_DIR
 from ...conversation.temporal.encryption import KEYS, KEYS_FILE
-from ...conversation.temporal.temporal_client import HOME, PAYLOADS_URL
+from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 
-ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, PAYLOADS_URL)
+ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL)
 """The variables that a worker on this machine takes from the environment in which it was started."""
 
 
@@ -43,7 +44,7 @@ class StateDir:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "StateDir":
         """The folder that BATON_HOME names, or ``.baton`` in the working directory."""
-        return cls(Path(environment.get("BATON_HOME") or HOME))
+        return cls(Path(environment.get("BATON_HOME") or STATE_DIR))
 
     def file(self, name: str) -> Path:
         """A file in the folder, which exists afterwards."""

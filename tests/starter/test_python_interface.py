@@ -111,9 +111,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_wrong_panel_is_refused_where_it_is_written_with_the_loaders_message(
-    given: dict[str, Any], told: str
-) -> None:
+def test_a_wrong_panel_is_refused_with_the_loaders_message(given: dict[str, Any], told: str) -> None:
     with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):
         round_robin(**{"name": "panel", "roster": ["a"], **given})
 
@@ -202,9 +200,7 @@ async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection
     assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
 
 
-async def test_functions_are_members_referees_and_conditions_without_registration(
-    env: Environment, temporal: Connection
-) -> None:
+async def test_functions_need_no_registration(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", "w1", "w2"))
 
     def vote(briefing: baton.Briefing) -> str:
@@ -299,9 +295,7 @@ async def test_a_run_of_one_agent_and_of_several(env: Environment, temporal: Con
     assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
 
 
-async def test_the_messages_of_a_run_can_be_read_again_from_the_beginning(
-    env: Environment, temporal: Connection
-) -> None:
+async def test_messages_can_be_read_again_from_the_beginning(env: Environment, temporal: Connection) -> None:
     say_all(env)
     panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=2, referee=True)
     handle = await temporal.start(panel, input="Why?", id=f"panel-{env.task_queue}")
@@ -381,9 +375,7 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     assert value.rounds == 2
 
 
-async def test_a_steering_message_is_in_the_discussion_and_in_the_stream(
-    env: Environment, temporal: Connection
-) -> None:
+async def test_a_steering_message_is_heard_and_streamed(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
     await env.wait_for_calls(1)

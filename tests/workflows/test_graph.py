@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baton.resources.catalog import catalog_of
 from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
-from baton.starter.cli.targets import shown
+from baton.starter.cli.targets import resources_to_draw
 from baton.starter.diagram.edge_routing import ArrowPath, Point, Rectangle
 from baton.starter.diagram.layout import PlacedBox, place
 from baton.starter.diagram.mermaid import mermaid
@@ -53,7 +53,7 @@ def write(tmp_path: Path) -> Writer:
 
 
 def drawn(loaded: Loaded, target: str | None = None, namespace: str | None = None) -> Box:
-    return build_diagram(loaded.catalog, shown(loaded, target, namespace), namespace or "default")
+    return build_diagram(loaded.catalog, resources_to_draw(loaded, target, namespace), namespace or "default")
 
 
 def names(box: Box) -> list[str]:
@@ -232,9 +232,9 @@ def test_a_namespace_is_chosen_and_another_one_is_named(write: Writer) -> None:
 def test_what_cant_be_drawn_is_refused(write: Writer) -> None:
     loaded = write.load(agent("one"))
     with pytest.raises(UsageError, match="no Query and no Team to draw"):
-        shown(loaded, None, None)
+        resources_to_draw(loaded, None, None)
     with pytest.raises(UsageError, match="'agent/two' is not in the files"):
-        shown(loaded, "agent/two", None)
+        resources_to_draw(loaded, "agent/two", None)
 
 
 def test_any_text_reaches_the_reader_as_it_is_written(write: Writer) -> None:
