@@ -30,11 +30,11 @@ class Database:
         self._running = set[asyncio.Task[Sequence[Record[Any]]]]()
 
     @classmethod
-    async def connect(cls, url: str) -> Self:
-        """Connects to the database and migrates its tables; raises JournalUnavailable."""
+    async def connect(cls, url: str, *, upgrade: bool) -> Self:
+        """Connects to the database, whose tables it creates or, if ``upgrade``, migrates; raises JournalUnavailable."""
         database = cls(connect(url))
         try:
-            await migrate(database.engine)
+            await migrate(database.engine, upgrade=upgrade)
         except JournalUnavailable:
             await database.close()
             raise
@@ -43,8 +43,8 @@ class Database:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[Self]:
-        """Connects as ``connect`` does, and closes the connections at the end of the block."""
-        database = await cls.connect(url)
+        """The database for a client, which never migrates older tables, while the block runs."""
+        database = await cls.connect(url, upgrade=False)
         try:
             yield database
         finally:

@@ -42,13 +42,13 @@ class Journal:
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
 
     @classmethod
-    async def open(cls, url: str, keys: Keys = NO_KEYS) -> "Journal":
-        """Opens the journal at ``url``, and migrates its tables; ``keys`` encrypt what is written.
+    async def open(cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True) -> "Journal":
+        """Opens the journal at ``url``, and migrates its tables if ``upgrade``; ``keys`` encrypt what is written.
 
         Raises JournalUnavailable if the database can't be used, and SettingsError if a key is missing or differs with
         which others have written to the journal.
         """
-        database, encryption = await Database.connect(url), RowEncryption(keys)
+        database, encryption = await Database.connect(url, upgrade=upgrade), RowEncryption(keys)
         try:
             await encryption.register(database.engine)
         except (JournalUnavailable, SettingsError):

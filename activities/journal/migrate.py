@@ -1,4 +1,4 @@
-"""Brings the journal's tables to the version that this Baton needs, when a worker or a client opens the journal.
+"""Brings the journal's tables to the version that this Baton needs, when a worker starts.
 
 The table ``baton_schema`` has a row for each version that the tables have been brought to. Alembic's own version table
 is not used: every Baton so far reads this one, and refuses to start on a journal with any version that it doesn't know.
@@ -32,8 +32,10 @@ VERSION = newest(MIGRATIONS)
 """The version of the tables that this Baton reads and writes."""
 
 
-async def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
-    """Creates the tables, or brings them forward, unless they are of the newest version already.
+async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: bool = True) -> None:
+    """Creates the tables if there are none, and brings older ones to the newest version if ``upgrade``.
+
+    Workers upgrade. Clients do not: one that is newer than the workers must not make the journal too new for them.
 
     Raises:
         JournalUnavailable: the database can't be reached or used, or a newer Baton has migrated the tables.
@@ -42,7 +44,7 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
     for delay in (*RETRY_DELAYS, None):
         try:
             found = await engine.run(_inspect)
-            if found < needed:
+            if found < needed and (upgrade or not found):
                 found = await engine.run_exclusively(lambda connection: _upgrade(connection, migrations))
             break
         except JournalUnavailable:

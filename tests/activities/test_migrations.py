@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from baton.activities.journal import schema
+from baton.activities.journal.database import Database
 from baton.activities.journal.engine import connect
 from baton.activities.journal.journal import Journal
 from baton.activities.journal.migrate import MIGRATIONS, VERSION, migrate
@@ -175,7 +176,23 @@ async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
     env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
     command = [sys.executable, "-m", "baton.worker"]
     worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
-    assert (await worker.communicate(), worker.returncode) == ((None, f"JournalUnavailable: {refusal}\n".encode()), 1)
+    _, error = await worker.communicate()
+    assert (worker.returncode, error.decode()) == (1, f"JournalUnavailable: {refusal}\n")
+
+
+async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_ones(
+    journal_url: str, tmp_path: Path
+) -> None:
+    async def open_as_client(folder: Path) -> list[int]:
+        engine = connect(journal_url)
+        await migrate(engine, folder, upgrade=False)
+        await engine.dispose()
+        return await versions(journal_url)
+
+    assert await open_as_client(MIGRATIONS) == [*range(1, NEXT)]
+    assert await open_as_client(migrations(tmp_path, ADDS)) == [*range(1, NEXT)]
+    async with Database.open(journal_url) as database:
+        assert await database.get_blob(await database.put_blob(b"long", "family")) == b"long"
 
 
 async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:
@@ -193,7 +210,7 @@ async def test_many_processes_that_start_on_an_empty_database_make_its_tables_on
 ) -> None:
     folder = migrations(tmp_path, ADDS)
     started = [await process(journal_url, folder) for _ in range(4)]
-    assert [await each.communicate() for each in started] == [(None, b"")] * 4
+    assert [(await each.communicate())[1] for each in started] == [b""] * 4
     assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
 
 
