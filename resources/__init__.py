@@ -1,1 +1,1 @@
-"""What was declared? The manifests as strict pydantic models, and the catalog that holds them."""
+"""Manifests as strict pydantic models, and the catalog that holds them."""

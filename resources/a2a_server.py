@@ -1,4 +1,4 @@
-"""``kind: A2AServer``: a server of agents that speaks the Agent-to-Agent protocol (seed 004, A2A Execution Path)."""
+"""``kind: A2AServer``: a server of agents with the Agent-to-Agent protocol (ARK: agent execution, A2A)."""
 
 from typing import Literal
 
@@ -11,17 +11,17 @@ from .values import Address, Headers
 
 
 class A2AServerSpec(JsonModel):
-    """A server's ``spec``."""
+    """The ``spec`` of an A2AServer."""
 
     address: Address = Field(description="the server's address, as {value: ADDRESS}")
     headers: Headers = Field((), description="headers of each request")
-    description: str | None = Field(None, description="a word for people")
+    description: str | None = Field(None, description="a description for people")
     timeout: Duration | None = Field(None, description="how long an answer may take, such as '5m'")
-    poll_interval: Duration | None = Field(None, description="how often its agents are listed anew")
+    poll_interval: Duration | None = Field(None, description="how often its agents are listed again")
 
 
 class A2AServer(Manifest):
-    """A server whose agents are elsewhere."""
+    """A server of agents outside of Baton."""
 
     api_version: Literal["ark.mckinsey.com/v1prealpha1"] = Field(description=f"'{PREALPHA}'")  # type: ignore[assignment]
     kind: Literal["A2AServer"] = "A2AServer"

@@ -1,4 +1,4 @@
-"""``kind: Agent``: a prompt, a model, and the tools it may use (seeds 000 and 004)."""
+"""``kind: Agent``: a prompt, a model, and tools (ARK: teams, ARK: agent execution)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -21,13 +21,15 @@ OnError = Literal["feed", "fail", "retry"]
 
 
 class AgentTool(JsonModel):
-    """A tool of an agent. Without ``type`` it is built-in if its name is a built-in's, else custom."""
+    """A tool of an agent. Without ``type`` it is the built-in tool of that name, else a custom tool."""
 
     name: str = Field(min_length=1, description="the tool's name")
     type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
-    description: str | None = Field(None, description="what the model is told of the tool, instead of its own words")
+    description: str | None = Field(None, description="a description for the model, instead of the tool's own")
     functions: Annotated[tuple[Function, ...], NOT_SUPPORTED_YET] = ()
-    on_error: OnError = Field("feed", description="'feed' tells the model, 'fail' ends the turn, 'retry' tries again")
+    on_error: OnError = Field(
+        "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
+    )
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -45,7 +47,7 @@ class AgentTool(JsonModel):
 
 
 class InlineModel(JsonModel):
-    """A Model of that name if there is one, else the environment's server with that model id."""
+    """The Model of that name; without a manifest the server of the environment, with that model id."""
 
     name: str = Field(min_length=1, description="the model's name")
     type: Literal["openai"] = "openai"
@@ -55,32 +57,36 @@ class AgentSpec(JsonModel):
     """An agent's ``spec``."""
 
     prompt: str | None = Field(None, min_length=1, description="the system prompt")
-    description: str | None = Field(None, description="a word for people")
+    description: str | None = Field(None, description="a description for people")
     model_ref: Ref | None = Field(None, description="{name, namespace} of a Model")
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
-    tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}, in the order that the model is told")
+    tools: tuple[AgentTool, ...] = Field(
+        (), description="tools {name, type}, in the order in which the model reads them"
+    )
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
-    output_schema: JsonSchema | None = Field(None, description="a JSON Schema that its final answer has to fit")
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema of its final answer")
     execution_engine: Annotated[Ref | None, NOT_SUPPORTED_YET] = None
-    max_iterations: int = Field(25, ge=1, description="how many model calls a turn may take")
+    max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
-    parallel_tool_calls: bool = Field(False, description="true to make the tool calls of one message all at once")
+    parallel_tool_calls: bool = Field(
+        False, description="true to execute the tool calls of one message at the same time"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not (self.prompt or self.execution_engine):
-            raise FieldError(("prompt",), "is missing: tell the agent who it is")
+            raise FieldError(("prompt",), "is missing: an agent needs a system prompt")
         if self.model_ref and self.model:
-            raise FieldError(("modelRef",), "stands beside model: keep one of them")
+            raise FieldError(("modelRef",), "can't be combined with model: keep one of them")
         names = [tool.name for tool in self.tools]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise FieldError(("tools",), f"'{twice}' stands there twice: a model can't tell them apart")
+            raise FieldError(("tools",), f"'{twice}' appears twice: a model can't tell them apart")
         check_parameters(self.parameters, "prompt", self.prompt or "")
         return self
 
 
 class Agent(Manifest):
-    """One speaker: a prompt for a model, with tools."""
+    """An agent: a model with a prompt and tools."""
 
     kind: Literal["Agent"] = "Agent"
     spec: AgentSpec = Field(description="the agent's prompt, model and tools")
@@ -102,13 +108,13 @@ class Agent(Manifest):
             yield self._refer(("spec", "executionEngine", "name"), ("ExecutionEngine",), engine)
 
     def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
-        """Its tools, and the manifests of those that are not built in."""
+        """Its tools, each with the reference to its manifest; None for a built-in tool."""
         for index, tool in enumerate(self.spec.tools):
             path = ("spec", "tools", index, "name")
             yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.name)
 
     def model_reference(self) -> Reference:
-        """The Model this agent asks; optional where the environment's server can stand in for it."""
+        """The Model of this agent; optional if the server of the environment can be used instead."""
         if self.spec.model_ref:
             return self._refer(("spec", "modelRef", "name"), ("Model",), self.spec.model_ref)
         name = self.spec.model.name if self.spec.model else DEFAULT_MODEL

@@ -1,4 +1,4 @@
-"""What are all manifests made of? Plain values, names, marks, and references from one to another."""
+"""The base of all manifests: the model class, names, marks of fields, and references between resources."""
 
 import re
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
 Path = tuple[str | int, ...]
-"""Where a value stands inside a manifest, as in ``("spec", "members", 0, "name")``."""
+"""The path of a value in a manifest, such as ``("spec", "members", 0, "name")``."""
 
 JsonObject = dict[str, JsonValue]
 
 
 class FieldError(ValueError):
-    """What a validator of a whole mapping finds wrong with one field of it."""
+    """An error of one field, found by a validator of the whole mapping."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -39,10 +39,10 @@ PREALPHA: Literal["ark.mckinsey.com/v1prealpha1"] = "ark.mckinsey.com/v1prealpha
 
 
 class JsonModel(BaseModel):
-    """An immutable value that stands as JSON in a manifest, a history or the journal.
+    """An immutable value that is stored as JSON in a manifest, a history or the journal.
 
-    Keys are camelCase outside and snake_case inside. Unknown keys are ignored, so that workers of two versions can
-    share a run; only the loader asks for ``extra="forbid"``. No error repeats the input, which may hold a secret.
+    Keys are camelCase in JSON and snake_case in Python. Unknown keys are ignored, so that workers of two versions can
+    share a run; only the loader uses ``extra="forbid"``. Errors don't repeat the input, which may contain a secret.
     """
 
     model_config = ConfigDict(
@@ -62,12 +62,12 @@ class JsonModel(BaseModel):
 
 @dataclass(frozen=True)
 class NotSupportedYet:
-    """Marks a field, or some of its values, that is valid in a manifest but that no run carries out yet."""
+    """Marks a field, or some of its values, that is valid in a manifest but not supported yet by any run."""
 
     values: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"not carried out yet{': ' if self.values else ''}{', '.join(sorted(self.values))}"
+        return f"not supported yet{': ' if self.values else ''}{', '.join(sorted(self.values))}"
 
 
 NOT_SUPPORTED_YET = NotSupportedYet()
@@ -75,18 +75,18 @@ NOT_SUPPORTED_YET = NotSupportedYet()
 
 @dataclass(frozen=True)
 class NoEffect:
-    """Marks a field that is valid, and that every run passes over."""
+    """Marks a field that is valid, and that every run ignores."""
 
     why: str
     values: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"passed over, as {self.why}"
+        return f"ignored: {self.why}"
 
 
 @dataclass(frozen=True)
 class Deprecated:
-    """Marks values that ARK once had, and what is written ``instead`` of one today."""
+    """Marks values of older versions of ARK, and what to write ``instead``."""
 
     values: frozenset[str]
     instead: str
@@ -96,7 +96,7 @@ class Deprecated:
 
 
 Mark = NotSupportedYet | NoEffect | Deprecated
-"""What there is to be said of a field that is used, or of one of its values."""
+"""The marks of fields about which users are told."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ SECRET = IsSecret()
 
 @dataclass(frozen=True)
 class Pattern:
-    """Marks text that matches a pattern as a whole; editors are told the same pattern, and the same sentence."""
+    """Marks text that must match a pattern as a whole; pattern and error message are also in the JSON Schema."""
 
     pattern: str
     wrong: str
@@ -128,7 +128,7 @@ class Pattern:
 
 
 Text = Annotated[str, Field(min_length=1)]
-"""Text that is not empty."""
+"""Text with at least one character."""
 
 Name = Annotated[
     str,
@@ -139,14 +139,14 @@ Name = Annotated[
 ]
 
 SetByServer = Annotated[JsonValue, WithJsonSchema({"doNotSuggest": True})]
-"""What a Kubernetes API server adds: it is read and passed over, and no editor needs to offer it."""
+"""A field that a Kubernetes API server adds: it is read and ignored, and editors don't suggest it."""
 
 
 class Ref(JsonModel):
-    """A reference to another resource; without a namespace it looks in its owner's."""
+    """A reference to another resource; without a namespace, in the namespace of its owner."""
 
     name: Name = Field(description="the name of the resource it refers to")
-    namespace: Name | None = Field(None, description="its namespace, if it is another than here")
+    namespace: Name | None = Field(None, description="its namespace, if it is not the same")
 
 
 def _as_ref(value: object) -> object:
@@ -154,12 +154,12 @@ def _as_ref(value: object) -> object:
 
 
 NameOrRef = Annotated[Ref, BeforeValidator(_as_ref, json_schema_input_type=Name | Ref)]
-"""A reference that may also be written as the bare name."""
+"""A reference; in a manifest also a plain name."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """One use of another resource: where it is written and what it must lead to."""
+    """One use of another resource: its path in the manifest, and the kinds, the namespace and the name it refers to."""
 
     path: Path
     kinds: tuple[str, ...]
@@ -172,7 +172,7 @@ class Reference:
 
 
 def walk(model: JsonModel, path: Path = ()) -> Iterator[tuple[Path, JsonModel]]:
-    """A value and everything below it, each with its place."""
+    """A value and all values in it, each with its path."""
     yield path, model
     for name, field in type(model).model_fields.items():
         for step, item in _items(getattr(model, name)):

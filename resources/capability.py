@@ -1,4 +1,4 @@
-"""``kind: Capability``: tools and context under one name, for the default members of panels (seed 002, ``uses``)."""
+"""``kind: Capability``: tools and context for default members of panels (round-robin pattern: ``uses``)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -12,20 +12,20 @@ from .union_by_shape import BY_SHAPE, LIST, SINGLE
 from .values import Parameter
 
 Context = Annotated[Annotated[Text, SINGLE] | Annotated[tuple[Parameter, ...], LIST], BY_SHAPE]
-"""A text, or values by their names."""
+"""A text, or named values."""
 
 
 class CapabilitySpec(JsonModel):
-    """A capability's ``spec``."""
+    """The ``spec`` of a Capability."""
 
     tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}")
     context: Context | None = Field(
-        None, description="what is to be known: a text, or values {name, value} or {name, valueFrom}"
+        None, description="context for the model: a text, or values {name, value} or {name, valueFrom}"
     )
 
 
 class Capability(Manifest):
-    """A bundle of tools and context."""
+    """Tools and context under one name."""
 
     kind: Literal["Capability"] = "Capability"
     spec: CapabilitySpec = Field(description="the capability's tools and context")
@@ -36,7 +36,7 @@ class Capability(Manifest):
 
 
 def tool_references(owner: Manifest, tools: tuple[AgentTool, ...]) -> Iterator[Reference]:
-    """The manifests of those tools that are not built in."""
+    """References to the manifests of the tools that are not built-in."""
     for index, tool in enumerate(tools):
         if not tool.built_in:
             yield Reference(("spec", "tools", index, "name"), ("Tool",), owner.namespace, tool.name)

@@ -1,4 +1,4 @@
-"""Which manifests does a run know? The catalog: looked up by kind, namespace and name, pinned by its SHA-256."""
+"""The catalog: a set of manifests, with lookup by kind, namespace and name, and a SHA-256 as its version."""
 
 import hashlib
 import json
@@ -44,14 +44,14 @@ _SELECTOR: Path = ("spec", "selector")
 
 
 class Missing(NamedTuple):
-    """A reference that leads to nothing."""
+    """A reference to a resource that does not exist."""
 
     owner: Resource
     reference: Reference
 
 
 class Catalog(JsonModel):
-    """A set of manifests. It holds references to Secrets, never a Secret."""
+    """A set of manifests. It has references to Secrets, but never a Secret."""
 
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
 
@@ -68,12 +68,12 @@ class Catalog(JsonModel):
         return self._by_id.get(manifest_id)
 
     def find(self, reference: Reference) -> Resource | None:
-        """What a reference leads to: the first of its kinds that exists."""
+        """The resource of a reference: the first of its kinds that exists."""
         found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
         return next((manifest for manifest in found if manifest), None)
 
     def targets(self, query: Query) -> tuple[Reference, ...]:
-        """Whom a query is put to: those it names, then those that its selector finds, by kind and name, each once."""
+        """The targets of a query: first those it names, then those of its selector, by kind and name, each once."""
         named = tuple(query.targets())
         known = {found.id for each in named if (found := self.find(each))}
         return (*named, *(Reference(_SELECTOR, (m.kind,), m.namespace, m.name) for m in self._found(query, known)))
@@ -85,11 +85,11 @@ class Catalog(JsonModel):
         return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
 
     def overlaid_on(self, other: "Catalog") -> "Catalog":
-        """Both catalogs as one; where both hold a resource, this one's stands."""
+        """Both catalogs as one; if both have a resource, this catalog's is used."""
         return Catalog(manifests=tuple((other._by_id | self._by_id).values()))
 
     def needed_by(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
-        """What ``start`` needs in order to run, itself included, and the references that lead to nothing."""
+        """``start`` and all resources that it needs, and the references that lead to nothing."""
         reached: dict[str, Resource] = {}
         missing: list[Missing] = []
         waiting = [start]
@@ -108,15 +108,15 @@ class Catalog(JsonModel):
 
     @cached_property
     def contribution_refs(self) -> tuple[ContributionsRef, ...]:
-        """Which panels' contributions the values in it are made of, each once."""
+        """The references to contributions of panels in its values, each once."""
         places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
         return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON: the same manifests give the same text, whatever the order of their files.
+        """Canonical JSON: the same manifests give the same text, in whatever order they were read.
 
-        The keys of a JSON Schema stay in their order, for that is the order in which a model writes them.
+        The keys of a JSON Schema keep their order, because a model writes them in that order.
         """
         data = self.model_dump(mode="json", exclude_unset=True)
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
@@ -128,5 +128,5 @@ class Catalog(JsonModel):
 
 
 def catalog_of(manifests: Iterable[Resource]) -> Catalog:
-    """A catalog in the order of its resources' ids."""
+    """A catalog, sorted by the ids of its resources."""
     return Catalog(manifests=tuple(sorted(manifests, key=lambda manifest: manifest.id)))

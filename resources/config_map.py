@@ -1,4 +1,4 @@
-"""``kind: ConfigMap``: values that anybody may read."""
+"""``kind: ConfigMap``: values that are not secret."""
 
 from typing import Literal
 

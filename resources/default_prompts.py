@@ -1,4 +1,4 @@
-"""What are a panel's default speakers told of their part? System prompts, with places for what is known at the time."""
+"""The default system prompts of panels and debates, with placeholders such as ``{{.Goal}}``."""
 
 MEMBER = """\
 You are {{.Name}}, {{.Role}}. You take part in a panel, {{.Team}}, whose members speak one after the other, round by

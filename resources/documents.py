@@ -1,4 +1,4 @@
-"""What does a YAML file say, and on which line? Plain values with their places, read without trusting the file."""
+"""Reads YAML and JSON files: plain values with their line numbers, within limits of size and depth."""
 
 import math
 import os
@@ -28,7 +28,7 @@ class Document:
     lines: dict[Path, int] = field(repr=False)
 
     def line(self, path: Path) -> int:
-        """The line of the value at ``path``, or of what is nearest above it; 0 where there are no lines."""
+        """The line of the value at ``path``, or of the nearest value above it; 0 if there are no lines."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 0)
@@ -53,8 +53,8 @@ def read_documents(file: FilePath) -> list[Document]:
     """Reads all documents of a YAML or JSON file.
 
     Raises:
-        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or, with its
-            aliases expanded, holds more than 100,000 values or 4 MB of text, or nests deeper than 64.
+        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or, with aliases
+            expanded, has more than 100,000 values, more than 4 MB of text, or more than 64 levels.
     """
     text = _text(file)
     if file.suffix == ".json":
@@ -77,9 +77,9 @@ def read_documents(file: FilePath) -> list[Document]:
 
 
 def manifest_files(path: FilePath) -> list[FilePath]:
-    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files below a folder, in the order of their names.
+    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder and its subfolders, sorted by name.
 
-    What can't be listed stands there as itself: whoever reads it is told why.
+    A folder that can't be listed is in the list itself: reading it raises the error.
     """
     found: list[FilePath] = []
     for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):
@@ -90,7 +90,7 @@ def manifest_files(path: FilePath) -> list[FilePath]:
 
 
 _PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-"""A character that JSON writes as the two halves of UTF-16, which YAML doesn't know."""
+"""A character that is a pair of UTF-16 surrogates in JSON; YAML doesn't know such pairs."""
 
 
 def _character(pair: re.Match[str]) -> str:
@@ -99,7 +99,7 @@ def _character(pair: re.Match[str]) -> str:
 
 def _text(file: FilePath) -> str:
     try:
-        if not stat.S_ISREG(mode := file.stat().st_mode):  # to open a pipe would be to wait for who writes to it
+        if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
             raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -113,13 +113,13 @@ def _text(file: FilePath) -> str:
 
 
 def _check_shape(text: str) -> None:
-    """Raises where the text nests so deep that building values of it would overflow the stack, or is far too long."""
+    """Raises if the text has too many levels, which would overflow the stack, or far too many values."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _wrong(f"nested deeper than {MAX_DEPTH}", event)
-        if count > 4 * MAX_VALUES:  # a value makes four events at most: a document of one empty list
+        if count > 4 * MAX_VALUES:  # a value has at most four events: a document with an empty list
             raise _wrong(f"more than {MAX_VALUES:,} values", event)
 
 
@@ -128,12 +128,12 @@ def _refusal(file: FilePath, text: str, line: int = 0) -> ManifestError:
 
 
 def _wrong(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)  # type: ignore[arg-type]  # C's mark
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)  # type: ignore[arg-type]  # a mark of the C parser
 
 
 @dataclass
 class _Reader:
-    """Turns the YAML nodes of a file into plain values and notes their lines; counts what aliases expand to."""
+    """Converts the YAML nodes of a file to plain values and records their lines; counts values, aliases expanded."""
 
     loader: yaml.CSafeLoader
     lines: dict[Path, int] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class _Reader:
         self.values += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if self.values > MAX_VALUES or self.characters > MAX_BYTES or len(path) > MAX_DEPTH:
-            raise _wrong("too large or too deep, or an alias that holds itself", node)
+            raise _wrong("too large or too deep, or an alias that contains itself", node)
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
@@ -163,7 +163,7 @@ class _Reader:
             if not key:
                 raise _wrong("a key must be text", key_node)
             if key in own:
-                raise _wrong(f"the key '{key}' stands twice", key_node)
+                raise _wrong(f"the key '{key}' appears twice", key_node)
             if key == "<<":
                 merged = self._merged(value_node, path) | merged
             else:
@@ -184,9 +184,9 @@ class _Reader:
         try:
             value = self.loader.construct_object(node)
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise _wrong(f"this is not what its tag {node.tag} says", node) from None
+            raise _wrong(f"the value does not fit its tag {node.tag}", node) from None
         if isinstance(value, float) and not math.isfinite(value):
-            raise _wrong("not a number that JSON knows", node)
+            raise _wrong("not a number in JSON", node)
         if not isinstance(value, str | int | float | None):
             raise _wrong(f"the tag {node.tag} is not known", node)
         return cast(JsonValue, value)

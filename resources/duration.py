@@ -1,4 +1,4 @@
-"""How long is ``1h30m``? Durations as Go and Kubernetes write them."""
+"""Durations in the notation of Go and Kubernetes, such as ``1h30m``."""
 
 import re
 from datetime import timedelta
@@ -18,7 +18,7 @@ def parse_duration(text: str) -> timedelta:
     """Reads ``300s``, ``1h30m`` or ``1.5h``.
 
     Raises:
-        ValueError: the text is no Go duration, or not between a millisecond and ten years.
+        ValueError: the text is not a duration, or is not between 1 ms and ten years.
     """
     parts = re.findall(_PART, _SPELLED.check(text))
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)

@@ -1,4 +1,4 @@
-"""``kind: ExecutionEngine``: a service that takes an agent's turns (seed 004, External Execution Path)."""
+"""``kind: ExecutionEngine``: a service that executes agents (ARK: agent execution, external execution)."""
 
 from typing import Literal, Self
 
@@ -9,19 +9,19 @@ from .manifest import Manifest
 from .values import Address
 
 A2A = "a2a"
-"""The engine that every agent of an A2AServer has; it needs no manifest, and none may take its name."""
+"""The engine of the agents of an A2AServer; it has no manifest, and its name is reserved."""
 
 
 class ExecutionEngineSpec(JsonModel):
-    """An engine's ``spec``."""
+    """The ``spec`` of an ExecutionEngine."""
 
-    type: Text = Field(description="what kind of engine it is, in its maker's words")
+    type: Text = Field(description="the type of the engine")
     address: Address = Field(description="the engine's address, as {value: ADDRESS}")
-    description: str | None = Field(None, description="a word for people")
+    description: str | None = Field(None, description="a description for people")
 
 
 class ExecutionEngine(Manifest):
-    """A service that runs agents in its own way."""
+    """A service that executes agents."""
 
     api_version: Literal["ark.mckinsey.com/v1prealpha1"] = Field(description=f"'{PREALPHA}'")  # type: ignore[assignment]
     kind: Literal["ExecutionEngine"] = "ExecutionEngine"
@@ -30,5 +30,7 @@ class ExecutionEngine(Manifest):
     @model_validator(mode="after")
     def _not_reserved(self) -> Self:
         if self.name == A2A:
-            raise FieldError(("metadata", "name"), f"'{A2A}' is reserved for the agents of A2AServers: take another")
+            raise FieldError(
+                ("metadata", "name"), f"'{A2A}' is reserved for the agents of A2AServers: choose another name"
+            )
         return self

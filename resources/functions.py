@@ -1,4 +1,4 @@
-"""Python functions that manifests may name: the decorator that marks one, and the name that it goes by."""
+"""The decorator `function`: it marks Python functions that manifests can name."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -15,8 +15,8 @@ def function(given: str) -> Callable[[F], F]: ...
 def function(given: Any) -> Any:
     """Marks a function that manifests may name: ``@function``, or ``@function("another-name")``.
 
-    Without a name of its own it goes by the function's name, with ``-`` for ``_``. It is called with a ``Briefing``
-    and with the manifest's parameters as keyword arguments; it may be async.
+    The default name is that of the function, with ``-`` for ``_``. The function is called with a ``Briefing``, and with
+    the manifest's parameters as keyword arguments; it may be async.
     """
     if isinstance(given, str):
 
@@ -35,5 +35,5 @@ def is_marked(target: object) -> bool:
 
 
 def name_of(target: Function) -> str:
-    """The name under which manifests know a function."""
+    """The name of a function in manifests."""
     return str(getattr(target, _MARK, target.__name__.replace("_", "-")))

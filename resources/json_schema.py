@@ -22,7 +22,7 @@ def _check_schema(schema: JsonObject) -> JsonObject:
     except SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
     except Unresolvable as error:
-        raise ValueError(f"refers to '{error.ref}', which does not stand in it") from None
+        raise ValueError(f"refers to '{error.ref}', which it does not contain") from None
     return schema
 
 
@@ -34,4 +34,4 @@ def _refs(schema: JsonValue) -> Iterator[str]:
 
 
 JsonSchema = Annotated[JsonObject, AfterValidator(_check_schema)]
-"""A JSON Schema, draft 2020-12, that refers to nothing outside of it."""
+"""A JSON Schema, draft 2020-12, without references to other documents."""

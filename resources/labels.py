@@ -1,4 +1,4 @@
-"""What do labels say? Whom a selector matches, as in Kubernetes, and whose turn it is where many wait."""
+"""Labels: the label selectors of Kubernetes, and the labels for the priority and the tenant of a run."""
 
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from .base import FieldError, JsonModel, Text
 
 PRIORITY, TENANT = "baton/priority", "baton/tenant"
-"""Labels of what a run is started with: how soon its calls are made, and with whom it shares the workers fairly."""
+"""Labels of the resource that is started: the priority of its activities, and its fairness key."""
 
 MAX_TENANT = 63
 
@@ -16,7 +16,7 @@ Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
 class Requirement(JsonModel):
-    """One expression of a label selector. ``NotIn`` also holds where there is no such label."""
+    """One expression of a label selector. ``NotIn`` is also true if there is no such label."""
 
     key: Text = Field(description="the label's name")
     operator: Operator = Field(description="'In', 'NotIn', 'Exists' or 'DoesNotExist'")
@@ -27,11 +27,11 @@ class Requirement(JsonModel):
         if self.operator in ("In", "NotIn") and not self.values:
             raise FieldError(("values",), f"is missing: '{self.operator}' needs at least one")
         if self.operator in ("Exists", "DoesNotExist") and self.values:
-            raise FieldError(("values",), f"has no use with '{self.operator}': take it out")
+            raise FieldError(("values",), f"can't be used with '{self.operator}': remove it")
         return self
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels meet it."""
+        """Whether these labels satisfy it."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -44,9 +44,9 @@ class Requirement(JsonModel):
 
 
 class LabelSelector(JsonModel):
-    """A Kubernetes label selector; an empty one, which would match everything, is taken for a mistake."""
+    """A Kubernetes label selector; an empty one, which would match everything, is an error."""
 
-    match_labels: dict[Text, str] = Field({}, description="labels and their values, all of which must be there")
+    match_labels: dict[Text, str] = Field({}, description="labels and their values, all of which must match")
     match_expressions: tuple[Requirement, ...] = Field((), description="expressions {key, operator, values}")
 
     @model_validator(mode="after")
@@ -56,21 +56,21 @@ class LabelSelector(JsonModel):
         return self
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels meet all that it asks for."""
+        """Whether these labels satisfy all of it."""
         expressions = all(each.holds(labels) for each in self.match_expressions)
         return expressions and self.match_labels.items() <= labels.items()
 
 
 def priority_of(labels: Mapping[str, str]) -> int | None:
-    """1, the first, to 5, if there is such a label; raises ValueError for any other."""
+    """The priority, from 1 (first) to 5; None without the label. Raises ValueError for other values."""
     given = labels.get(PRIORITY)
     if given not in (None, *"12345"):
-        raise ValueError("is not a priority: write '1', which comes first, to '5'")
+        raise ValueError("is not a priority: write '1' (first) to '5'")
     return int(given) if given else None
 
 
 def tenant_of(labels: Mapping[str, str]) -> str | None:
-    """Who shares with others, if there is such a label; raises ValueError for one that is empty or too long."""
+    """The tenant; None without the label. Raises ValueError if it is empty or too long."""
     given = labels.get(TENANT)
     if given is not None and not 0 < len(given.encode()) <= MAX_TENANT:
         raise ValueError(f"is not a tenant: write 1 to {MAX_TENANT} bytes")

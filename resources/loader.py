@@ -1,4 +1,4 @@
-"""Which manifests stand in these files? Reads them all, or says everything that is wrong with them at once."""
+"""Loads manifests from files and folders, and reports all errors at once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from .validation import Violation, missing_keys, notices, queries_without_target
 
 @dataclass
 class Loaded:
-    """What was read: the catalog, the Secrets beside it, and what was passed over."""
+    """The result of loading: the catalog, the Secrets, and the documents that were ignored."""
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
@@ -28,16 +28,16 @@ class Loaded:
     places: dict[str, Document] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
-        """A problem with a manifest that was read, at its place in its file."""
+        """An error of a manifest, with file and line."""
         document = self.places[manifest.id]
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """What a run passes over in what was read, and what ARK spells in another way today."""
+        """Fields that are ignored, and values of older versions of ARK."""
         return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
 
     def unresolved(self) -> list[Problem]:
-        """References to resources outside of the files that were read."""
+        """References to resources that are not in the files."""
         needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
         missing = [
             self._missing(each)
@@ -47,20 +47,20 @@ class Loaded:
         return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
 
     def default_members(self) -> list[Problem]:
-        """The members of panels of whom nothing is known but the name."""
+        """Members of panels that become default members because no manifest has their name."""
         teams = (each for each in self.catalog.manifests if isinstance(each, Team) and each.spec.is_panel)
         members = ((team, *each) for team in teams for each in zip(team.spec.members, team.members(), strict=True))
         return [
-            self.problem(team, each.path, f"no Agent or Team '{each.name}' is known: it speaks as a default member")
+            self.problem(team, each.path, f"no Agent or Team '{each.name}' is known: it becomes a default member")
             for team, member, each in members
             if not member.role and each.optional and each.kinds and not self.catalog.find(each)
         ]
 
     def needed_by(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
-        """What ``start`` needs in order to run. Secrets may be ``elsewhere``: with a worker on another machine.
+        """``start`` and all resources that it needs. With ``elsewhere``, Secrets may be on a worker on another machine.
 
         Raises:
-            ManifestError: something it needs is not in the files, or is not carried out yet.
+            ManifestError: a resource is not in the files, or uses a field that is not supported yet.
         """
         catalog, missing = self.catalog.needed_by(start)
         refused = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
@@ -85,10 +85,10 @@ def _unchanged(document: Document) -> Document:
 
 
 def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged) -> Loaded:
-    """Reads files and folders of manifests; each manifest may be changed before it is checked.
+    """Reads files and folders of manifests; ``change`` can replace each document before it is checked.
 
     Raises:
-        ManifestError: with every problem of every file.
+        ManifestError: with all errors of all files.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -99,12 +99,12 @@ def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document]
             problems.extend(error.problems)
             continue
         if file == given and all(document.data is None for document in found):
-            problems.append(Problem(str(file), 0, "", "", "holds no manifest"))
+            problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
     return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
-    """The Secrets of files, the keys that Models spell out among them, and the files of which a part can't be read."""
+    """The Secrets of files, with the literal keys of Models, and the files that are not entirely readable."""
     loaded, unreadable = Loaded(), list[str]()
     for file in files:
         try:
@@ -121,7 +121,7 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
 
 
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
-    """Makes manifests of documents, and checks that they fit together; raises ManifestError as ``load_files``."""
+    """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
     for document in chain.from_iterable(map(split_list, documents)):
         try:
@@ -136,7 +136,7 @@ def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = 
 
 
 def _add(document: Document, loaded: Loaded) -> list[Resource]:
-    """Makes a manifest of a document. A Secret, or a key that is spelled out, goes to the Secrets instead."""
+    """Adds the manifest of a document. A Secret, or a literal secret, goes to the Secrets."""
     manifest = manifest_of(document)
     if manifest is None:
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
@@ -144,7 +144,7 @@ def _add(document: Document, loaded: Loaded) -> list[Resource]:
         loaded.ignored.append(str(Problem(document.file, document.line(()), "", "", what)))
         return []
     if earlier := loaded.places.get(manifest.id):
-        text = f"stands twice: first at {earlier.file}:{earlier.line(())}"
+        text = f"is defined twice: first at {earlier.file}:{earlier.line(())}"
         raise manifest_error(document, ("metadata", "name"), manifest.id, text)
     loaded.places[manifest.id] = document
     if isinstance(manifest, Secret):

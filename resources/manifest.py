@@ -1,4 +1,4 @@
-"""What do all manifests have in common? Their envelope, and the resources and values that they need."""
+"""What all manifests have in common: apiVersion, kind, metadata and status, and references to other resources."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -10,7 +10,7 @@ from .values import sources
 
 
 class Metadata(JsonModel):
-    """A manifest's ``metadata``; what a Kubernetes API server adds to it is accepted and passed over."""
+    """The ``metadata`` of a manifest; fields that a Kubernetes API server adds are read and ignored."""
 
     name: Name = Field(description="the resource's name")
     namespace: Name = Field("default", description="the resource's namespace")
@@ -28,7 +28,7 @@ class Metadata(JsonModel):
 
 
 class Manifest(JsonModel):
-    """The envelope of a resource."""
+    """The base class of all kinds."""
 
     api_version: Literal["ark.mckinsey.com/v1alpha1"] = Field(description=f"'{API_VERSION}'")
     kind: str
@@ -45,11 +45,11 @@ class Manifest(JsonModel):
 
     @property
     def id(self) -> str:
-        """``Kind/namespace/name``, as errors and the catalog spell it."""
+        """The id of the resource: ``Kind/namespace/name``."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     def references(self) -> Iterator[Reference]:
-        """The resources that this one needs in order to run; here those that its values come from."""
+        """The resources that this one needs; here those that its values come from."""
         for path, source in sources(self):
             for name, kind, ref in source.needs():
                 yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)

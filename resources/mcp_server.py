@@ -1,4 +1,4 @@
-"""``kind: MCPServer``: a server of tools that speaks the Model Context Protocol (seed 003, MCP Tools)."""
+"""``kind: MCPServer``: a server of tools with the Model Context Protocol (ARK: queries, MCP tools)."""
 
 from typing import Literal
 
@@ -11,18 +11,18 @@ from .values import Address, Headers
 
 
 class MCPServerSpec(JsonModel):
-    """A server's ``spec``."""
+    """The ``spec`` of an MCPServer."""
 
     address: Address = Field(description="the server's address, as {value: ADDRESS}")
     transport: Literal["http", "sse"] = Field("http", description="'http' for streamable HTTP, or 'sse'")
     headers: Headers = Field((), description="headers of each request")
     timeout: Duration = Field("30s", description="how long an answer may take, such as '30s'")
-    poll_interval: Duration | None = Field(None, description="how often its tools are listed anew")
-    description: str | None = Field(None, description="a word for people")
+    poll_interval: Duration | None = Field(None, description="how often its tools are listed again")
+    description: str | None = Field(None, description="a description for people")
 
 
 class MCPServer(Manifest):
     """A server whose tools agents can use."""
 
     kind: Literal["MCPServer"] = "MCPServer"
-    spec: MCPServerSpec = Field(description="where the server is, and how it is spoken to")
+    spec: MCPServerSpec = Field(description="the address and the transport of the server")

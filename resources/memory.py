@@ -1,4 +1,4 @@
-"""``kind: Memory``: where conversations are kept between queries (seed 003, Memory)."""
+"""``kind: Memory``: a store of conversations between queries (ARK: queries, memory)."""
 
 from typing import Literal
 
@@ -10,14 +10,14 @@ from .values import Address, Headers
 
 
 class MemorySpec(JsonModel):
-    """A memory's ``spec``."""
+    """The ``spec`` of a Memory."""
 
     address: Address = Field(description="the address of its service, as {value: ADDRESS}")
     headers: Headers = Field((), description="headers of each request")
 
 
 class Memory(Manifest):
-    """A service that keeps conversations."""
+    """A service that stores conversations."""
 
     kind: Literal["Memory"] = "Memory"
     spec: MemorySpec = Field(description="where the memory is")

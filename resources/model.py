@@ -1,4 +1,4 @@
-"""``kind: Model``: a language model on a server (seed 003, Recovery Strategies)."""
+"""``kind: Model``: a language model on a server (ARK: queries, recovery strategies)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self, get_args
@@ -10,7 +10,7 @@ from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
 
 RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
-"""Parts of a request that no property can set."""
+"""Fields of a request that ``properties`` can't set."""
 
 Provider = Literal["openai", "azure", "bedrock", "gemini"]
 
@@ -24,7 +24,7 @@ class OpenAIConfig(JsonModel):
     base_url: Address | None = Field(None, description="the server's address")
     api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
     headers: Headers = Field((), description="headers of each request")
-    properties: dict[str, TextOrValue] = Field({}, description="what else a request says, such as temperature")
+    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as temperature")
 
 
 class AzureConfig(OpenAIConfig):
@@ -56,50 +56,54 @@ class ModelConfig(JsonModel):
 
 
 class ModelSpec(JsonModel):
-    """A model's ``spec``. ``fallback`` is asked when this model's retries are spent."""
+    """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
     type: Annotated[Provider | Literal["completions"], LATER, OLDER] = Field(
         description="'completions', or the provider: 'openai', 'azure', 'bedrock' or 'gemini'"
     )
-    provider: Annotated[Provider | None, LATER] = Field(None, description="whose server it is, with 'completions'")
+    provider: Annotated[Provider | None, LATER] = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
-    fallback: Ref | None = Field(None, description="the Model that is asked when this one can't answer")
+    fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
 
     @model_validator(mode="after")
     def _config_fits(self) -> Self:
         if (self.type == "completions") != bool(self.provider):
-            wrong = f"has no use beside type '{self.type}'" if self.provider else "is missing: whose server is it?"
+            wrong = (
+                f"can't be used with type '{self.type}'"
+                if self.provider
+                else "is missing: with type 'completions' it names the provider"
+            )
             raise FieldError(("provider",), wrong)
         connection = self.connection
         if connection is None:
             raise FieldError(("config", self.server), f"is missing: a model of type '{self.server}' needs it")
         if other := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
-            raise FieldError(("config", other), f"has no use for a model of type '{self.server}': take it out")
+            raise FieldError(("config", other), f"can't be used for a model of type '{self.server}': remove it")
         if isinstance(connection, OpenAIConfig):
             self._check(connection)
         return self
 
     def _check(self, connection: OpenAIConfig) -> None:
         if own := RESERVED & connection.properties.keys():
-            raise FieldError(("config", self.server, "properties"), f"'{min(own)}' is what Baton sends by itself")
+            raise FieldError(("config", self.server, "properties"), f"'{min(own)}' is set by Baton itself")
         if connection.base_url is None and self.server == "azure":
-            raise FieldError(("config", "azure", "baseUrl"), "is missing: where is the server?")
+            raise FieldError(("config", "azure", "baseUrl"), "is missing: it is the address of the server")
 
     @property
     def server(self) -> str:
-        """Whose server it is, whichever way that is spelled."""
+        """The provider, from either field."""
         return self.provider or self.type
 
     @property
     def connection(self) -> OpenAIConfig | BedrockConfig | None:
-        """The connection to that server."""
+        """The connection settings of the provider."""
         found: OpenAIConfig | BedrockConfig | None = getattr(self.config, self.server)
         return found
 
 
 class Model(Manifest):
-    """A language model that agents ask."""
+    """A language model."""
 
     kind: Literal["Model"] = "Model"
     spec: ModelSpec = Field(description="the model's type, id and connection")
@@ -110,6 +114,6 @@ class Model(Manifest):
             yield fallback
 
     def fallback_reference(self) -> Reference | None:
-        """The Model that is asked when this one can't answer."""
+        """The Model to ask if this one fails."""
         ref = self.spec.fallback
         return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None

@@ -1,4 +1,4 @@
-"""What does a panel or a debate need to be told? The fields of a team's ``spec`` beyond strategy and members."""
+"""The fields of a team that is a panel or a debate (round-robin pattern)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -26,32 +26,32 @@ RoleSetting = Annotated[
     BY_SHAPE,
     BeforeValidator(_as_speaker, json_schema_input_type=bool | Name | Speaker),
 ]
-"""``true`` for the default one, ``false`` for none, or who it is: an agent by its name, or ``{name, type}``."""
+"""Who has a role: ``true`` for the default agent, ``false`` for none, a name, or ``{name, type}``."""
 
 
 class FunctionRef(JsonModel):
-    """A function that the worker has registered, and the parameters that it is called with."""
+    """A function that is registered with the worker, and its parameters."""
 
-    function: Text = Field(description="the name under which the worker has registered it")
+    function: Text = Field(description="the name under which it is registered with the worker")
     parameters: JsonObject = {}
 
 
 TerminateCondition = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
-"""A condition, or a function that gives true or false."""
+"""A condition, or a function that returns true or false."""
 
 Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
-"""A text, or a function that gives one."""
+"""A text, or a function that returns one."""
 
 
 class Visibility(JsonModel):
-    """To whom the synthesizer's words are shown."""
+    """Who can see the synthesizer's messages."""
 
-    client: bool = Field(True, description="whether those who watch the run are shown them")
-    history: bool = Field(True, description="whether they join the conversation of the team around this one")
+    client: bool = Field(True, description="whether those who watch the run see them")
+    history: bool = Field(True, description="whether they are added to the conversation of the team above")
 
 
 PROMPT_NAMES = ("Name", "Role", "Stance", "Team", "Goal", "Round", "MaxRounds", "Instructions", "Context")
-"""What can stand in a panel's prompts."""
+"""The names in the prompts of a panel."""
 
 
 def _check_prompt(text: str) -> str:
@@ -63,7 +63,7 @@ Prompt = Annotated[Text, AfterValidator(_check_prompt)]
 
 
 class Prompts(JsonModel):
-    """System prompts in place of the default ones, with ``{{.Name}}``, ``{{.Role}}``, ``{{.Goal}}`` and their like."""
+    """System prompts instead of the default ones, with names such as ``{{.Name}}``, ``{{.Role}}`` and ``{{.Goal}}``."""
 
     member: Prompt | None = None
     referee: Prompt | None = None
@@ -84,52 +84,52 @@ class PanelFields(JsonModel):
     """
 
     max_rounds: Rounds | None = Field(
-        None, description="how many rounds there are at most: 1 or more (maxRounds must be > 0)"
+        None, description="the maximum number of rounds: 1 or more (maxRounds must be > 0)"
     )
     terminate_when: Annotated[
         TerminateCondition | None, AppliesTo(("sequential", "round-robin", "selector", "graph", "debate"))
     ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
     referee: Annotated[RoleSetting | None, AppliesTo(("round-robin",))] = Field(
-        None, description="true or an agent: who criticizes each round"
+        None, description="true or an agent: it criticizes each round"
     )
     moderator: Annotated[RoleSetting | None, DEBATE] = Field(
-        None, description="true or an agent: who opens each round of a debate"
+        None, description="true or an agent: it chooses who speaks in each round of a debate"
     )
     judge: Annotated[RoleSetting | None, DEBATE] = Field(
-        None, description="the agent that judges a debate, in place of the default one"
+        None, description="the agent that judges a debate, instead of the default one"
     )
-    synthesizer: RoleSetting | None = Field(None, description="false for none, or an agent in place of the default one")
-    output_schema: JsonSchema | None = Field(None, description="a JSON Schema of what the synthesizer delivers")
-    instructions: Instructions | None = Field(None, description="what default members are told, or {function: NAME}")
-    model: NameOrRef | None = Field(None, description="the Model of default members")
-    tools: tuple[AgentTool, ...] = Field((), description="tools of default members")
-    uses: tuple[NameOrRef, ...] = Field((), description="Capabilities of default members: tools and context")
+    synthesizer: RoleSetting | None = Field(None, description="false for none, or an agent instead of the default one")
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema of the synthesizer's output")
+    instructions: Instructions | None = Field(None, description="instructions for default members, or {function: NAME}")
+    model: NameOrRef | None = Field(None, description="the Model of the default members")
+    tools: tuple[AgentTool, ...] = Field((), description="tools of the default members")
+    uses: tuple[NameOrRef, ...] = Field((), description="Capabilities of the default members: tools and context")
     context: Context | None = Field(
-        None, description="what default members know: a text, or values {name, value} or {name, valueFrom}"
+        None, description="context of the default members: a text, or values {name, value} or {name, valueFrom}"
     )
-    prompts: Prompts | None = Field(None, description="system prompts in place of the default ones")
+    prompts: Prompts | None = Field(None, description="system prompts instead of the default ones")
     contributions: ContributionsRef | None = Field(
         None, description="{session, key} under which others read the transcript"
     )
-    audit: Name | None = Field(None, description="the id of its list of tasks; by default the team's name")
-    session: JsonObject | None = Field(None, description="the session's values at the start, for conditions")
+    audit: Name | None = Field(None, description="the id of its list of audit tasks; by default the team's name")
+    session: JsonObject | None = Field(None, description="the first values of the session, for conditions")
     synthesizer_visibility: Visibility | None = Field(None, description="{client, history}, both true by default")
     anonymize_transcript: Annotated[bool, DEBATE] = Field(
-        True, description="whether a debate's judge is not told who said what"
+        True, description="whether the names of the speakers are hidden from a debate's judge"
     )
     shuffle_for_judge: Annotated[bool, DEBATE] = Field(
-        True, description="whether a debate's judge reads each round in another order"
+        True, description="whether a debate's judge reads the contributions of each round in shuffled order"
     )
 
     def problems(self, members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
-        """What is wrong with a panel of these members, or a debate (seed 002)."""
+        """The errors of a panel with these members; with ``stances`` each member needs one (round-robin pattern)."""
         if stances and len(members) < 2:
-            yield ("members",), "must contain at least 2 entries: nobody can debate alone"
+            yield ("members",), "must contain at least 2 entries for a debate"
         for index, member in enumerate(members):
             if member.name_in_team in [other.name_in_team for other in members[:index]]:
                 yield (
                     ("members", index),
-                    f"duplicate roster name '{member.name_in_team}': names tell contributions apart",
+                    f"duplicate roster name '{member.name_in_team}': contributions are told apart by these names",
                 )
             if stances and not (member.stance or "").strip():
                 yield (
@@ -137,12 +137,15 @@ class PanelFields(JsonModel):
                     f"is missing: debater '{member.name_in_team}' needs a non-empty stance",
                 )
             if member.stance and not stances:
-                yield ("members", index, "stance"), "has no use in a panel, but with the strategy 'debate'"
+                yield ("members", index, "stance"), "can't be used in a panel, only with the strategy 'debate'"
         if self.output_schema is not None and self.synthesizer is False:
-            yield ("outputSchema",), "cannot be set when synthesizer: false, as nothing is delivered that it applies to"
+            yield ("outputSchema",), "cannot be set when synthesizer: false, as there is nothing to apply it to"
         if self.output_schema is not None and isinstance(self.synthesizer, Speaker) and self.synthesizer.type == "team":
-            yield ("outputSchema",), "can't be set beside a team as synthesizer: give it to the agent that delivers"
+            yield (
+                ("outputSchema",),
+                "can't be set with a team as synthesizer: set it at the agent that writes the result",
+            )
         if self.judge is False:
-            yield ("judge",), "can't be false: a debate's verdict is its point"
+            yield ("judge",), "can't be false: every debate has a judge"
         if self.moderator is False:
-            yield ("moderator",), "can't be false: leave it out for a debate without one"
+            yield ("moderator",), "can't be false: omit it for a debate without a moderator"

@@ -1,4 +1,4 @@
-"""Which names can be used where? Parameters of queries, agents and tools, and the templates that name them."""
+"""Checks that the templates of a run only use parameters that exist: those of the query, the agent and the tool."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from .validation import Violation, queries_without_targets
 from .values import Parameter, sources
 
 ARGUMENTS = "input."
-"""What the names of a call's arguments begin with, in the template of a tool."""
+"""The prefix of a tool call's arguments in the templates of a tool."""
 
 
 def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
-    """Names that mean nothing in a run of ``start``; only a run tells whose parameters there are."""
+    """Unknown parameters in a run of ``start``. Only a run knows which query, agents and tools come together."""
     query = start if isinstance(start, Query) else None
     yield from queries_without_targets(catalog)
     asked = _names(query.spec.parameters) if query else set[str]()
@@ -31,7 +31,7 @@ def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]
 
 
 def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
-    """Each tool of a run, with each agent that has it; with none where the query itself uses it."""
+    """Each tool of a run with each agent that has it; with None if the tool is a target of the query."""
     for manifest in catalog.manifests:
         if isinstance(manifest, Agent):
             found = (catalog.find(reference) for _, reference in manifest.tools() if reference)

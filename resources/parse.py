@@ -1,4 +1,4 @@
-"""How does a document become a manifest? By its kind and its version; what no run needs is passed over."""
+"""Makes manifests of documents, by kind and apiVersion; other kinds are ignored."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from .secret import Secret
 
 GROUP = "ark.mckinsey.com/"
 IGNORED_KINDS = ("Evaluator", "Evaluation")
-"""Kinds of ARK that no run needs."""
+"""Kinds of ARK that Baton ignores."""
 
 MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 
@@ -36,7 +36,7 @@ def split_list(document: Document) -> Iterator[Document]:
 
 
 def manifest_of(document: Document) -> Resource | Secret | None:
-    """The manifest in a document; None for one of another kind. Raises ManifestError."""
+    """The manifest in a document; None for a kind that Baton ignores. Raises ManifestError."""
     data = document.data
     if not isinstance(data, dict):
         raise manifest_error(
@@ -70,5 +70,5 @@ def _id(kind: str, data: JsonObject) -> str:
 
 
 def manifest_error(document: Document, path: Path, resource: str, text: str) -> ManifestError:
-    """What is raised for a document with something wrong at a place in it."""
+    """The error for one path in a document."""
     return ManifestError([Problem(document.file, document.line(path), resource, dotted_path(path), text)])

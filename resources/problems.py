@@ -1,4 +1,4 @@
-"""What is wrong with a manifest, and what would be right? Each problem names file, line, resource and field."""
+"""Errors of manifests: each names file, line, resource and field, what is wrong and what is expected."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ _WANTED = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, as ``file:line: Kind/namespace/name: field: what is wrong, what would be right``."""
+    """One error, as text ``file:line: Kind/namespace/name: field: what is wrong; what is expected``."""
 
     file: str
     line: int
@@ -41,21 +41,21 @@ class Problem:
 
 
 class ManifestError(Exception):
-    """Manifests that can't be used, with every problem found in them."""
+    """Invalid manifests, with all errors that were found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> Iterator[str]:
-        """A line for each problem; past a hundred only how many more there are."""
+        """A line for each error; after a hundred only the number of the others."""
         yield from map(str, self.problems[:MAX_LINES])
         if len(self.problems) > MAX_LINES:
             yield f"… and {len(self.problems) - MAX_LINES} more"
 
 
 def printable(text: str) -> str:
-    """A text from a file that can be shown on one line of a terminal: not too long, and nothing in it that acts."""
+    """A text from a file, safe to print on one line of a terminal: truncated, with control characters escaped."""
     short = text if len(text) <= MAX_PROBLEM_TEXT else f"{text[:MAX_PROBLEM_TEXT]}…"
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in short)
 
@@ -67,7 +67,7 @@ def dotted_path(path: Path) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A half-sentence that offers the nearest known word, or all of them."""
+    """A hint with the most similar known word, or with all of them."""
     words = sorted(known)
     if near := difflib.get_close_matches(word, words, n=1):
         return f"did you mean '{near[0]}'?"
@@ -75,7 +75,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
-    """Each thing that pydantic found wrong with a manifest, as a place and a sentence."""
+    """The errors that pydantic has found in a manifest, each as a path and a text."""
     for detail in error.errors(include_url=False):
         path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))
         if isinstance(misfit := detail.get("ctx", {}).get("error"), FieldError):
@@ -113,7 +113,7 @@ def _described(model: type[BaseModel], path: Path) -> str:
 
 
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """The model class that stands at ``path`` below ``model``."""
+    """The model class at ``path`` in ``model``."""
     current: type[BaseModel] | None = model
     for step in path:
         if isinstance(step, int) or current is None:

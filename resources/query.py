@@ -1,4 +1,4 @@
-"""``kind: Query``: what is asked, and of whom (seed 003, System Inputs; ``team`` is seed 000's spelling)."""
+"""``kind: Query``: an input and its targets (ARK: queries, system inputs; ``team``: ARK: teams)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -14,14 +14,14 @@ from .values import Parameter, check_parameters
 TargetType = Literal["agent", "team", "model", "tool"]
 
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
-"""The kinds that a query can be put to, in the order in which a selector finds them."""
+"""The kinds of targets, in the order in which a selector finds them."""
 
-NO_ACCOUNTS = NoEffect("rights are those of the worker, and no service accounts exist outside of Kubernetes")
+NO_ACCOUNTS = NoEffect("a run has the rights of the worker, and service accounts exist only in Kubernetes")
 NO_EVALUATION = NoEffect("no answer is evaluated")
 
 
 class Target(JsonModel):
-    """One resource that a query is put to."""
+    """One target of a query."""
 
     type: TargetType = Field(description="'agent', 'team', 'model' or 'tool'")
     name: Name = Field(description="the target's name")
@@ -29,14 +29,16 @@ class Target(JsonModel):
 
 
 class QuerySpec(JsonModel):
-    """A query's ``spec``: a question, and whom it is put to."""
+    """The ``spec`` of a Query: the input and its targets."""
 
     input: str = Field(min_length=1, description="the text of the question")
-    targets: tuple[Target, ...] = Field((), description="whom it is put to, all at once, as {type, name}")
-    target: Target | None = Field(None, description="{type, name} of the only one that it is put to")
-    team: Ref | None = Field(None, description="{name} of the one team that it is put to")
-    selector: LabelSelector | None = Field(None, description="labels of others that it is put to, in its namespace")
-    parameters: tuple[Parameter, ...] = Field((), description="values for the templates in input and in those asked")
+    targets: tuple[Target, ...] = Field((), description="the targets, all run at the same time, as {type, name}")
+    target: Target | None = Field(None, description="{type, name} of the only target")
+    team: Ref | None = Field(None, description="{name} of a team that is the only target")
+    selector: LabelSelector | None = Field(None, description="labels of more targets, in the same namespace")
+    parameters: tuple[Parameter, ...] = Field(
+        (), description="values for the templates in the input and in its targets"
+    )
     memory: Annotated[NameOrRef | None, NOT_SUPPORTED_YET] = None
     session_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
     conversation_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
@@ -46,17 +48,19 @@ class QuerySpec(JsonModel):
     cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
-    fail_fast: bool = Field(False, description="true where the first failure cancels the other targets")
+    fail_fast: bool = Field(False, description="true to cancel the other targets at the first failure")
 
     @model_validator(mode="after")
     def _has_targets(self) -> Self:
         given = [name for name in ("targets", "target", "team") if getattr(self, name)]
         if len(given) > 1:
-            raise FieldError((given[1],), f"stands beside {given[0]}: keep one of them")
+            raise FieldError((given[1],), f"can't be combined with {given[0]}: keep one of them")
         if not (given or self.selector):
-            raise FieldError(("targets",), "is missing: nobody is asked; write such as [{type: team, name: NAME}]")
+            raise FieldError(
+                ("targets",), "is missing: the query has no targets; write for example [{type: team, name: NAME}]"
+            )
         if self.evaluators and self.evaluator_selector:
-            raise FieldError(("evaluatorSelector",), "stands beside evaluators: keep one of them")
+            raise FieldError(("evaluatorSelector",), "can't be combined with evaluators: keep one of them")
         check_parameters(self.parameters, "input", self.input)
         for index, parameter in enumerate(self.parameters):
             if parameter.value_from and parameter.value_from.query_parameter_ref:
@@ -65,7 +69,7 @@ class QuerySpec(JsonModel):
         return self
 
     def written_targets(self) -> Iterator[tuple[Path, Target]]:
-        """The targets in the order written, each with the place where it is written."""
+        """The targets in the order of the manifest, each with its path."""
         if self.target:
             yield ("target",), self.target
         if self.team:
@@ -78,11 +82,11 @@ class Query(Manifest):
     """A question to agents, teams, models and tools."""
 
     kind: Literal["Query"] = "Query"
-    spec: QuerySpec = Field(description="what is asked, and of whom")
+    spec: QuerySpec = Field(description="the input and its targets")
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Values for its input, and for those whom it asks."""
+        """Values for its input and its targets."""
         return self.spec.parameters
 
     def references(self) -> Iterator[Reference]:
@@ -92,7 +96,7 @@ class Query(Manifest):
             yield self._refer(("spec", "memory", "name"), ("Memory",), self.spec.memory)
 
     def targets(self) -> Iterator[Reference]:
-        """Whom this query names, in the order written; whom its selector finds, a catalog knows."""
+        """The targets that it names, in order; those of its selector are found by `Catalog.targets`."""
         for path, target in self.spec.written_targets():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)

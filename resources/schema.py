@@ -1,4 +1,4 @@
-"""What does an editor need to know? One JSON Schema for every kind of manifest, told by the models themselves."""
+"""The JSON Schema of manifests, for editors; it is generated from the models."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .parse import GROUP, IGNORED_KINDS, MANIFEST_KINDS
 def manifest_schema() -> JsonObject:
     """A JSON Schema (draft 2020-12) of one YAML document, which accepts all that the loader accepts.
 
-    Rules between fields, and between manifests, are the loader's alone.
+    Rules between fields, and between manifests, are only checked by the loader.
     """
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     refs, definitions = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type]
@@ -21,7 +21,7 @@ def manifest_schema() -> JsonObject:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Manifest",
-        "description": "A manifest that Baton reads; other resources of Kubernetes are passed over",
+        "description": "A manifest of Baton; other Kubernetes resources are ignored",
         "type": ["object", "null"],
         "properties": {
             "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]},
@@ -33,7 +33,7 @@ def manifest_schema() -> JsonObject:
 
 
 def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
-    """What holds for a kind that is ours, for the items of a List, and for a kind of ARK that nobody knows."""
+    """The rules for each kind of Baton, for the items of a List, and for unknown kinds of ARK."""
     group = re.escape(GROUP)
     ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
@@ -50,7 +50,7 @@ def _rule(required: str, properties: JsonObject, then: JsonObject) -> JsonObject
 
 
 class _Generator(GenerateJsonSchema):
-    """Tells what the loader refuses and what no run carries out yet; leaves out what tells nobody anything."""
+    """Adds what the loader refuses and what is not supported yet; omits empty defaults and titles of fields."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
         told = super().model_schema(schema)

@@ -1,4 +1,4 @@
-"""``kind: Secret``: values that only the worker may read, and only at the moment of use."""
+"""``kind: Secret``: values that only the worker reads, at the moment of use."""
 
 import base64
 import binascii
@@ -10,11 +10,11 @@ from .base import FieldError, SetByServer
 from .manifest import Manifest
 
 Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
-"""Text that no log and no error shows; in a file it is plain text."""
+"""Text that is hidden in logs and errors."""
 
 
 class Secret(Manifest):
-    """A ``v1`` Secret. It never enters the catalog of a run: what travels are references to it."""
+    """A ``v1`` Secret. It is never part of a catalog or a history: these only have references to it."""
 
     api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["Secret"] = "Secret"

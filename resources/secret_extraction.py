@@ -1,4 +1,4 @@
-"""What may never travel? Secrets, and the keys that a manifest spells out; the catalog keeps references to them."""
+"""Takes literal secrets out of manifests and leaves references, so that no catalog or history contains a secret."""
 
 from collections.abc import Iterator
 from typing import TypeVar
@@ -24,7 +24,7 @@ class Secrets:
         return len(self._known)
 
     def add(self, secret: Secret) -> None:
-        """Keeps a Secret."""
+        """Adds a Secret."""
         self._known[secret.namespace, secret.name] = secret
 
     def get(self, namespace: str, name: str) -> Secret | None:
@@ -37,7 +37,7 @@ class Secrets:
 
 
 def extract_secrets(manifest: M, secrets: Secrets) -> M:
-    """The manifest with every secret that it spells out kept in ``secrets`` and replaced by a reference."""
+    """The manifest with references in place of its literal secrets, which are added to ``secrets``."""
     spelled_out = [*_spelled_out(manifest)]
     if not spelled_out:
         return manifest
@@ -52,7 +52,7 @@ def extract_secrets(manifest: M, secrets: Secrets) -> M:
 
 
 def _spelled_out(manifest: Manifest) -> Iterator[tuple[Path, str]]:
-    """The literals in a manifest that are secrets, each with its place."""
+    """The literal secrets in a manifest, each with its path."""
     for path, item in walk(manifest):
         if isinstance(item, Header) and item.is_secret:
             yield (*path, "value"), item.value.value or ""

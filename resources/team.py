@@ -33,33 +33,35 @@ class TeamSpec(PanelFields):
 
     strategy: Strategy = Field(description=listed())
     members: tuple[Member, ...] = Field(min_length=1, description="a roster of at least 1 entry {name, type}")
-    description: str | None = Field(None, description="a word for people, and for a selector above this team")
+    description: str | None = Field(None, description="a description for people, and for the selector of a team above")
     max_turns: Annotated[int | None, AppliesTo(("sequential", "parallel", "round-robin", "selector", "graph"))] = Field(
-        None, ge=1, description="how many rounds of a round-robin, else turns, there may be"
+        None, ge=1, description="the maximum number of turns; of rounds with round-robin"
     )
-    on_max_turns: Literal["fail", "complete"] = Field("fail", description="'fail', or 'complete' for a normal end")
+    on_max_turns: Literal["fail", "complete"] = Field(
+        "fail", description="what to do at maxTurns: 'fail', or 'complete' for a normal end"
+    )
     loops: Annotated[bool, AppliesTo(("sequential",))] = Field(
-        False, description="whether a sequential team begins anew after its last member"
+        False, description="whether a sequential team starts again after its last member"
     )
     selector: Annotated[SelectorSpec | None, AppliesTo(("selector",))] = Field(
-        None, description="how a selector chooses"
+        None, description="how the selector chooses the next speaker"
     )
     graph: Annotated[GraphSpec | None, AppliesTo(("graph", "selector"))] = Field(
         None, description="the edges of a graph, or those that limit a selector"
     )
     aggregator: Annotated[NameOrRef | None, PARALLEL] = Field(
-        None, description="the Agent that makes one answer of a parallel team's"
+        None, description="the Agent that combines the answers of a parallel team"
     )
     max_concurrency: Annotated[int | None, PARALLEL] = Field(
-        None, ge=1, description="how many members of a parallel team speak at once"
+        None, ge=1, description="how many members of a parallel team run at the same time"
     )
     on_member_error: Annotated[Literal["fail", "continue"], PARALLEL] = Field(
-        "fail", description="'fail', or 'continue' with the others"
+        "fail", description="what to do if a member fails: 'fail', or 'continue' with the others"
     )
     no_progress: Annotated[NoProgress | None, AppliesTo(("sequential", "round-robin", "selector", "graph"))] = Field(
-        None, description="when the team counts as one that gets nowhere"
+        None, description="when a team that makes no progress is stopped"
     )
-    context_window: ContextWindow | None = Field(None, description="how much of the conversation its members read")
+    context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
 
     @model_validator(mode="after")
     def _fits_its_strategy(self) -> Self:
@@ -69,7 +71,7 @@ class TeamSpec(PanelFields):
             strategies = _strategies_of(name)
             if getattr(self, name) not in (None, False, field.default) and self.strategy not in strategies:
                 alias, fits = field.alias or name, " or ".join(strategies)
-                raise FieldError((alias,), f"has no use with the strategy '{self.strategy}', but with {fits}")
+                raise FieldError((alias,), f"can't be used with the strategy '{self.strategy}', only with {fits}")
         self._check_addresses()
         own = self._panel_problems() if self.is_panel else self._problems_outside_panels()
         for path, text in own:
@@ -83,7 +85,7 @@ class TeamSpec(PanelFields):
 
     @property
     def is_panel(self) -> bool:
-        """Whether its members speak in rounds on a goal, with a deliverable at the end (round-robin pattern)."""
+        """Whether it is a panel: members speak in rounds on a goal, with a result at the end (round-robin pattern)."""
         panel = self.rules.panel
         fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
         own = any(member.role or member.type == "activity" for member in self.members)
@@ -91,23 +93,29 @@ class TeamSpec(PanelFields):
 
     @property
     def rounds(self) -> int:
-        """How many rounds a panel or a debate has at most."""
+        """The maximum number of rounds of a panel or a debate."""
         return self.max_rounds or default_rounds(self.strategy)
 
     def _panel_problems(self) -> Iterator[tuple[Path, str]]:
         for name in ("max_turns", "no_progress"):
             if getattr(self, name) is not None:
                 alias = type(self).model_fields[name].alias or name
-                yield (alias,), "stands beside the fields of a panel, which is bounded by maxRounds: take it out"
+                yield (alias,), "can't be combined with the fields of a panel, which is limited by maxRounds: remove it"
         yield from self.problems(self.members, stances=bool(self.rules.panel and self.rules.panel.stances))
 
     def _problems_outside_panels(self) -> Iterator[tuple[Path, str]]:
         for index, member in enumerate(self.members):
             for name in ("role", "stance"):
                 if getattr(member, name):
-                    yield ("members", index, name), f"has no use with the strategy '{self.strategy}', but with a panel"
+                    yield (
+                        ("members", index, name),
+                        f"can't be used with the strategy '{self.strategy}', only in a panel",
+                    )
             if member.type == "activity":
-                yield ("members", index, "type"), "is for panels and debates: elsewhere, members are agents and teams"
+                yield (
+                    ("members", index, "type"),
+                    "is only for panels and debates: members of other teams are agents and teams",
+                )
         try:
             if isinstance(self.terminate_when, str):
                 check_condition(self.terminate_when)
@@ -119,7 +127,7 @@ class TeamSpec(PanelFields):
         for index, address in enumerate(addresses):
             if self.rules.finds_members_by_name and address in addresses[:index]:
                 raise FieldError(
-                    ("members", index), f"'{address}' stands there twice: give one of them another name, as: NAME"
+                    ("members", index), f"'{address}' appears twice: give one of them another name, as: NAME"
                 )
         for path, text in self.graph.problems(addresses, limits=self.rules.order == "selected") if self.graph else ():
             raise FieldError(("graph", *path), text)
@@ -154,7 +162,7 @@ class Team(Manifest):
                 yield self._refer(("spec", "uses", index, "name"), ("Capability",), ref)
 
     def role_holders(self) -> Iterator[tuple[str, Reference | None]]:
-        """Who has a part beside the members, by its field; without a reference it is the default one, or a function."""
+        """Speakers besides the members, by the name of their field; None for a default agent or a function."""
         if ref := self.spec.aggregator:
             yield "aggregator", self._refer(("spec", "aggregator", "name"), ("Agent",), ref)
         if self.spec.is_panel and (panel := self.spec.rules.panel):
@@ -166,7 +174,7 @@ class Team(Manifest):
                     yield role, None
 
     def selector_reference(self) -> Reference:
-        """The Agent or Model that chooses who speaks next; a Model may be one of the environment's server."""
+        """The selector: an Agent, or a Model; a Model needs no manifest if the server of the environment has it."""
         selector = self.spec.selector or SelectorSpec()
         if selector.agent:
             return self._refer(("spec", "selector", "agent", "name"), ("Agent",), selector.agent)
@@ -174,12 +182,12 @@ class Team(Manifest):
         return self._refer(("spec", "selector", "model", "name"), ("Model",), ref, optional=True)
 
     def default_model(self) -> Reference:
-        """The Model of a panel's default members; it may be one of the environment's server."""
+        """The Model of the default members; it needs no manifest if the server of the environment has it."""
         ref = self.spec.model or Ref(name=DEFAULT_MODEL)
         return self._refer(("spec", "model", "name"), ("Model",), ref, optional=True)
 
     def members(self) -> Iterator[Reference]:
-        """Who speaks in this team, in the order written; in a panel, what leads to nothing is a default member."""
+        """The members in order. In a panel, a member without a manifest is a default member."""
         for index, member in enumerate(self.spec.members):
             path = ("spec", "members", index, "name")
             yield self._speaks(member, path, optional=self.spec.is_panel and member.type is None)

@@ -1,4 +1,4 @@
-"""What does a strategy need to be told? The parts of a team's ``spec`` that belong to one strategy or end a team."""
+"""Parts of a team's ``spec``: the selector, the graph, and when a team makes no progress."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -10,7 +10,7 @@ from .condition import Condition
 from .template import check_names
 
 PROMPT_NAMES = ("Roles", "Participants", "History")
-"""What can stand in a selector's prompt (seed 001, Template Variables)."""
+"""The names in a selector's prompt (ARK: team strategies, template variables)."""
 
 
 def _check_prompt(text: str) -> str:
@@ -24,21 +24,21 @@ class SelectorSpec(JsonModel):
     model: NameOrRef | None = Field(None, description="the Model that chooses; by default the Model 'default'")
     agent: NameOrRef | None = Field(None, description="the Agent that chooses, in place of a model")
     selector_prompt: Annotated[str, AfterValidator(_check_prompt)] | None = Field(
-        None, min_length=1, description="what it is told, with {{.Roles}}, {{.Participants}} and {{.History}}"
+        None, min_length=1, description="its prompt, with {{.Roles}}, {{.Participants}} and {{.History}}"
     )
     style: Literal["tool", "text"] = Field("tool", description="'tool' for a forced tool call, or 'text'")
-    enable_terminate_tool: bool = Field(False, description="whether it can end the team")
-    terminate_prompt: str | None = Field(None, min_length=1, description="when it is to end the team")
+    enable_terminate_tool: bool = Field(False, description="whether the selector can end the team")
+    terminate_prompt: str | None = Field(None, min_length=1, description="in which case it should end the team")
 
     @model_validator(mode="after")
-    def _one_chooser(self) -> Self:
+    def _one_model_or_agent(self) -> Self:
         if self.model and self.agent:
-            raise FieldError(("agent",), "stands beside model: keep one of them")
+            raise FieldError(("agent",), "can't be combined with model: keep one of them")
         return self
 
 
 class Edge(JsonModel):
-    """Who may speak after whom."""
+    """An edge: a member that may speak after another one."""
 
     from_: str = Field(alias="from", description="the member that has spoken")
     to: str = Field(description="the member that speaks next")
@@ -51,7 +51,7 @@ class GraphSpec(JsonModel):
     edges: tuple[Edge, ...] = Field(min_length=1, description="at least one edge {from, to}")
 
     def problems(self, addresses: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
-        """What is wrong with the edges between these members; they may only limit a selector."""
+        """The errors of the edges between these members. With ``limits`` the edges limit a selector's choice."""
         closed: dict[str, bool] = {}
         for index, edge in enumerate(self.edges):
             path: Path = ("edges", index)
@@ -59,7 +59,7 @@ class GraphSpec(JsonModel):
                 if name not in addresses:
                     yield (*path, end), f"'{name}' is not a member"
             if limits and edge.when:
-                yield (*path, "when"), "has no use beside a selector, which decides by itself: take it out"
+                yield (*path, "when"), "can't be used with a selector, which decides itself: remove it"
             elif edge.from_ in closed and not limits:
                 text = f"member '{edge.from_}' has more than one outgoing edge"
                 yield path, text if not edge.when else f"{text}, and an edge without 'when' stands before this one"
@@ -67,18 +67,18 @@ class GraphSpec(JsonModel):
                 closed[edge.from_] = True
 
     def has_cycle(self, start: str) -> bool:
-        """Whether a way along the edges leads from ``start`` back to where it has been."""
-        way, ways, seen = [start], [self._after(start)], {start}
-        while ways:
-            step = next(ways[-1], None)
+        """Whether a path along the edges, from ``start``, reaches a member twice."""
+        path, branches, seen = [start], [self._after(start)], {start}
+        while branches:
+            step = next(branches[-1], None)
             if step is None:
-                way.pop(), ways.pop()
-            elif step in way:
+                path.pop(), branches.pop()
+            elif step in path:
                 return True
             elif step not in seen:
                 seen.add(step)
-                way.append(step)
-                ways.append(self._after(step))
+                path.append(step)
+                branches.append(self._after(step))
         return False
 
     def _after(self, name: str) -> Iterator[str]:
@@ -86,7 +86,7 @@ class GraphSpec(JsonModel):
 
 
 class NoProgress(JsonModel):
-    """When a discussion counts as one that gets nowhere."""
+    """When a team makes no progress: its members only repeat themselves."""
 
-    window: int = Field(4, ge=2, description="how many turns in a row may repeat what their speaker has said before")
-    action: Literal["stop", "warn"] = Field("stop", description="'stop', or 'warn' in the log alone")
+    window: int = Field(4, ge=2, description="how many turns in a row may repeat earlier messages of their speakers")
+    action: Literal["stop", "warn"] = Field("stop", description="'stop' ends the team, 'warn' only logs a warning")

@@ -1,4 +1,4 @@
-"""``kind: Tool``: what an agent's model may call for (seed 003, Tool Execution and HTTP Tools)."""
+"""``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
 import re
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ ToolType = Literal["http", "mcp", "agent", "team"]
 
 _NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
 _BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
-"""Which field belongs to tools of which type."""
+"""The type of tool for which each field is."""
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-"""An argument of the call, in a part of an address that holds no parameter."""
+"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
 
 _PARAMETER = re.compile(r"\{\{.*?\}\}")
 
 
 def arguments_in(template: str) -> list[str]:
-    """The arguments that an address names as ``{argument}``; ``{{parameter}}`` is none."""
+    """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
     return ARGUMENT.findall(_PARAMETER.sub("", template))
 
 
@@ -44,7 +44,7 @@ def _check_address(text: str) -> str:
 
 
 class Annotations(JsonModel):
-    """What a tool's maker says of it, in MCP's words."""
+    """Hints about a tool, with the names of MCP."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -56,14 +56,14 @@ class Annotations(JsonModel):
 class HttpSpec(JsonModel):
     """An HTTP request.
 
-    ``{name}`` in the URL is an argument of the call, ``{{name}}`` anywhere a parameter, ``{{input.name}}`` in the body
-    an argument. A parameter at the beginning of the URL is a whole address, and the rest comes after it.
+    ``{name}`` in the URL is an argument of the tool call, ``{{name}}`` a parameter, ``{{input.name}}`` in the body an
+    argument. A parameter at the start of the URL is the base address.
     """
 
     url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
     method: Method = Field("GET", description="the request's method")
     headers: Headers = Field((), description="headers of the request")
-    timeout: Timeout = Field("30s", description="how long an answer may take, such as '30s'")
+    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
     body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
     body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
 
@@ -82,18 +82,18 @@ class McpSpec(JsonModel):
 
 
 class NameRef(JsonModel):
-    """The agent or the team behind a tool, in the tool's namespace."""
+    """The name of an agent or a team, in the namespace of the tool."""
 
     name: Name = Field(description="its name")
 
 
 class ToolSpec(JsonModel):
-    """A tool's ``spec``."""
+    """The ``spec`` of a Tool."""
 
     type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
         description="'http', 'mcp', 'agent' or 'team'"
     )
-    description: str | None = Field(None, description="what a model is told of the tool")
+    description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
     )
@@ -116,7 +116,7 @@ class ToolSpec(JsonModel):
         for name, kind in _BELONGS.items():
             if getattr(self, name) is not None and kind != self.type:
                 alias = type(self).model_fields[name].alias or name
-                raise FieldError((alias,), f"has no use for a tool of type '{self.type}': take it out")
+                raise FieldError((alias,), f"can't be used for a tool of type '{self.type}': remove it")
         if self.http:
             self._check_request(self.http)
         if self.mcp:
@@ -127,21 +127,23 @@ class ToolSpec(JsonModel):
         if not (mcp.mcp_server_ref and mcp.tool_name):
             raise FieldError(("mcp", "toolName" if mcp.mcp_server_ref else "mcpServerRef"), "is missing")
         if self.mcp_server or self.function:
-            raise FieldError(("mcpServer" if self.mcp_server else "function",), "stands beside mcp: keep one of them")
+            raise FieldError(
+                ("mcpServer" if self.mcp_server else "function",), "can't be combined with mcp: keep one of them"
+            )
 
     def _check_request(self, http: HttpSpec) -> None:
         if http.body is not None and http.method in ("GET", "HEAD"):
-            raise FieldError(("http", "body"), f"has no use with {http.method}: take it out, or set another method")
+            raise FieldError(("http", "body"), f"can't be used with {http.method}: remove it, or set another method")
         known = self.input_schema.get("properties")
         for name in arguments_in(http.url):
             if name not in (known if isinstance(known, dict) else ()):
                 listed = ", ".join(known) if isinstance(known, dict) and known else "none"
-                wrong = f"'{{{name}}}' is no argument of inputSchema; its properties: {listed}"
+                wrong = f"'{{{name}}}' is not a property of inputSchema; its properties: {listed}"
                 raise FieldError(("http", "url"), wrong)
 
 
 class Tool(Manifest):
-    """An HTTP request, a tool of an MCP server, or an agent or a team that is asked as a tool."""
+    """An HTTP request, a tool of an MCP server, or an agent or a team as a tool."""
 
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
@@ -163,7 +165,7 @@ class Tool(Manifest):
                 yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
 
     def templates(self) -> Iterator[tuple[Path, str]]:
-        """The texts of the request in which names can stand, each with its place."""
+        """The templates of the request, each with its path."""
         if http := self.spec.http:
             yield ("spec", "http", "url"), http.url
             for index, header in enumerate(http.headers):
@@ -172,6 +174,6 @@ class Tool(Manifest):
 
     @property
     def model_description(self) -> str:
-        """What a model is told of the tool, unless an agent says otherwise."""
+        """The description for models, unless an agent has its own."""
         given = self.spec.description or self.metadata.annotations.get("description")
         return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")

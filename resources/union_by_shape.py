@@ -1,11 +1,11 @@
-"""Which of several shapes was meant? A field that may be a text or a mapping is judged by what it looks like."""
+"""Unions of a single value, a mapping and a list: the shape of the value selects the type, for better errors."""
 
 from pydantic import Discriminator, Tag
 
 from .base import JsonModel
 
 SHAPE = "of:"
-"""With this begin the steps of a place in an error that name no field, but the shape that was looked for there."""
+"""The prefix of steps in an error's path that name a shape and not a field."""
 
 SINGLE, MAPPING, LIST = (Tag(f"{SHAPE}{shape}") for shape in ("single", "mapping", "list"))
 
@@ -16,4 +16,4 @@ def _shape(value: object) -> str:
 
 
 BY_SHAPE = Discriminator(_shape)
-"""Tells the members of a union apart by their shape, so that an error is about the one that was meant."""
+"""Selects the type of a union by shape, so that an error is about the type that was meant."""

@@ -1,4 +1,4 @@
-"""Do the manifests fit together? Rules that no single manifest can check, and what isn't carried out yet."""
+"""Rules between manifests, and the fields that are ignored or not supported yet."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from .values import sources
 
 
 class Violation(NamedTuple):
-    """A rule that a manifest breaks, and where."""
+    """A rule that a manifest breaks, and the path."""
 
     manifest: Manifest
     path: Path
@@ -26,7 +26,7 @@ class Violation(NamedTuple):
 
 
 def violations(catalog: Catalog) -> Iterator[Violation]:
-    """What no run may be started with (seed 000, MaxTurns Protection; seed 001)."""
+    """Violations of rules between manifests (ARK: teams, MaxTurns protection; ARK: team strategies)."""
     seen: set[str] = set()
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
@@ -38,7 +38,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
-    """Goes down from ``start``, to each part once in all, and finds the parts that lead back to the way there."""
+    """Cycles among the references of teams, agents and tools: a depth-first search that visits each once."""
     way: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
     if start.id not in seen and isinstance(start, Team | Agent | Tool):
         way[start.id] = (start, start.references())
@@ -52,7 +52,7 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
         elif part and part.id in way:
             circle = [each.name for each, _ in way.values()][[*way].index(part.id) :]
             what = f"the {part.kind.lower()} contains itself ({' → '.join((*circle, part.name))})"
-            yield Violation(owner, reference.path, f"{what}: take one of them out")
+            yield Violation(owner, reference.path, f"{what}: remove one of them")
         elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
             way[part.id] = (part, part.references())
 
@@ -66,7 +66,7 @@ def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
 
 
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
-    """Tools of which the agent says another type than their manifests do."""
+    """Tools with another type in the agent than in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
         found = catalog.find(reference) if reference else None
         if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
@@ -89,15 +89,15 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
 
 
 def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:
-    """Queries with a selector that finds nobody, and no targets beside it."""
+    """Queries whose selector matches nothing and that have no other targets."""
     for query in catalog.manifests:
         if isinstance(query, Query) and not catalog.targets(query):
-            text = f"nobody is asked: no agent, team, model or tool in namespace '{query.namespace}' has these labels"
+            text = f"no targets: no agent, team, model or tool in namespace '{query.namespace}' has these labels"
             yield Violation(query, ("spec", "selector"), text)
 
 
 def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
-    """References to a key that a Secret or a ConfigMap among the files doesn't have."""
+    """References to a key that does not exist in a Secret or a ConfigMap of the files."""
     for manifest in catalog.manifests:
         for path, source in sources(manifest):
             for field, kind, ref in source.needs():
@@ -117,23 +117,23 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
 
 
 def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
-    """The fields of a manifest that are valid but that no run carries out yet."""
+    """The fields of a manifest that are valid but not supported yet."""
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NotSupportedYet):
-            yield Violation(manifest, path, f"{what} is valid but not carried out yet: take it out to run this")
+            yield Violation(manifest, path, f"{what} is valid but not supported yet: remove it to run this")
 
 
 def notices(manifest: Manifest) -> Iterator[Violation]:
-    """The fields of a manifest that no run heeds, and the spellings that ARK has given up."""
+    """The fields of a manifest that are ignored, and values of older versions of ARK."""
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")
         if isinstance(mark, Deprecated):
-            yield Violation(manifest, path, f"{what} is an older spelling: write {mark.instead.format(what)}")
+            yield Violation(manifest, path, f"{what} is deprecated: write {mark.instead.format(what)}")
 
 
 def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
-    """The marks that count for a manifest as it is written, each with its place, and the value or the field."""
+    """The marks of the fields that a manifest sets, each with its path, and the value or the field."""
     for path, item in walk(manifest):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)

@@ -1,4 +1,4 @@
-"""Where does a value come from? Literals, Secrets, ConfigMaps, services, and the parameters made of them."""
+"""Values and their sources: literals, Secrets, ConfigMaps, services and parameters."""
 
 import re
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from .template import TemplateError, check_names
 
 
 class KeyRef(JsonModel):
-    """One key of a Secret or a ConfigMap, in its owner's namespace."""
+    """One key of a Secret or a ConfigMap, in the namespace of the owner."""
 
     name: Name = Field(description="the name of the Secret or ConfigMap")
     key: str = Field(min_length=1, description="the key in its data")
-    optional: bool = Field(False, description="true where nothing is wrong if it is missing")
+    optional: bool = Field(False, description="true if it may be missing")
 
 
 class ServiceRef(JsonModel):
@@ -29,30 +29,30 @@ class ServiceRef(JsonModel):
 
 
 class ParameterRef(JsonModel):
-    """A parameter of the query that runs."""
+    """A parameter of the query of this run."""
 
     name: str = Field(min_length=1, description="the parameter's name")
 
 
 class ContributionsRef(JsonModel):
-    """Under which key of a session the contributions to a panel stand: those of the latest run that began there."""
+    """The transcript of a panel in a session, under a key: that of the latest run with this key."""
 
     session: Annotated[Text, Field(max_length=255)] | None = Field(
-        None, description="the session; by default the id of the run that was started from outside"
+        None, description="the session; by default the id of the run that a client has started"
     )
     key: Annotated[Text, Field(max_length=255)] = Field(
-        "contributions", description="the key, distinct where several panels share a session"
+        "contributions", description="the key; different for each panel of a session"
     )
 
 
 class ValueFrom(JsonModel):
-    """The places a value can come from; exactly one is given."""
+    """The source of a value; exactly one field is set."""
 
     secret_key_ref: KeyRef | None = Field(None, description="a key of a Secret")
     config_map_key_ref: KeyRef | None = Field(None, description="a key of a ConfigMap")
     service_ref: Annotated[ServiceRef | None, NOT_SUPPORTED_YET] = Field(None, description="a service's address")
-    query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query that runs")
-    contributions_ref: ContributionsRef | None = Field(None, description="what was said in a panel, {session, key}")
+    query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query of this run")
+    contributions_ref: ContributionsRef | None = Field(None, description="the transcript of a panel, {session, key}")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -63,10 +63,10 @@ class ValueFrom(JsonModel):
 
 
 class ValueSource(JsonModel):
-    """A literal ``value``, or ``valueFrom`` somewhere else."""
+    """A literal ``value``, or a source ``valueFrom``."""
 
     value: Text | None = Field(None, description="the value itself")
-    value_from: ValueFrom | None = Field(None, description="where the value stands")
+    value_from: ValueFrom | None = Field(None, description="the source of the value")
 
     @model_validator(mode="after")
     def _value_or_source(self) -> Self:
@@ -75,7 +75,7 @@ class ValueSource(JsonModel):
         return self
 
     def needs(self) -> Iterator[tuple[str, str, KeyRef]]:
-        """The keys of Secrets and ConfigMaps that it needs: the field's name, the kind, the key."""
+        """The keys of Secrets and ConfigMaps that it needs: the name of the field, the kind, the key."""
         if self.value_from and self.value_from.secret_key_ref:
             yield "secretKeyRef", "Secret", self.value_from.secret_key_ref
         if self.value_from and self.value_from.config_map_key_ref:
@@ -83,19 +83,19 @@ class ValueSource(JsonModel):
 
 
 def sources(model: JsonModel) -> Iterator[tuple[Path, ValueSource]]:
-    """The value sources in a manifest, each with its place."""
+    """The value sources in a manifest, each with its path."""
     for path, item in walk(model):
         if isinstance(item, ValueSource):
             yield path, item
 
 
 def check_url(url: str) -> None:
-    """Raises ValueError for what is no HTTP address, or for one that holds a password."""
+    """Raises ValueError for anything but an HTTP address, and for one with a password."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("is not an address: it must begin with http:// or https:// and name a host")
     if parts.username or parts.password:
-        raise ValueError("holds a user or a password: a key belongs in a Secret")
+        raise ValueError("contains a user or a password: put keys into a Secret")
 
 
 def _as_value(value: object) -> object:
@@ -103,7 +103,7 @@ def _as_value(value: object) -> object:
 
 
 TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value, json_schema_input_type=Text | ValueSource)]
-"""A value source that may also be written as the bare text."""
+"""A value source; in a manifest also a plain text."""
 
 
 def _check_address(source: ValueSource) -> ValueSource:
@@ -113,7 +113,7 @@ def _check_address(source: ValueSource) -> ValueSource:
 
 
 Address = Annotated[TextOrValue, AfterValidator(_check_address)]
-"""The address of a service; what stands literally must be one."""
+"""The address of a service; a literal value must be an HTTP address."""
 
 
 class Parameter(ValueSource):
@@ -123,13 +123,13 @@ class Parameter(ValueSource):
 
 
 def check_parameters(parameters: tuple[Parameter, ...], field: str, text: str) -> None:
-    """Raises FieldError for a name that stands twice, or in ``text`` a name that nothing stands for.
+    """Raises FieldError for a duplicate name, and for an unknown name in the template ``text``.
 
-    A text without parameters is no template: braces in it are only braces.
+    If there are no parameters, the text is not a template: braces in it are plain text.
     """
     names = [parameter.name for parameter in parameters]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise FieldError(("parameters",), f"'{twice}' stands there twice")
+        raise FieldError(("parameters",), f"'{twice}' appears twice")
     try:
         check_names(text if parameters else "", names)
     except TemplateError as error:
@@ -144,7 +144,7 @@ class Header(JsonModel):
 
     @property
     def is_secret(self) -> bool:
-        """Whether a literal value is one that nobody should see; a template holds no secret, but names of some."""
+        """Whether a literal value is a secret. A template is not: it only names secrets."""
         literal = self.value.value
         return bool(literal and "{{" not in literal and _SECRET_HEADER.search(self.name))
 
@@ -162,7 +162,7 @@ Headers = Annotated[
     tuple[Header, ...],
     BeforeValidator(_as_headers, json_schema_input_type=tuple[Header, ...] | dict[Text, TextOrValue]),
 ]
-"""Headers as ARK's list of ``{name, value}``, or as seed 003's mapping."""
+"""Headers as a list of ``{name, value}``, or as a mapping (ARK: queries, tool execution)."""
 
 
 class Function(JsonModel):

@@ -1,4 +1,4 @@
-"""How much of a conversation does a model get to read?"""
+"""The context window: how much of a conversation a model reads."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from .base import JsonModel
 
 
 class ContextWindow(JsonModel):
-    """The latest messages, or as many as fit; the first ones may be kept before them."""
+    """The latest messages, up to a number of messages or tokens; optionally also the first ones."""
 
     max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")
     max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four characters each")
