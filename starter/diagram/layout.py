@@ -1,27 +1,37 @@
-"""Where does each box of a chart stand, and how large is it? Columns in boxes in boxes, with room for the arrows."""
+"""Computes the place and the size of each box of a diagram, in pixels, with space for the arrows."""
 
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .edge_routing import LANE, TRACK, ArrowPath, Span, Rectangle, count_horizontal, route_arrows, count_vertical
+from .edge_routing import (
+    HORIZONTAL_SPACING,
+    VERTICAL_SPACING,
+    ArrowPath,
+    Rectangle,
+    Span,
+    count_horizontal,
+    count_vertical,
+    route_arrows,
+)
 from .model import Box
 
-PAD, LINE, STACK = 14, 18, 22
-"""Around what stands in a box, from line to line, and between boxes of one column."""
+PADDING, LINE_HEIGHT, BOX_SPACING = 14, 18, 22
+"""The space within a box around its text, the height of a line, and the space between two boxes in a column."""
 
-OUTER, INNER = 18, 64
-"""The gaps beside and between columns, before arrows that run up a gap make it wider."""
+OUTER_GAP, COLUMN_GAP = 18, 64
+"""The gaps beside the columns and between them; arrows that run through a gap make it wider."""
 
-TITLE, TEXT = 8.8, 7.1
-"""The width of a character, generously, in the first line and in those below it."""
+TITLE_CHARACTER, TEXT_CHARACTER = 8.8, 7.1
+"""The width of a character in the first line and in the other lines, rounded up."""
 
-DOT = 14
+MIN_WIDTH = 110
+DOT_SIZE = 14
 
 
 @dataclass(frozen=True)
 class PlacedBox:
-    """A box with its place in the box around it. The arrows' points are in its own measure."""
+    """A box with its place in the box around it; the paths of the arrows are in its own coordinates."""
 
     box: Box
     rectangle: Rectangle
@@ -30,67 +40,79 @@ class PlacedBox:
 
 
 def place(box: Box) -> PlacedBox:
-    """The box and all in it, at the origin."""
+    """The box with everything in it, at the origin."""
     if not box.inside:
-        return PlacedBox(box, Rectangle(0, 0, *_leaf(box)))
+        return PlacedBox(box, Rectangle(0, 0, *_leaf_size(box)))
     children = [place(each) for each in box.inside]
-    heights = _heights(children)
-    across = _across(box, children)
-    width = across[-1][1] + OUTER + TRACK * count_vertical(box)[len(across)]
-    wide = max(width, _text_width(box.lines) + 2 * PAD)
-    across = [(left + (wide - width) / 2, right + (wide - width) / 2) for left, right in across]
-    top = PAD * 1.5 + LINE * len(box.lines)
-    low = top + max(heights)
-    standing = _standing(children, across, [top + (max(heights) - height) / 2 for height in heights])
-    routes = route_arrows(box, [each.rectangle for each in standing], across, low)
-    return PlacedBox(box, Rectangle(0, 0, wide, low + LANE * count_horizontal(box) + PAD), tuple(standing), tuple(routes))
+    columns, width = _centered(box, _column_spans(box, children))
+    top = PADDING * 1.5 + LINE_HEIGHT * len(box.lines)
+    heights = _column_heights(children)
+    bottom = top + max(heights)
+    placed = _place_in_columns(children, columns, [top + (max(heights) - height) / 2 for height in heights])
+    paths = route_arrows(box, [each.rectangle for each in placed], columns, bottom)
+    height = bottom + HORIZONTAL_SPACING * count_horizontal(box) + PADDING
+    return PlacedBox(box, Rectangle(0, 0, width, height), tuple(placed), tuple(paths))
 
 
-def _leaf(box: Box) -> tuple[float, float]:
+def _leaf_size(box: Box) -> tuple[float, float]:
+    """The width and the height of a box without boxes inside."""
     if box.shape == "dot":
-        return DOT, DOT
-    width, height = _text_width(box.lines) + 2 * PAD, LINE * len(box.lines) + PAD
+        return DOT_SIZE, DOT_SIZE
+    width, height = _text_width(box.lines) + 2 * PADDING, LINE_HEIGHT * len(box.lines) + PADDING
     if box.shape == "selector":
         return width * 1.5, height * 2
-    return max(width, 110), height
+    return max(width, MIN_WIDTH), height
 
 
 def _text_width(lines: Sequence[str]) -> float:
-    sizes = [TITLE] + [TEXT] * len(lines)
-    return max((size * sum(map(_cells, line)) for size, line in zip(sizes, lines, strict=False)), default=0)
+    sizes = [TITLE_CHARACTER] + [TEXT_CHARACTER] * len(lines)
+    return max((size * sum(map(_character_width, line)) for size, line in zip(sizes, lines, strict=False)), default=0)
 
 
-def _cells(character: str) -> float:
+def _character_width(character: str) -> float:
+    """The width of a character, where that of most is 1."""
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1.5 if character in "mwMW@%…—" else 1
 
 
-def _columns(children: Sequence[PlacedBox]) -> list[list[PlacedBox]]:
+def _by_column(children: Sequence[PlacedBox]) -> list[list[PlacedBox]]:
     count = max(each.box.column for each in children) + 1
     return [[each for each in children if each.box.column == column] for column in range(count)]
 
 
-def _across(box: Box, children: Sequence[PlacedBox]) -> list[Span]:
-    """Where each column begins and ends."""
+def _column_spans(box: Box, children: Sequence[PlacedBox]) -> list[Span]:
+    """The left and the right end of each column, with space before it for arrows and their labels."""
     spans: list[Span] = []
     x = 0.0
-    for index, column in enumerate(_columns(children)):
+    for index, column in enumerate(_by_column(children)):
         labels = [_text_width(["", arrow.label]) for arrow in box.arrows if box.inside[arrow.end].column == index]
-        x += (INNER if index else OUTER) + TRACK * count_vertical(box)[index] + max(labels, default=0)
+        gap = COLUMN_GAP if index else OUTER_GAP
+        x += gap + VERTICAL_SPACING * count_vertical(box)[index] + max(labels, default=0)
         spans.append((x, x + max(each.rectangle.width for each in column)))
         x = spans[-1][1]
     return spans
 
 
-def _heights(children: Sequence[PlacedBox]) -> list[float]:
-    return [sum(each.rectangle.height + STACK for each in column) - STACK for column in _columns(children)]
+def _centered(box: Box, spans: Sequence[Span]) -> tuple[list[Span], float]:
+    """The columns in the middle of the box, and the width of the box, which has space for its lines of text."""
+    content = spans[-1][1] + OUTER_GAP + VERTICAL_SPACING * count_vertical(box)[len(spans)]
+    width = max(content, _text_width(box.lines) + 2 * PADDING)
+    shift = (width - content) / 2
+    return [(left + shift, right + shift) for left, right in spans], width
 
 
-def _standing(children: Sequence[PlacedBox], across: Sequence[Span], tops: list[float]) -> list[PlacedBox]:
-    """The children at their places, one below the other in the middle of their columns."""
-    standing: list[PlacedBox] = []
+def _column_heights(children: Sequence[PlacedBox]) -> list[float]:
+    return [
+        sum(each.rectangle.height + BOX_SPACING for each in column) - BOX_SPACING for column in _by_column(children)
+    ]
+
+
+def _place_in_columns(children: Sequence[PlacedBox], columns: Sequence[Span], tops: list[float]) -> list[PlacedBox]:
+    """The children at their places: one below the other, each in the middle of its column."""
+    placed: list[PlacedBox] = []
     for each in children:
-        column = each.box.column
-        left, right = across[column]
-        standing.append(replace(each, rectangle=replace(each.rectangle, x=(left + right - each.rectangle.width) / 2, y=tops[column])))
-        tops[column] += each.rectangle.height + STACK
-    return standing
+        column, size = each.box.column, each.rectangle
+        left, right = columns[column]
+        rectangle = replace(size, x=(left + right - size.width) / 2, y=tops[column])
+        placed.append(replace(each, rectangle=rectangle))
+        tops[column] += size.height + BOX_SPACING
+    return placed

@@ -1,12 +1,11 @@
-"""How is a chart written for Mermaid? A flowchart, with a subgraph for each team."""
+"""Writes a diagram as a Mermaid flowchart, with a subgraph for each team."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count
 
-from .model import Box
-from .strategies import Arrow
+from .model import Arrow, Box
 
 _SHAPES = {
     "query": '(["{}"])',
@@ -23,31 +22,31 @@ _STYLES = {
 }
 
 _SPECIAL = re.compile(r"[^\w ·…()/,-]")
-"""What could mean something to Mermaid, to HTML or to Markdown."""
+"""Characters that may have a meaning in Mermaid, HTML or Markdown."""
 
 
 def mermaid(page: Box) -> str:
-    """The chart as text; the same chart gives the same text."""
+    """The diagram as text; equal diagrams give equal text."""
     ids: defaultdict[str, list[str]] = defaultdict(list)
     numbers = count(1)
 
-    def written(box: Box, name: str, indent: str) -> Iterator[str]:
+    def write_box(box: Box, name: str, indent: str) -> Iterator[str]:
         ids[box.shape].append(name)
         if box.inside:
             yield f'{indent}subgraph {name}["{_text((" · ".join(box.lines),))}"]'
             yield f"{indent}  direction LR"
-            yield from within(box, f"{indent}  ")
+            yield from write_contents(box, f"{indent}  ")
             yield f"{indent}end"
         else:
             yield indent + name + _SHAPES.get(box.shape, '["{}"]').format(_text(box.lines))
 
-    def within(box: Box, indent: str) -> Iterator[str]:
+    def write_contents(box: Box, indent: str) -> Iterator[str]:
         names = [f"n{next(numbers)}" for _ in box.inside]
         for name, each in zip(names, box.inside, strict=True):
-            yield from written(each, name, indent)
+            yield from write_box(each, name, indent)
         yield from (f"{indent}{_arrow(arrow, names)}" for arrow in box.arrows)
 
-    lines = ["flowchart LR", *within(page, "  ")]
+    lines = ["flowchart LR", *write_contents(page, "  ")]
     for shape in (shape for shape in _STYLES if shape in ids):
         lines += [f"  classDef {shape} {_STYLES[shape]}", f"  class {','.join(ids[shape])} {shape}"]
     return "\n".join(lines)

@@ -16,11 +16,11 @@ from baton.resources.catalog import catalog_of
 from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
 from baton.starter.cli.targets import resources_to_draw
+from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.edge_routing import ArrowPath, Point, Rectangle
 from baton.starter.diagram.layout import PlacedBox, place
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.diagram.model import Box, build_diagram
-from baton.starter.diagram.strategies import Arrow
+from baton.starter.diagram.model import Arrow, Box
 from baton.starter.diagram.svg import svg
 from baton.starter.errors import UsageError
 from tests.harness.environment import Json, agent, manifest, team
@@ -200,7 +200,7 @@ def test_a_team_in_a_team_is_a_box_in_a_box_and_is_opened_where_it_comes_first(w
 def test_neither_many_nor_deep_teams_take_long(write: Writer) -> None:
     wide = [team(f"t{n}", f"t{n + 1}", f"t{n + 1}", strategy="sequential") for n in range(300)]
     page = drawn(write.load(*wide))
-    assert "its members are too deep to be drawn" in svg(page)
+    assert "its members are nested too deeply to be drawn" in svg(page)
     assert mermaid(page).count("subgraph") < 50
 
 
