@@ -50,7 +50,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await run_in_scope(stop, self._ask_all(self.pinned.thread), left)
         except ContinueAsNew:
             state = QueryState(kind="query", answers=self.answers, until=self.deadline)
-            continue_as_new(self.given.going_on(self.continuation(state)))
+            continue_as_new(self.given.continued_with(self.continuation(state)))
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
         except ActivityFailed as failed:

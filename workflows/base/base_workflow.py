@@ -77,7 +77,7 @@ class BaseWorkflow(Generic[Input]):
     def begin(self, pinned: Pinned) -> None:
         """Takes up what the run is about, and sets its search attributes where the server knows them."""
         self._pinned, self.run_state.task_queues = pinned, pinned.route
-        self._set_attributes({**search_attributes.of(pinned.plan), search_attributes.PHASE: "Running"})
+        self._set_attributes({**search_attributes.attributes_of(pinned.plan), search_attributes.PHASE: "Running"})
 
     def continuation(self, state: State) -> Continuation:
         """What the next run needs to continue this one."""
@@ -113,7 +113,7 @@ class BaseWorkflow(Generic[Input]):
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
-    def _set_attributes(self, values: search_attributes.Values) -> None:
+    def _set_attributes(self, values: search_attributes.AttributeValues) -> None:
         if self._pinned and self._pinned.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
 

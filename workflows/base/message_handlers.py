@@ -74,7 +74,7 @@ class MessageHandlers:
 
     def validate_steer(self, request: SteerRequest) -> None:
         """Raises ValueError for a message that is empty, or too long for a history."""
-        if not request.is_worth_saying:
+        if not request.is_acceptable:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
 
 

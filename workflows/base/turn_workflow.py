@@ -59,7 +59,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             show_turn(self.given.name, self.result)
         except ContinueAsNew:
             assert self.turn
-            continue_as_new(self.given.going_on(self.continuation(self.turn.state)))
+            continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()

@@ -13,7 +13,7 @@ from ...conversation.contracts.inputs import TurnInput
 from ...conversation.errors import RunClosed
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
-from ...conversation.temporal.temporal_client import TASK_TIMEOUT
+from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from ...resources.base import JsonObject
 from ..state.cancellation import uncancelled
 from ..state.constants import MAX_CONCURRENT_CHILDREN, SESSION_AFTER_START
@@ -82,7 +82,7 @@ class ChildWorkflows:
                     given,
                     id=child_id,
                     result_type=TurnResult,
-                    task_timeout=TASK_TIMEOUT,
+                    task_timeout=WORKFLOW_TASK_TIMEOUT,
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{workflow_type} · {given.name}",

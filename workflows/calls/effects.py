@@ -15,9 +15,9 @@ from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
     Bookmark,
+    ConversationItem,
     EvaluateRequest,
     EvaluateResult,
-    Item,
     Pinned,
     PinRequest,
     SelectRequest,
@@ -143,7 +143,9 @@ async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
 
 
-async def append(run: RunState, head: Head, items: tuple[Item, ...], bookmark: Bookmark | None = None) -> Head:
+async def append(
+    run: RunState, head: Head, items: tuple[ConversationItem, ...], bookmark: Bookmark | None = None
+) -> Head:
     """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
     for portion in portions(items) or [()]:
         request = AppendRequest(head=head, items=portion)
@@ -153,9 +155,9 @@ async def append(run: RunState, head: Head, items: tuple[Item, ...], bookmark: B
     return head
 
 
-def portions(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
+def portions(items: tuple[ConversationItem, ...]) -> list[tuple[ConversationItem, ...]]:
     """The items in their order, in groups of at most APPEND_BYTES, or of one item that is larger."""
-    groups: list[tuple[Item, ...]] = []
+    groups: list[tuple[ConversationItem, ...]] = []
     space = 0
     for item in items:
         size = MESSAGE_OVERHEAD + (item.byte_size if isinstance(item, Message) else 0)

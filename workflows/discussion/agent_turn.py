@@ -9,7 +9,7 @@ from ...conversation.contracts.plan import AgentPlan, ToolPlan
 from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
-    Item,
+    ConversationItem,
     UseToolRequest,
     UseToolResult,
 )
@@ -48,7 +48,7 @@ class AgentTurn:
         self.agent, self.thread, self.run, self.number, self.of, self.brief = agent, thread, run, number, of, brief
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
-        self.continues, self.rejected, self.pending = continues, state.refused, list[Item]()
+        self.continues, self.rejected, self.pending = continues, state.refused, list[ConversationItem]()
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -178,9 +178,9 @@ class AgentTurn:
         except ActivityFailed as failed:
             if tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise
-            return call.answer(f"Error: {failed.failure.message}")
+            return call.result_message(f"Error: {failed.failure.message}")
 
-    def _add_result(self, call: ToolCall, message: Message, item: Item) -> None:
+    def _add_result(self, call: ToolCall, message: Message, item: ConversationItem) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
         self.open_calls.remove(call)
         self.messages.append(message)
@@ -203,7 +203,7 @@ class AgentTurn:
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
         self.pending += [] if self.brief else self.run.inbox.drain()
         for call in [*self.open_calls]:
-            refusal = call.answer("Not carried out: the turn ended first.")
+            refusal = call.result_message("Not carried out: the turn ended first.")
             self._add_result(call, refusal, refusal)
         try:
             await self._append_pending()

@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from ...conversation.contracts.continuation import AgentState, TeamState
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.requests import Bookmark, EvaluateRequest, EvaluateResult, Item
+from ...conversation.contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult
 from ...conversation.messages.turn import Thread, TurnResult
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
@@ -158,7 +158,7 @@ class Discussion:
             workflow.logger.info("stopped between two turns")
         return None
 
-    async def append(self, items: Sequence[Item], bookmark: Bookmark | None = None) -> None:
+    async def append(self, items: Sequence[ConversationItem], bookmark: Bookmark | None = None) -> None:
         """Adds items to the conversation, even while the run is being cancelled."""
         head = self.result.so_far.head
         task = asyncio.create_task(effects.append(self.run, head, tuple(items), bookmark))
