@@ -1,18 +1,16 @@
-"""Where does it all run? The composition root: builds what is real, registers it, and runs until told to stop.
+"""Runs a worker: makes all its parts, registers workflows and activities, and works until it is told to stop.
 
-    python worker.py [MANIFESTS ...]
-
-MANIFESTS are files and folders whose resources runs may name without bringing them, and whose Secrets they may use.
-It connects to Temporal as its environment and ``temporal.toml`` say. Its settings: ``activities/settings.py``.
+``python -m baton.worker [MANIFESTS ...]``: files and folders, whose resources every run may name and whose Secrets this
+worker alone reads. It connects as its environment and ``temporal.toml`` say. Settings: ``activities/process/settings.py``.
 """
 
-if not __package__:  # started as `python worker.py`: hand over to the installed package
+if not __package__:  # started as `python worker.py`: run the same file as a part of the package
     import runpy
     import sys
 
-    sys.path.pop(0)
+    if not sys.flags.safe_path:  # this folder last: its modules must not hide others, but BATON_FUNCTIONS may name them
+        sys.path.append(sys.path.pop(0))
     runpy.run_module("baton.worker", run_name="__main__", alter_sys=True)
-    raise SystemExit
 
 import argparse
 import asyncio
@@ -41,80 +39,88 @@ from .activities.ask_model import AskModel
 from .activities.brief import Brief
 from .activities.conclude import Conclude
 from .activities.evaluate import Evaluate
-from .activities.journal import Journal
-from .activities.journal.external_storage import stores
-from .activities.journal.storage_driver import Blobs
-from .activities.model.models import Models
+from .activities.journal.external_storage import storage_drivers
+from .activities.journal.journal import Journal
+from .activities.journal.storage_driver import JournalStorageDriver
+from .activities.model.providers import Providers
 from .activities.perform import Perform
 from .activities.pin import Pin
-from .activities.process.functions import Function, Functions
-from .activities.process.health import health
-from .activities.process.secrets import Vault
-from .activities.process.settings import Lane, Role, Settings
+from .activities.process.functions import FunctionRegistry
+from .activities.process.health import serve_health
+from .activities.process.secrets import SecretStore
+from .activities.process.settings import Role, Settings, WorkerQueue
 from .activities.runtime.heartbeat import INTERVAL
-from .activities.runtime.redaction import RedactingFormatter, Redaction
-from .activities.runtime.single_flight import InFlight
+from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr
+from .activities.runtime.single_flight import SingleFlight
 from .activities.select import Select
 from .activities.tool.tools import Tools
 from .activities.use_tool import UseTool
+from .conversation.contracts.requests import TaskQueues
 from .conversation.errors import JournalUnavailable
 from .conversation.failure import BatonError
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.search_attributes import registered
-from .conversation.temporal.temporal_client import ConnectionFailed, connect, storing, task_queue
+from .conversation.temporal.temporal_client import ConnectionFailed, connect, task_queue, with_external_storage
+from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
 from .workflows.registry import WORKFLOWS
 
-FINAL = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
-"""What fails a run. Any other exception is a bug, which suspends the run until the code is mended."""
+WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
+"""Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""
 
-Served = Mapping[Role, Sequence[Callable[..., Any]]]
+Activities = Mapping[Role, Sequence[Callable[..., Any]]]
 
 
 @contextlib.asynccontextmanager
-async def running(
+async def run_worker(
     client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
-) -> AsyncIterator[Vault]:
-    """Runs a worker as long as the block does; ``own`` are its manifests and Secrets. Raises SettingsError."""
+) -> AsyncIterator[SecretStore]:
+    """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     if not settings.journal_url:
-        settings.home.mkdir(parents=True, exist_ok=True)
-    vault = Vault(own.secrets, environment, settings.home / "sources")
-    models, tools, calls, known = Models(vault), Tools(vault), InFlight(), Functions.of(settings.functions, functions)
-    journal = await Journal.open(settings.journal, Keys.of(environment))
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
+    registry = FunctionRegistry.of(settings.functions, functions)
+    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight()
+    journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
-        client = storing(client, *stores(environment, Blobs(lambda: contextlib.nullcontext(journal))))
-        pin = Pin(journal, own.catalog, vault, settings.route, searchable=await registered(client))
-        served: Served = {
+        in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
+        client = with_external_storage(client, *storage_drivers(environment, in_journal))
+        queues = TaskQueues.model_validate(settings.activity_queues)
+        activities: Activities = {
             "workflows": [
-                pin.pin,
+                Pin(journal, own.catalog, secrets, queues, searchable=await registered(client)).pin,
                 Append(journal).append,
-                Evaluate(journal, known).evaluate,
-                Brief(journal, vault).brief,
-                Conclude(journal, vault).conclude,
+                Evaluate(journal, registry).evaluate,
+                Brief(journal, secrets).brief,
+                Conclude(journal, secrets).conclude,
             ],
             "models": [
-                AskModel(journal, models, tools, known, vault, calls).ask_model,
-                Select(journal, models, vault, calls).select,
+                AskModel(journal, providers, tools, registry, secrets, single_flight).ask_model,
+                Select(journal, providers, secrets, single_flight).select,
             ],
-            "tools": [UseTool(journal, tools, vault, calls).use_tool, Perform(journal, known, vault, calls).perform],
+            "tools": [
+                UseTool(journal, tools, secrets, single_flight).use_tool,
+                Perform(journal, registry, secrets, single_flight).perform,
+            ],
         }
-        workers = [_worker(client, lane, settings, served, vault) for lane in settings.lanes()]
-        async with health(settings.health_port, lambda: all(each.is_running for each in workers)), _all(workers):
-            yield vault
+        workers = [_worker(client, queue, settings, activities, secrets) for queue in settings.worker_queues()]
+        healthy = serve_health(settings.health_port, lambda: all(each.is_running for each in workers))
+        async with healthy, _run_all(workers):
+            yield secrets
     finally:
-        await calls.close()
-        await models.close()
+        await single_flight.close()
+        await providers.close()
         await tools.close()
         await journal.close()
 
 
 @contextlib.asynccontextmanager
-async def _all(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    """Runs workers as long as the block does, and ends them together."""
+async def _run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
+    """Runs workers while the block runs, and shuts them down together."""
     async with contextlib.AsyncExitStack() as stack:
         for each in workers:
             await stack.enter_async_context(each)
@@ -124,31 +130,33 @@ async def _all(workers: Sequence[Worker]) -> AsyncIterator[None]:
             await asyncio.gather(*(each.shutdown() for each in workers))
 
 
-def _worker(client: Client, lane: Lane, settings: Settings, served: Served, vault: Vault) -> Worker:
-    """The worker of one task queue."""
-    beat = timedelta(seconds=INTERVAL)
+def _worker(
+    client: Client, queue: WorkerQueue, settings: Settings, activities: Activities, secrets: SecretStore
+) -> Worker:
+    """The SDK's worker for one task queue."""
+    interval = timedelta(seconds=INTERVAL)
     return Worker(
         client,
-        task_queue=lane.queue,
-        workflows=WORKFLOWS if "workflows" in lane.roles else (),
-        activities=[activity for role in sorted(lane.roles) for activity in served[role]],
-        interceptors=[Redaction(vault.redact)],
-        workflow_runner=UnsandboxedWorkflowRunner(),  # they are all ours: the tests replay them in the sandbox
-        workflow_failure_exception_types=FINAL,
-        max_cached_workflows=settings.cached_runs,
-        max_concurrent_workflow_tasks=settings.max_workflow_tasks,
-        max_concurrent_activities=settings.max_activities,
-        max_task_queue_activities_per_second=lane.rate,
-        max_heartbeat_throttle_interval=beat,
-        default_heartbeat_throttle_interval=beat,
+        task_queue=queue.name,
+        workflows=WORKFLOWS if "workflows" in queue.roles else (),
+        activities=[activity for role in sorted(queue.roles) for activity in activities[role]],
+        interceptors=[RedactionInterceptor(secrets.redact)],
+        workflow_runner=UnsandboxedWorkflowRunner(),  # all workflows are Baton's: the tests replay them in the sandbox
+        workflow_failure_exception_types=WORKFLOW_FAILURES,
+        max_cached_workflows=settings.max_cached_workflows,
+        max_concurrent_workflow_tasks=settings.max_concurrent_workflow_tasks,
+        max_concurrent_activities=settings.max_concurrent_activities,
+        max_task_queue_activities_per_second=queue.rate,
+        max_heartbeat_throttle_interval=interval,
+        default_heartbeat_throttle_interval=interval,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        graceful_shutdown_timeout=settings.shutdown,
+        graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
         deployment_config=_deployment(settings),
     )
 
 
 def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
-    """The version that the worker is of: runs stay on the one they began with."""
+    """The worker's version, if it has one: a run stays on the version that it began with."""
     if settings.deployment is None or settings.build_id is None:
         return None
     version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
@@ -156,15 +164,15 @@ def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
 
 
 async def main(paths: list[Path]) -> int:
-    """Runs a worker until SIGINT or SIGTERM; 1 if manifests or settings are refused, 3 if Temporal can't be reached."""
+    """Runs a worker until SIGINT or SIGTERM. Exit code 1: manifests or settings are refused; 3: no Temporal."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
         own = load_files(paths)
         client = await connect()
-        asked = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(asked, retry=True)
+        request = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(request, retry=True)
     except (ManifestError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -175,8 +183,8 @@ async def main(paths: list[Path]) -> int:
         print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     try:
-        async with running(client, own, os.environ) as vault:
-            log_to_stderr(vault)
+        async with run_worker(client, own, os.environ) as secrets:
+            log_to_stderr(secrets.redact)
             logging.getLogger("baton").info("working on the task queue %s of %s", task_queue(), client.namespace)
             await stopped.wait()
     except (JournalUnavailable, SettingsError, OSError) as error:
@@ -185,17 +193,8 @@ async def main(paths: list[Path]) -> int:
     return 0
 
 
-def log_to_stderr(vault: Vault) -> None:
-    """Sends the log to stderr, without secrets."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", vault.redact))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for chatty in ("httpx", "httpx2", "httpcore", "openai"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
 if __name__ == "__main__":
-    atexit.register(time.sleep, 0.02)  # the SDK's threads let go of the interpreter before it ends
+    atexit.register(time.sleep, 0.02)  # the SDK's threads must release the interpreter before it ends
     parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
     parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
     sys.exit(asyncio.run(main(parser.parse_args().manifests)))

@@ -1,1 +1,1 @@
-"""What touches the world? Asking a model, using a tool, and the journal: everything with an effect or a secret."""
+"""The activities: everything with an effect or a secret – models, tools and the journal. One file each activity type."""

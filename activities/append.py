@@ -1,12 +1,12 @@
-"""``append``: what joins a conversation without a model being asked."""
+"""The activity ``append``: adds messages to a conversation in the journal."""
 
 from temporalio import activity
 
 from ..conversation.contracts.requests import AppendRequest
 from ..conversation.messages.message import Head
-from .journal import Journal
+from .journal.journal import Journal
 from .runtime.heartbeat import heartbeats
-from .runtime.ids import call_id
+from .runtime.ids import idempotency_key
 
 
 class Append:
@@ -17,9 +17,12 @@ class Append:
 
     @activity.defn(name="append")
     async def append(self, request: AppendRequest) -> Head:
-        """Puts the items on top of the head; done twice, it gives the same head. Without items a bookmark is new."""
+        """Adds the items after the head and returns the new head; another attempt returns the same one.
+
+        With a bookmark it is moved to the new head; without items it is set for the first time.
+        """
         async with heartbeats():
-            head = await self._journal.append(request.head, request.items, call_id())
+            head = await self._journal.append(request.head, request.items, idempotency_key())
             if request.bookmark:
-                await self._journal.bookmark(request.bookmark, head, anew=not request.items)
+                await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
             return head

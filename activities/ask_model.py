@@ -1,83 +1,101 @@
-"""``ask_model``: an agent's model speaks, and its answer is kept before anybody is told of it."""
+"""The activity ``ask_model``: asks an agent's model, and writes the answer to the journal before it returns it."""
+
+from dataclasses import dataclass
+from functools import partial
 
 from temporalio import activity
 
-from ..conversation.contracts.requests import Asked, AskRequest
+from ..conversation.contracts.requests import AskModelRequest, AskModelResult
 from ..conversation.errors import UnknownResource
+from ..conversation.messages.message import Head, Message
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.model import Model
-from .context.context_window import conversation, reach
-from .context.planning import models_of
-from .context.structured_output import plain, schema_of, told, wrong
-from .context.value_resolver import Values
-from .journal import Journal
-from .journal.row import Row
-from .model.models import Models
-from .panel.default_agents import deliverable, speaker_of
-from .panel.speaker_context import Room
-from .process.functions import Functions
-from .process.secrets import Vault
-from .runtime.heartbeat import Pulse
-from .runtime.ids import call_id
-from .runtime.single_flight import InFlight
+from .context.context_window import model_messages, window_end
+from .context.model_chain import ChainedModel, model_chain
+from .context.structured_output import normalized, output_error, output_schema, with_schema
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .model.provider import ModelRequest
+from .model.providers import Providers
+from .panel.default_agents import find_speaker, panel_output_schema
+from .panel.speaker_context import SpeakerContext
+from .process.functions import FunctionRegistry
+from .process.secrets import SecretStore
+from .runtime.heartbeat import Heartbeat
+from .runtime.ids import idempotency_key
+from .runtime.single_flight import SingleFlight
 from .tool.tools import Tools
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What a request refers to: who is asked, by which model, and the JSON Schema that the final answer has to fit."""
+
+    speaker: Agent | Model
+    model: ChainedModel
+    schema: JsonObject | None
+    values: ValueResolver
 
 
 class AskModel:
     """The activity ``ask_model``."""
 
     def __init__(
-        self, journal: Journal, models: Models, tools: Tools, functions: Functions, vault: Vault, calls: InFlight
+        self,
+        journal: Journal,
+        providers: Providers,
+        tools: Tools,
+        functions: FunctionRegistry,
+        secrets: SecretStore,
+        single_flight: SingleFlight,
     ) -> None:
-        self._journal, self._models, self._tools = journal, models, tools
-        self._functions, self._vault, self._calls = functions, vault, calls
+        self._journal, self._providers, self._tools = journal, providers, tools
+        self._functions, self._secrets, self._single_flight = functions, secrets, single_flight
 
     @activity.defn(name="ask_model")
-    async def ask_model(self, request: AskRequest) -> Asked:
-        """Returns the answer that stands in the journal, and asks the model only if none does."""
-        row_id = f"{call_id()}/reply"
+    async def ask_model(self, request: AskModelRequest) -> AskModelResult:
+        """Returns the answer that the journal holds for this activity; asks the model only if there is none."""
+        ask = partial(self._ask, request, idempotency_key())
+        return await self._single_flight.run(ask, self._secrets.redact_partial)
 
-        async def answered(pulse: Pulse) -> Row:
-            return await self._journal.find(row_id) or await self._ask(request, row_id, pulse)
+    async def _ask(self, request: AskModelRequest, key: str, heartbeat: Heartbeat) -> AskModelResult:
+        context = await self._context(request)
+        row = await self._journal.find(f"{key}/reply")
+        if row is None:
+            head = await self._journal.append(request.thread.head, request.pending, key)
+            messages = await self._messages(request, head, context)
+            agent = context.speaker if isinstance(context.speaker, Agent) else None
+            tools = await self._tools.of_agent(agent, context.values) if agent else []
+            asked = ModelRequest(messages, [tool.definition for tool in tools], context.schema)
+            provider = self._providers.of(context.model)
+            answer = await provider.ask(context.model, context.values, asked, heartbeat.on_text)
+            clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
+            row = await self._journal.append_once(head, normalized(clean, context.schema), f"{key}/reply")
+        wrong = output_error(row.message, context.schema)
+        return AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
 
-        row = await self._calls.once(answered, self._vault.redact_growing)
-        schema = await self._schema(request)
-        return Asked(message=row.message.cut(), head=row.head, wrong=wrong(row.message, schema))
-
-    async def _speaker(self, request: AskRequest) -> Agent | Model:
-        speaker = speaker_of(await self._journal.catalog(request.thread.catalog), request.speaker)
+    async def _context(self, request: AskModelRequest) -> _Context:
+        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        speaker = find_speaker(values.catalog, request.speaker)
         if not isinstance(speaker, Agent | Model):
             raise UnknownResource(f"{request.speaker} can't be asked")
-        return speaker
+        model = model_chain(speaker, values.catalog)[request.fallback]
+        schema = output_schema(speaker) or panel_output_schema(values.catalog, request.brief)
+        return _Context(speaker, model, schema, values)
 
-    async def _schema(self, request: AskRequest) -> JsonObject | None:
-        """The form of the answer: the speaker's own, or that of what its panel delivers."""
-        catalog = await self._journal.catalog(request.thread.catalog)
-        return schema_of(await self._speaker(request)) or deliverable(catalog, request.brief)
-
-    async def _ask(self, request: AskRequest, row_id: str, pulse: Pulse) -> Row:
-        thread = request.thread
-        catalog = await self._journal.catalog(thread.catalog)
-        speaker = await self._speaker(request)
-        schema = await self._schema(request)
-        values = await Values.of(self._journal, catalog, self._vault)
-        head = await self._journal.append(thread.head, request.pending, call_id())
-        enough = None if request.brief else reach(thread.question, request.begun, request.window)
-        rows = await self._journal.read(head, enough)
-        agent = speaker if isinstance(speaker, Agent) else None
-        tools = self._tools.of(agent, values) if agent else []
+    async def _messages(self, request: AskModelRequest, head: Head, context: _Context) -> list[Message]:
+        """What the model gets to read: the conversation, or in a panel what the speaker's brief is about."""
+        thread, begun, values = request.thread, request.begun, context.values
+        agent = context.speaker if isinstance(context.speaker, Agent) else None
         if agent and request.brief:
-            room = Room.at(request.brief, values, rows[: request.begun], thread.question)
-            briefed = await room.told(agent, request.speaker, values, self._functions)
-            messages = [*briefed, *(row.message for row in rows[request.begun :])]
+            rows = await self._journal.read(head)
+            panel = SpeakerContext.of(request.brief, values, rows[:begun], thread.question)
+            messages = await panel.messages(agent, request.speaker, values, self._functions)
+            messages += [row.message for row in rows[begun:]]
         else:
-            prompt = values.prompt(agent) if agent else None
+            rows = await self._journal.read(head, window_end(thread.question, begun, request.window))
             question = await self._journal.row(thread.question)
-            messages = conversation(prompt, rows, question, request.begun, request.window)
-        model, name = models_of(speaker, catalog)[request.fallback]
-        endpoint = self._models.endpoint(model, name, values)
-        asked = told(map(values.whole, messages), schema)
-        answer = await self._models.ask(endpoint, asked, tools, pulse.hear, schema=schema)
-        clean = self._vault.redact_message(answer).model_copy(update={"name": speaker.name})
-        return await self._journal.answer(head, plain(clean, schema), row_id)
+            prompt = values.prompt(agent) if agent else None
+            messages = model_messages(prompt, rows, question, begun, request.window)
+        return with_schema(map(values.with_secrets, messages), context.schema)

@@ -1,31 +1,31 @@
-"""``brief``: what a team is told in a panel becomes the question of a conversation of its own."""
+"""The activity ``brief``: writes the briefing of a team in a panel as the question of a new conversation."""
 
 from temporalio import activity
 
 from ..conversation.contracts.panel_requests import BriefRequest
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
-from .context.value_resolver import Values
-from .journal import Journal
-from .panel.speaker_context import Room
-from .process.secrets import Vault
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .panel.speaker_context import SpeakerContext
+from .process.secrets import SecretStore
 from .runtime.heartbeat import heartbeats
-from .runtime.ids import call_id
+from .runtime.ids import idempotency_key
 
 
 class Brief:
     """The activity ``brief``."""
 
-    def __init__(self, journal: Journal, vault: Vault) -> None:
-        self._journal, self._vault = journal, vault
+    def __init__(self, journal: Journal, secrets: SecretStore) -> None:
+        self._journal, self._secrets = journal, secrets
 
     @activity.defn(name="brief")
     async def brief(self, request: BriefRequest) -> Thread:
-        """The thread in which the team takes its turn."""
+        """The new conversation, in which the team takes its turn."""
         async with heartbeats():
             thread = request.thread
             rows = await self._journal.read(thread.head)
-            values = await Values.of(self._journal, thread.catalog, self._vault)
-            text = Room.at(request.brief, values, rows, thread.question).explicit()
-            head = await self._journal.append(Head(), [Message(role="user", content=text)], call_id())
+            values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+            text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
+            head = await self._journal.append(Head(), [Message(role="user", content=text)], idempotency_key())
             return Thread(catalog=thread.catalog, question=head.id, head=head)

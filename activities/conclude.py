@@ -1,38 +1,41 @@
-"""``conclude``: what a panel has come to is put down as it is, without anybody being asked to put it into words."""
+"""The activity ``conclude``: writes a panel's result to the journal as JSON, without asking a synthesizer."""
 
 from temporalio import activity
 
 from ..conversation.contracts.panel_requests import ConcludeRequest
-from ..conversation.contracts.requests import Asked
-from ..conversation.messages.message import MAX_RESULT, Message, cut, weight
+from ..conversation.contracts.requests import AskModelResult
+from ..conversation.messages.message import Message
 from ..conversation.messages.panel import Contribution, Critique, DebateShape, PanelShape
-from .context.value_resolver import Values
-from .journal import Journal
-from .panel.speaker_context import Room
-from .process.secrets import Vault
+from ..conversation.text import MAX_MESSAGE, byte_size, truncate
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .panel.speaker_context import SpeakerContext
+from .process.secrets import SecretStore
 from .runtime.heartbeat import heartbeats
-from .runtime.ids import call_id
+from .runtime.ids import idempotency_key
 
 
 class Conclude:
     """The activity ``conclude``."""
 
-    def __init__(self, journal: Journal, vault: Vault) -> None:
-        self._journal, self._vault = journal, vault
+    def __init__(self, journal: Journal, secrets: SecretStore) -> None:
+        self._journal, self._secrets = journal, secrets
 
     @activity.defn(name="conclude")
-    async def conclude(self, request: ConcludeRequest) -> Asked:
-        """Writes the panel's shape as JSON; the history gets shorter texts where it would be too long."""
+    async def conclude(self, request: ConcludeRequest) -> AskModelResult:
+        """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
         async with heartbeats():
             thread, brief = request.thread, request.brief
             rows = await self._journal.read(thread.head)
-            values = await Values.of(self._journal, thread.catalog, self._vault)
-            room = Room.at(brief, values, rows, thread.question)
-            shape = room.transcript.shape(brief.round)
-            said = Message(role="assistant", content=_json(shape), name=room.team.name)
-            said = said.model_copy(update={"part": "deliverable", "round": brief.round})
-            row = await self._journal.answer(thread.head, said, f"{call_id()}/reply")
-            return Asked(message=said.model_copy(update={"content": _json(shortened(shape))}), head=row.head)
+            values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+            panel = SpeakerContext.of(brief, values, rows, thread.question)
+            shape = panel.transcript.shape(brief.round)
+            message = Message(role="assistant", content=_json(shape), name=panel.team.name)
+            message = message.model_copy(update={"part": "deliverable", "round": brief.round})
+            row = await self._journal.append_once(thread.head, message, f"{idempotency_key()}/reply")
+            return AskModelResult(
+                message=message.model_copy(update={"content": _json(shortened(shape))}), head=row.head
+            )
 
 
 def _json(shape: PanelShape | DebateShape) -> str:
@@ -40,23 +43,23 @@ def _json(shape: PanelShape | DebateShape) -> str:
 
 
 def shortened(shape: PanelShape | DebateShape) -> PanelShape | DebateShape:
-    """The shape with its texts cut evenly, as little as makes it fit into a history, so that it is still JSON."""
-    room = MAX_RESULT
-    while weight(_json(shape)) > MAX_RESULT and room > 1:
-        room //= 2
-        shape = _cut(shape, room)
+    """The result with all texts cut to the same length, as long as a history allows: cutting the JSON would break it."""
+    limit = MAX_MESSAGE
+    while byte_size(_json(shape)) > MAX_MESSAGE and limit > 1:
+        limit //= 2
+        shape = _cut(shape, limit)
     return shape
 
 
 def _cut(shape: PanelShape | DebateShape, limit: int) -> PanelShape | DebateShape:
     if isinstance(shape, DebateShape):
-        return shape.model_copy(update={"transcript": tuple(_shorter(each, limit) for each in shape.transcript)})
+        return shape.model_copy(update={"transcript": tuple(_cut_entry(each, limit) for each in shape.transcript)})
     critiques = tuple(
-        Critique(round=each.round, critique=cut(each.critique, limit)) for each in shape.referee_critiques
+        Critique(round=each.round, critique=truncate(each.critique, limit)) for each in shape.referee_critiques
     )
-    contributions = tuple(_shorter(each, limit) for each in shape.contributions)
+    contributions = tuple(_cut_entry(each, limit) for each in shape.contributions)
     return shape.model_copy(update={"contributions": contributions, "referee_critiques": critiques})
 
 
-def _shorter(entry: Contribution, limit: int) -> Contribution:
-    return entry.model_copy(update={"text": cut(entry.text, limit)})
+def _cut_entry(entry: Contribution, limit: int) -> Contribution:
+    return entry.model_copy(update={"text": truncate(entry.text, limit)})

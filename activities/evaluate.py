@@ -1,83 +1,83 @@
-"""``evaluate``: a team's conditions are judged after a turn, or a panel's after a round, on all that was said."""
+"""The activity ``evaluate``: evaluates a team's conditions after a turn, or a panel's after a round."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 from temporalio import activity
 
-from ..conversation.contracts.requests import Evaluated, EvaluateRequest
+from ..conversation.contracts.requests import EvaluateRequest, EvaluateResult
 from ..conversation.errors import ConditionFailed, UnknownResource
 from ..conversation.failure import BatonError
-from ..conversation.messages.message import last_word
+from ..conversation.messages.message import last_spoken
 from ..conversation.messages.turn import Thread
 from ..resources.base import JsonObject
-from ..resources.condition import Facts, holds
-from ..resources.panel import Named
+from ..resources.condition import Facts, evaluate_condition
+from ..resources.panel import FunctionRef
 from ..resources.team import Team
-from .journal import Journal
+from .journal.journal import Journal
 from .journal.row import Row
 from .panel.transcript import Transcript
-from .process.functions import Functions
+from .process.functions import FunctionRegistry
 from .runtime.heartbeat import heartbeats
 
 
 class Evaluate:
     """The activity ``evaluate``."""
 
-    def __init__(self, journal: Journal, functions: Functions) -> None:
+    def __init__(self, journal: Journal, functions: FunctionRegistry) -> None:
         self._journal, self._functions = journal, functions
 
     @activity.defn(name="evaluate")
-    async def evaluate(self, request: EvaluateRequest) -> Evaluated:
-        """Whether ``terminateWhen`` is true, and the first edge whose ``when`` is, or that has none."""
+    async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
+        """Whether ``terminateWhen`` is true, and the first edge from the last speaker whose ``when`` is true or missing."""
         async with heartbeats():
             catalog = await self._journal.catalog(request.thread.catalog)
             team = catalog.by_id(request.team)
             if not isinstance(team, Team):
                 raise UnknownResource(f"the run's catalog has no {request.team}")
-            rows = await self._journal.read(request.thread.head, None if request.brief else _spoken(request.thread))
+            rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
             facts = _facts(request, team, rows)
             if await self._ends(request, team, rows, facts):
-                return Evaluated(ends=True)
-            return Evaluated(edge=await _edge(request, team, facts))
+                return EvaluateResult(ends=True)
+            return EvaluateResult(edge=await _edge(request, team, facts))
 
     async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
         ends = team.spec.terminate_when
-        if not isinstance(ends, Named):
-            return ends is not None and await _judged(team, ("terminateWhen", ends), facts)
+        if not isinstance(ends, FunctionRef):
+            return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
         given: object = facts
         if request.brief:
             transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
             given = transcript.briefing(request.brief, team.name)
         try:
-            value = await self._functions.call(ends.function, given, **ends.parameters)
+            value = await self._functions.invoke(ends.function, given, **ends.parameters)
         except BatonError as error:
             raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {error.message}") from None
         if not isinstance(value, bool):
-            what = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {what}")
+            problem = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {problem}")
         return value
 
 
-def _spoken(thread: Thread) -> Callable[[Row], bool]:
-    """Tells whether a row is somebody's word, as the last of which conditions read."""
-    return lambda row: row.id != thread.question and last_word([row.message]) is not None
+def _is_spoken(thread: Thread) -> Callable[[Row], bool]:
+    """Whether a row is a spoken message: conditions need only the last one, so the journal is read back to that."""
+    return lambda row: row.id != thread.question and last_spoken([row.message]) is not None
 
 
 async def _edge(request: EvaluateRequest, team: Team, facts: Facts) -> int | None:
     for place, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
         field = f"graph.edges[{place}].when"
-        if edge.from_ == facts["speaker"] and (edge.when is None or await _judged(team, (field, edge.when), facts)):
+        if edge.from_ == facts["speaker"] and (edge.when is None or await _holds(team, (field, edge.when), facts)):
             return place
     return None
 
 
 def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
-    word = last_word([row.message for row in rows if row.id != request.thread.question])
+    word = last_spoken([row.message for row in rows if row.id != request.thread.question])
     members = team.spec.members
     facts: JsonObject = {
         "message": word.content if word else "",
-        "speaker": "" if request.seat is None else members[request.seat].address,
+        "speaker": "" if request.seat is None else members[request.seat].name_in_team,
         "turn": request.turn,
         "round": -(-request.turn // len(members)),
         "tokens": request.tokens,
@@ -95,9 +95,9 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
     }
 
 
-async def _judged(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
+async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
     field, expression = condition
     try:
-        return await asyncio.to_thread(holds, expression, facts)
+        return await asyncio.to_thread(evaluate_condition, expression, facts)
     except ValueError as error:
         raise ConditionFailed(f"{team.id}: {field} can't be judged after turn {facts['turn']}: {error}") from None

@@ -5,38 +5,33 @@ import asyncio
 from temporalio import activity
 
 from ..conversation.contracts.plan import Plan
-from ..conversation.contracts.requests import Pinned, PinRequest, Route
+from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
-from ..resources.agent import Agent
 from ..resources.base import API_VERSION, JsonObject
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
 from ..resources.loader import Loaded, load_documents
-from ..resources.model import Model
-from ..resources.parameters import unmet
-from ..resources.problems import ManifestError, dotted
+from ..resources.parameters import unknown_parameters
+from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import Query
-from ..resources.team import Team
-from ..resources.tool import Tool
-from ..resources.validation import not_carried_out, violations
-from .context.planning import agent_plan, model_plan, query_plan, team_plan, tool_plan
-from .context.value_resolver import Values
-from .journal import Journal
-from .process.secrets import Vault
+from ..resources.validation import unsupported_fields, violations
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .plan import Startable, build_plan
+from .process.secrets import SecretStore
 from .runtime.heartbeat import heartbeats
-
-Startable = Query | Team | Agent | Model | Tool
-"""What a run can start with."""
 
 
 class Pin:
     """The activity ``pin``. ``own`` are the manifests that the worker was started with, ``route`` leads to its like."""
 
-    def __init__(self, journal: Journal, own: Catalog, vault: Vault, route: Route, *, searchable: bool) -> None:
-        self._journal, self._own, self._vault = journal, own, vault
+    def __init__(
+        self, journal: Journal, own: Catalog, secrets: SecretStore, route: TaskQueues, *, searchable: bool
+    ) -> None:
+        self._journal, self._own, self._secrets = journal, own, secrets
         self._route, self._searchable = route, searchable
 
     @activity.defn(name="pin")
@@ -48,16 +43,16 @@ class Pin:
     async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
         """What a run's parent has pinned already."""
         catalog = await self._journal.catalog(thread.catalog)
-        plan = await asyncio.to_thread(_plan, _named(request, catalog), catalog, request.workflow)
+        plan = await asyncio.to_thread(build_plan, _named(request, catalog), catalog, request.workflow)
         return self._pinned(thread, plan, self._route)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """A new conversation, with the question as its first row."""
         start, catalog = await asyncio.to_thread(self._resolve, request)  # thousands of manifests take seconds
-        plan = await asyncio.to_thread(_plan, start, catalog, request.workflow)
+        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            question = (await Values.of(self._journal, catalog, self._vault)).question(start)
+            question = (await ValueResolver.of(self._journal, catalog, self._secrets)).question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # once, in whichever task it is pinned
         sha = await self._journal.pin(catalog, run)
@@ -66,23 +61,27 @@ class Pin:
         turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         return self._pinned(thread, plan, self._route.model_copy(update={k: v for k, v in turn.items() if v}))
 
-    def _pinned(self, thread: Thread, plan: Plan, route: Route) -> Pinned:
+    def _pinned(self, thread: Thread, plan: Plan, route: TaskQueues) -> Pinned:
         """The reply; what is as it always is takes no place in the history."""
-        other = {"searchable": self._searchable, "route": None if route == Route() else route}
+        other = {"searchable": self._searchable, "route": None if route == TaskQueues() else route}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """What the run starts with, and all that it needs of what it brings and what the worker has."""
         loaded = _brought(request)
-        known = loaded.catalog.over(self._own)
+        known = loaded.catalog.overlaid_on(self._own)
         start = _named(request, known)
-        catalog, unknown = known.reach(start)
-        if refused := [v for manifest in catalog.manifests for v in not_carried_out(manifest)]:
-            raise NotCarriedOut("; ".join(f"{manifest.id}: {dotted(path)}: {text}" for manifest, path, text in refused))
-        if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the Vault knows of those
+        catalog, unknown = known.needed_by(start)
+        if refused := [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]:
+            raise NotCarriedOut(
+                "; ".join(f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in refused)
+            )
+        if missing := [
+            each for each in unknown if each.reference.kinds != ("Secret",)
+        ]:  # the SecretStore knows of those
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
-        if broken := [*violations(catalog), *unmet(start, catalog)]:
+        if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         return start, catalog
 
@@ -115,16 +114,3 @@ def _named(request: PinRequest, catalog: Catalog) -> Startable:
     raise UnknownResource(
         f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
     )
-
-
-def _plan(start: Startable, catalog: Catalog, workflow: str) -> Plan:
-    right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
-    if right != workflow:
-        raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
-    if isinstance(start, Query):
-        return query_plan(start, catalog)
-    if isinstance(start, Team):
-        return team_plan(start, catalog)
-    if isinstance(start, Tool):
-        return tool_plan(start)
-    return model_plan(start, catalog) if isinstance(start, Model) else agent_plan(start, catalog)

@@ -1,29 +1,30 @@
-"""``select``: a team's selector chooses who speaks next, and its answers are kept before anybody is told of them."""
+"""The activity ``select``: asks a team's selector who speaks next, and writes its answers to the journal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio import activity
 
-from ..conversation.contracts.requests import Selected, SelectRequest
+from ..conversation.contracts.requests import SelectRequest, SelectResult
 from ..conversation.errors import UnknownResource
 from ..conversation.failure import BatonError
 from ..conversation.messages.message import Message, TokenUsage
 from ..resources.agent import Agent
-from ..resources.strategy import Selector
 from ..resources.team import Team
+from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
-from .context.context_window import reach, within
-from .context.planning import chooser_models
-from .context.speaker_choice import choice_of, tools_of
-from .context.value_resolver import Values
-from .journal import Journal
-from .journal.row import Row
-from .model.models import Models
-from .process.secrets import Vault
-from .runtime.heartbeat import Pulse
-from .runtime.ids import call_id
-from .runtime.single_flight import InFlight
+from .context.context_window import apply_window, window_end
+from .context.model_chain import ChainedModel, selector_model_chain
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .model.provider import ModelRequest
+from .model.providers import Providers
+from .process.secrets import SecretStore
+from .runtime.heartbeat import Heartbeat
+from .runtime.ids import idempotency_key
+from .runtime.single_flight import SingleFlight
+from .tool.speaker_choice import SpeakerChoice, read_choice, selector_tools
 
 DEFAULT_PROMPT = """\
 You moderate a discussion among these participants: {{.Roles}}.
@@ -33,114 +34,134 @@ Read the conversation, and decide which of them ({{.Participants}}) can carry it
 
 TERMINATE_PROMPT = "If the user's question has been answered well enough, name nobody and end the discussion instead."
 
-ASKED = {
+INSTRUCTION = {
     "tool": "Who speaks next? Answer by calling the tool select-next-speaker.",
     "text": "Select the next participant to respond. Answer with one name only.",
 }
-ENDS = {"tool": " Or call the tool terminate.", "text": " Or answer TERMINATE, a colon, and the final words."}
+TERMINATE_INSTRUCTION = {
+    "tool": " Or call the tool terminate.",
+    "text": " Or answer TERMINATE, a colon, and the final words.",
+}
 
 
 @dataclass(frozen=True)
-class _Table:
-    """What a selector chooses from: the candidates' names, in a team with its values."""
+class _Context:
+    """What a request refers to: the team, its selector and model, and the names of the candidates."""
 
     request: SelectRequest
     team: Team
-    selector: Selector
+    selector: SelectorSpec
+    model: ChainedModel
     names: Sequence[str]
-    values: Values
+    values: ValueResolver
 
 
 class Select:
     """The activity ``select``."""
 
-    def __init__(self, journal: Journal, models: Models, vault: Vault, calls: InFlight) -> None:
-        self._journal, self._models, self._vault, self._calls = journal, models, vault, calls
+    def __init__(
+        self, journal: Journal, providers: Providers, secrets: SecretStore, single_flight: SingleFlight
+    ) -> None:
+        self._journal, self._providers, self._secrets = journal, providers, secrets
+        self._single_flight = single_flight
 
     @activity.defn(name="select")
-    async def select(self, request: SelectRequest) -> Selected:
-        """Asks the selector, once more if its answer names nobody, and then takes the first candidate.
+    async def select(self, request: SelectRequest) -> SelectResult:
+        """Asks the selector; asks once more if its answer names no candidate; then takes the first candidate.
 
-        A second question that is refused counts as an answer that names nobody.
+        A second request that is refused counts as an answer that names nobody.
         """
+        select = partial(self._select, request, idempotency_key())
+        return await self._single_flight.run(select, self._secrets.redact_partial)
 
-        async def selected(pulse: Pulse) -> Selected:
-            return await self._select(request, pulse)
-
-        return await self._calls.once(selected, self._vault.redact_growing)
-
-    async def _select(self, request: SelectRequest, pulse: Pulse) -> Selected:
-        table = await self._table(request)
-        asked = await self._asked(table)
+    async def _select(self, request: SelectRequest, key: str, heartbeat: Heartbeat) -> SelectResult:
+        context = await self._context(request)
+        messages = await self._messages(context)
         usage = TokenUsage()
         for place in ("choice", "second-choice"):
             try:
-                answer = (await self._answer(table, asked, f"{call_id()}/{place}", pulse)).message
+                answer = await self._answer(context, messages, f"{key}/{place}", heartbeat)
             except BatonError as error:
                 if not usage.model_calls or not error.non_retryable:
                     raise
-                break  # the first answer was paid for: failing would lose count of it
+                break  # the first answer was paid for: a failure would lose its tokens
             usage += (answer.usage or TokenUsage()) + TokenUsage(model_calls=1)
-            if choice := choice_of(answer, table.names, may_end=table.selector.enable_terminate_tool):
-                said = Message(role="assistant", content=choice.words, name=table.team.name) if choice.words else None
-                seat = None if choice.place is None else request.candidates[choice.place]
-                name = None if choice.place is None else table.names[choice.place]
-                return Selected(seat=seat, member=name, how=choice.how, usage=usage, said=said)
-            again = f"That names none of: {', '.join(table.names)}. {asked[1].content}"
-            said_so = Message(role="assistant", content=answer.content or "(nobody)")
-            asked = [*asked, said_so, Message(role="user", content=again)]
-        return Selected(seat=request.candidates[0], member=table.names[0], how="fallback", usage=usage)
+            if choice := read_choice(answer, context.names, may_end=context.selector.enable_terminate_tool):
+                return _result(context, choice, usage)
+            correction = f"That names none of: {', '.join(context.names)}. {messages[1].content}"
+            wrong = Message(role="assistant", content=answer.content or "(nobody)")
+            messages = [*messages, wrong, Message(role="user", content=correction)]
+        return SelectResult(seat=request.candidates[0], member=context.names[0], how="fallback", usage=usage)
 
-    async def _table(self, request: SelectRequest) -> _Table:
-        catalog = await self._journal.catalog(request.thread.catalog)
-        team = catalog.by_id(request.team)
+    async def _context(self, request: SelectRequest) -> _Context:
+        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        team = values.catalog.by_id(request.team)
         if not isinstance(team, Team):
             raise UnknownResource(f"the run's catalog has no {request.team}")
-        names = [team.spec.members[seat].address for seat in request.candidates]
-        values = await Values.of(self._journal, catalog, self._vault)
-        return _Table(request, team, team.spec.selector or Selector(), names, values)
+        names = [team.spec.members[place].name_in_team for place in request.candidates]
+        model = selector_model_chain(team, values.catalog)[request.fallback]
+        return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)
 
-    async def _answer(self, table: _Table, asked: Sequence[Message], row_id: str, pulse: Pulse) -> Row:
-        """The answer that stands in the journal, beside the conversation; the model is asked only if none does."""
+    async def _answer(
+        self, context: _Context, messages: Sequence[Message], row_id: str, heartbeat: Heartbeat
+    ) -> Message:
+        """The answer in the journal, beside the conversation; the model is asked only if there is none."""
         if row := await self._journal.find(row_id):
-            return row
-        model, name = chooser_models(table.team, table.values.catalog)[table.request.fallback]
-        endpoint = self._models.endpoint(model, name, table.values)
-        by_tool = table.selector.style == "tool"
-        tools = tools_of(table.names, may_end=table.selector.enable_terminate_tool) if by_tool else []
-        answer = await self._models.ask(endpoint, asked, tools, pulse.hear, must_use=by_tool)
-        return await self._journal.answer(table.request.thread.head, self._vault.redact_message(answer), row_id)
+            return row.message
+        by_tool = context.selector.style == "tool"
+        tools = selector_tools(context.names, may_end=context.selector.enable_terminate_tool) if by_tool else []
+        request = ModelRequest(messages, tools, must_use=by_tool)
+        provider = self._providers.of(context.model)
+        answer = await provider.ask(context.model, context.values, request, heartbeat.on_text)
+        head = context.request.thread.head
+        return (await self._journal.append_once(head, self._secrets.redact_message(answer), row_id)).message
 
-    async def _asked(self, table: _Table) -> list[Message]:
-        selector, values, team = table.selector, table.values, table.team
-        thread, window = table.request.thread, team.spec.context_window
-        question = await self._journal.row(thread.question)
-        rows = await self._journal.read(thread.head, reach(thread.question, thread.head.depth, window))
-        history = within([row for row in rows if row.id != thread.question], window)
-        messages = [values.whole(row.message) for row in (question, *history)]
-        told = {"Participants": ", ".join(table.names), "Roles": _roles(table), "History": _history(messages)}
-        prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, told.__getitem__)
+    async def _messages(self, context: _Context) -> list[Message]:
+        """The prompt of the selector's agent and of the selector, and the instruction how to answer."""
+        selector, values = context.selector, context.values
+        names = {
+            "Participants": ", ".join(context.names),
+            "Roles": _roles(context),
+            "History": _history(await self._history(context)),
+        }
+        prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, names.__getitem__)
+        instruction = INSTRUCTION[selector.style]
         if selector.enable_terminate_tool:
             prompt = f"{prompt}\n\n{selector.terminate_prompt or TERMINATE_PROMPT}"
-        chooser = values.catalog.find(team.chooser())
-        own = values.prompt(chooser) if isinstance(chooser, Agent) else None
-        ends = ENDS[selector.style] if selector.enable_terminate_tool else ""
+            instruction += TERMINATE_INSTRUCTION[selector.style]
+        agent = values.catalog.find(context.team.selector_reference())
+        own = values.prompt(agent) if isinstance(agent, Agent) else None
         system = f"{own}\n\n{prompt}" if own else prompt
-        return [Message(role="system", content=system), Message(role="user", content=f"{ASKED[selector.style]}{ends}")]
+        return [Message(role="system", content=system), Message(role="user", content=instruction)]
+
+    async def _history(self, context: _Context) -> list[Message]:
+        """The question, and what the team's context window keeps of the conversation after it."""
+        thread, window = context.request.thread, context.team.spec.context_window
+        question = await self._journal.row(thread.question)
+        rows = await self._journal.read(thread.head, window_end(thread.question, thread.head.depth, window))
+        history = apply_window([row for row in rows if row.id != thread.question], window)
+        return [context.values.with_secrets(row.message) for row in (question, *history)]
 
 
-def _roles(table: _Table) -> str:
-    """The candidates with what their manifests say of them (seed 001, Template Variables)."""
+def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
+    words = Message(role="assistant", content=choice.words, name=context.team.name) if choice.words else None
+    seat = None if choice.place is None else context.request.candidates[choice.place]
+    name = None if choice.place is None else context.names[choice.place]
+    return SelectResult(seat=seat, member=name, how=choice.how, usage=usage, said=words)
+
+
+def _roles(context: _Context) -> str:
+    """The candidates with their descriptions (ARK, team strategies: selector template variables)."""
     roles = []
-    for member, reference in zip(table.team.spec.members, table.team.members(), strict=True):
-        found = table.values.catalog.find(reference)
-        told = found.spec.description if isinstance(found, Agent | Team) else None
-        if member.address in table.names:
-            roles.append(f"{member.address}: {told}" if told else member.address)
+    for member, reference in zip(context.team.spec.members, context.team.members(), strict=True):
+        found = context.values.catalog.find(reference)
+        description = found.spec.description if isinstance(found, Agent | Team) else None
+        if member.name_in_team in context.names:
+            roles.append(f"{member.name_in_team}: {description}" if description else member.name_in_team)
     return ", ".join(roles)
 
 
 def _history(messages: Sequence[Message]) -> str:
-    """What was said, under the speakers' names; tools' answers are left out."""
-    said = ((each.name or each.role, each.content) for each in messages if each.role in ("user", "assistant"))
-    return "\n".join(f"# {name}:\n{text}\n" for name, text in said if text)
+    """The messages under their speakers' names, without the results of tools."""
+    spoken = ((each.name or each.role, each.content) for each in messages if each.role in ("user", "assistant"))
+    return "\n".join(f"# {name}:\n{text}\n" for name, text in spoken if text)

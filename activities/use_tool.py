@@ -1,96 +1,95 @@
-"""``use_tool``: one tool call is carried out, and its result kept before anybody is told of it."""
+"""The activity ``use_tool``: uses one tool, and writes the result to the journal before it returns it."""
 
 import json
+from functools import partial
 
 from pydantic import JsonValue
 from temporalio import activity
 
-from ..conversation.contracts.requests import Used, UseRequest
+from ..conversation.contracts.requests import UseToolRequest, UseToolResult
 from ..conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
-from ..conversation.messages.message import Message, ToolCall, whole
+from ..conversation.messages.message import Message, ToolCall
+from ..conversation.text import repair_surrogates
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
-from .context.schema_errors import misfits
-from .context.value_resolver import Values
-from .journal import Journal
+from .context.schema_errors import schema_errors
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
 from .journal.row import Row
-from .panel.default_agents import speaker_of
-from .process.secrets import Vault
-from .runtime.heartbeat import Pulse
-from .runtime.ids import call_id
-from .runtime.single_flight import InFlight
-from .tool.tools import Once, Tool, Tools
+from .panel.default_agents import find_speaker
+from .process.secrets import SecretStore
+from .runtime.heartbeat import Heartbeat
+from .runtime.ids import idempotency_key
+from .runtime.single_flight import SingleFlight
+from .tool.tool import BeginOnce, CallableTool, ToolDefinition
+from .tool.tools import Tools
 
 
 class UseTool:
     """The activity ``use_tool``."""
 
-    def __init__(self, journal: Journal, tools: Tools, vault: Vault, calls: InFlight) -> None:
-        self._journal, self._tools, self._vault, self._calls = journal, tools, vault, calls
+    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore, single_flight: SingleFlight) -> None:
+        self._journal, self._tools, self._secrets, self._single_flight = journal, tools, secrets, single_flight
 
     @activity.defn(name="use_tool")
-    async def use_tool(self, request: UseRequest) -> Used:
-        """Returns the result that stands in the journal, and uses the tool only if none does."""
+    async def use_tool(self, request: UseToolRequest) -> UseToolResult:
+        """Returns the result that the journal holds for this activity; uses the tool only if there is none."""
+        return await self._single_flight.run(partial(self._use, request, idempotency_key()))
 
-        async def used(_pulse: Pulse) -> Used:
-            return await self._used(request, f"{call_id()}/reply")
-
-        return await self._calls.once(used)
-
-    async def _used(self, request: UseRequest, row_id: str) -> Used:
-        call, tool = await self._call(request)
-        row = await self._journal.find(row_id)
+    async def _use(self, request: UseToolRequest, key: str, _heartbeat: Heartbeat) -> UseToolResult:
+        call, tool = await self._resolve(request, key)
+        row = await self._journal.find(f"{key}/reply")
         if row is None:
-            said = _says(tool, await _use(tool, call), None if request.reply is None else call.id)
-            row = await self._journal.answer(request.thread.head, self._vault.redact_message(said), row_id)
-        return Used(message=row.message.cut(), head=row.head, ends=tool.ends)
+            message = _reply(call, await _use(tool, call), to_model=request.reply is not None)
+            clean = self._secrets.redact_message(message)
+            row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
+        return UseToolResult(message=row.message.truncated(), head=row.head, ends=tool.ends)
 
-    async def _call(self, request: UseRequest) -> tuple[ToolCall, Tool]:
-        """What is to be done; the journal holds all of a model's call, the history perhaps not."""
-        catalog = await self._journal.catalog(request.thread.catalog)
-        values = await Values.of(self._journal, catalog, self._vault)
-        speaker = speaker_of(catalog, request.speaker)
+    async def _resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
+        """The call and the tool. The call is read from the journal: the history may hold only a part of it."""
+        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
-            asked = values.whole((await self._said(request.thread.question)).message)
-            call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(asked.content))
-            return call, self._tools.by(speaker, values, self._once(request, speaker.name))
+            question = values.with_secrets((await self._row(request.thread.question)).message)
+            call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(question.content))
+            return call, await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
         if not isinstance(speaker, Agent):
             raise UnknownResource(f"{request.speaker} uses no tools")
-        call = (await self._said(request.reply or "")).message.tool_calls[request.call]
-        once = self._once(request, call.name)
-        tools = {tool.name: tool for tool in self._tools.of(speaker, values, once)}
+        call = (await self._row(request.reply or "")).message.tool_calls[request.call]
+        begin_once = self._begin_once(request, call.name, key)
+        tools = {tool.definition.name: tool for tool in await self._tools.of_agent(speaker, values, begin_once)}
         if call.name not in tools:
             known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
             raise UnknownTool(f"there is no tool '{call.name}'; {known}")
         return call, tools[call.name]
 
-    def _once(self, request: UseRequest, name: str) -> Once:
-        """Lets a call be made by one attempt alone: a row beside the conversation says that it was begun."""
-        row_id = f"{call_id()}/begun"
+    def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
+        """Lets only one attempt use a tool: a row beside the conversation records that it has begun."""
+        row_id = f"{key}/begun"
 
-        async def once() -> None:
+        async def begin_once() -> None:
             if await self._journal.find(row_id):
                 raise OutcomeUnknown(f"{name} was begun by a worker that died; whether it was carried out is unknown")
-            await self._journal.answer(request.thread.head, Message(role="tool", name=name), row_id)
+            await self._journal.append_once(request.thread.head, Message(role="tool", name=name), row_id)
 
-        return once
+        return begin_once
 
-    async def _said(self, row_id: str) -> Row:
+    async def _row(self, row_id: str) -> Row:
         if row := await self._journal.find(row_id):
             return row
         raise JournalLost(f"the journal does not hold {row_id}")
 
 
-def _says(tool: Tool, text: str, answered: str | None) -> Message:
-    """A tool's answer to a model's call; to a question that was put to the tool itself, it is the tool that speaks."""
-    if answered is None:
-        return Message(role="assistant", content=text, name=tool.name)
-    return Message(role="tool", content=text, name=tool.name, tool_call_id=answered)
+def _reply(call: ToolCall, text: str, *, to_model: bool) -> Message:
+    """A tool's result: the answer to a model's call, or, where a query is put to the tool, what the tool itself says."""
+    if to_model:
+        return Message(role="tool", content=text, name=call.name, tool_call_id=call.id)
+    return Message(role="assistant", content=text, name=call.name)
 
 
-async def _use(tool: Tool, call: ToolCall) -> str:
-    arguments = _arguments(tool, call.arguments)
+async def _use(tool: CallableTool, call: ToolCall) -> str:
+    arguments = _arguments(tool.definition, call.arguments)
     try:
         return await tool.use(arguments)
     except ToolFailed as failed:
@@ -99,7 +98,7 @@ async def _use(tool: Tool, call: ToolCall) -> str:
 
 
 def _as_arguments(text: str) -> str:
-    """A question's text as a tool's arguments: a JSON object is one, any other text is its ``input``."""
+    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``input``."""
     try:
         value: JsonValue = json.loads(text)
     except ValueError:
@@ -107,15 +106,15 @@ def _as_arguments(text: str) -> str:
     return text if isinstance(value, dict) else json.dumps({"input": text})
 
 
-def _arguments(tool: Tool, text: str) -> JsonObject:
-    """A call's arguments, checked against the tool's schema; none at all count as an empty object."""
+def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
+    """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
     try:
-        value: JsonValue = json.loads(whole(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+        value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
     except ValueError as error:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    if wrong := misfits(value, tool.parameters):
+    if wrong := schema_errors(value, tool.parameters):
         raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
 

@@ -87,7 +87,8 @@ def imported(file: Path) -> Iterator[str]:
             base = (*path[: len(path) - node.level], *(node.module or "").split("."))
             for name in node.names:
                 full = tuple(part for part in (*base, name.name) if part)
-                yield room_of(full if (ROOT.joinpath(*full).with_suffix(".py")).exists() else full[:-1])
+                target = ROOT.joinpath(*full)
+                yield room_of(full if target.is_dir() or target.with_suffix(".py").exists() else full[:-1])
 
 
 def absolute(file: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""What does a model get to read? System prompt, history, the question last, then the turn's own messages."""
+"""The context window: which messages of a conversation a model gets to read, and in which order."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,25 +7,26 @@ from ...resources.window import ContextWindow
 from ..journal.row import Row
 
 CHARACTERS = 4
-"""Characters that count as a token: how a model counts, only its server knows."""
+"""Characters that count as one token: only the model's server knows how the model really counts."""
 
 
-def conversation(
+def model_messages(
     prompt: str | None, rows: Sequence[Row], question: Row, begun: int, window: ContextWindow | None = None
 ) -> list[Message]:
-    """The messages for one call (seed 004, Local Execution Path).
+    """The messages of one model call: system prompt, history, question, then the turn's own messages.
 
-    ``rows`` is the conversation, as far back as the ``window`` reaches. What stood in it before depth ``begun``, the
-    question apart, is history, of which the window leaves a part; what came after is the turn's own.
+    ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun``, without
+    the question, are the history, of which the window keeps a part; later rows are the turn's own.
+    (ARK, agent execution: local execution path)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
-    history = within([row for row in rows if row.depth <= begun and row.id != question.id], window)
+    history = apply_window([row for row in rows if row.depth <= begun and row.id != question.id], window)
     own = (row for row in rows if row.depth > begun and row.id != question.id)
     return [*system, *(row.message for row in (*history, question, *own))]
 
 
-def reach(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:
-    """Tells of each row, from the last one back, whether a window leaves nothing of what stands before it."""
+def window_end(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:
+    """A function that tells, row by row from the last one back, whether the window keeps nothing before that row."""
     if window is None or window.keep_first:
         return lambda _: False
     limit, used = _limit(window), 0
@@ -33,23 +34,23 @@ def reach(question: str, begun: int, window: ContextWindow | None) -> Callable[[
     def enough(row: Row) -> bool:
         nonlocal used
         if row.depth <= begun and row.id != question:
-            used += _weight([row], window)
+            used += _size([row], window)
         return used > limit and row.message.role != "tool"
 
     return enough
 
 
-def within(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
-    """The part of a history that a window leaves; a tool's answers stay with the message that called for them."""
+def apply_window(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
+    """The part of a history that a window keeps. A tool's results stay together with the message that called it."""
     if window is None:
         return [*rows]
     units = _units(rows)
     first = _first(units, window.keep_first)
     kept: list[list[Row]] = []
-    used = sum(_weight(unit, window) for unit in units[:first])
+    used = sum(_size(unit, window) for unit in units[:first])
     limit = _limit(window)
     for unit in reversed(units[first:]):
-        used += _weight(unit, window)
+        used += _size(unit, window)
         if used > limit:
             break
         kept.append(unit)
@@ -57,6 +58,7 @@ def within(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
 
 
 def _units(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows in groups that are kept or left out as a whole."""
     units: list[list[Row]] = []
     for row in rows:
         if row.message.role == "tool" and units:
@@ -79,5 +81,5 @@ def _limit(window: ContextWindow) -> int:
     return window.max_messages or (window.max_tokens or 0) * CHARACTERS
 
 
-def _weight(unit: list[Row], window: ContextWindow) -> int:
-    return len(unit) if window.max_messages else sum(row.message.weight for row in unit)
+def _size(unit: list[Row], window: ContextWindow) -> int:
+    return len(unit) if window.max_messages else sum(row.message.byte_size for row in unit)

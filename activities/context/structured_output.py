@@ -1,4 +1,4 @@
-"""Which form is an answer to have, and has it? An agent's ``outputSchema``, told to its model and held against it."""
+"""Structured output: tells a model the JSON Schema of its answer, and checks the answer against it."""
 
 import json
 import re
@@ -6,55 +6,56 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from ...conversation.failure import MAX_TEXT
-from ...conversation.messages.message import Message, cut
+from ...conversation.failure import MAX_ERROR_TEXT
+from ...conversation.messages.message import Message
+from ...conversation.text import truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.model import Model
-from .schema_errors import misfits
+from .schema_errors import schema_errors
 
 FENCED = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL | re.IGNORECASE)
-"""JSON as models like to write it, perhaps with words around; it may hold such a block itself."""
+"""JSON in a fenced code block, as models like to write it. Greedy: the JSON may contain such a block itself."""
 
 
-def schema_of(speaker: Agent | Model) -> JsonObject | None:
-    """The JSON Schema that a speaker's final answer has to fit, if any."""
+def output_schema(speaker: Agent | Model) -> JsonObject | None:
+    """The JSON Schema of a speaker's final answer: the agent's ``outputSchema``; None if it has none."""
     return speaker.spec.output_schema if isinstance(speaker, Agent) else None
 
 
-def told(messages: Iterable[Message], schema: JsonObject | None) -> list[Message]:
-    """The messages with the schema in the system prompt: servers differ in what else they tell their models of one."""
+def with_schema(messages: Iterable[Message], schema: JsonObject | None) -> list[Message]:
+    """The messages with the schema in the system prompt: not every server passes a response format on to its model."""
     if schema is None:
         return [*messages]
-    words = f"Give your final answer as JSON alone, which fits this JSON Schema:\n{json.dumps(schema)}"
+    instruction = f"Give your final answer as JSON alone, which fits this JSON Schema:\n{json.dumps(schema)}"
     first, *others = messages
     if first.role != "system":
-        return [Message(role="system", content=words), first, *others]
-    return [first.model_copy(update={"content": f"{first.content}\n\n{words}"}), *others]
+        return [Message(role="system", content=instruction), first, *others]
+    return [first.model_copy(update={"content": f"{first.content}\n\n{instruction}"}), *others]
 
 
-def plain(answer: Message, schema: JsonObject | None) -> Message:
-    """A final answer that fits, as the JSON in it without what stands around; any other message as it is."""
-    if schema is None or answer.tool_calls or wrong(answer, schema):
+def normalized(answer: Message, schema: JsonObject | None) -> Message:
+    """A final answer that fits, reduced to the JSON in it; any other message unchanged."""
+    if schema is None or answer.tool_calls or output_error(answer, schema):
         return answer
-    return answer.model_copy(update={"content": _read(answer.content)[0]})
+    return answer.model_copy(update={"content": _parse(answer.content)[0]})
 
 
-def wrong(answer: Message, schema: JsonObject | None) -> str | None:
-    """What is wrong with a final answer, as in ``is not JSON: …``; None if it fits, or calls for tools instead."""
+def output_error(answer: Message, schema: JsonObject | None) -> str | None:
+    """What is wrong with a final answer, such as ``is not JSON: …``; None if it fits, or calls tools instead."""
     if schema is None or answer.tool_calls:
         return None
     try:
-        found = misfits(_read(answer.content)[1], schema)
+        errors = schema_errors(_parse(answer.content)[1], schema)
     except ValueError as error:
         return f"is not JSON: {error}"
     except RecursionError:
         return "is nested too deeply"
-    return cut(f"doesn't fit its schema: {'; '.join(found)}", MAX_TEXT) if found else None
+    return truncate(f"doesn't fit its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None
 
 
-def _read(text: str) -> tuple[str, JsonValue]:
-    """The JSON that a text is, or holds in a fenced block, and its value; raises ValueError where there is none."""
+def _parse(text: str) -> tuple[str, JsonValue]:
+    """The JSON in a text, alone or in a fenced block, and its value. Raises ValueError where there is none."""
     block = FENCED.search(text)
     try:
         return text.strip(), _value(text)
@@ -65,9 +66,9 @@ def _read(text: str) -> tuple[str, JsonValue]:
 
 
 def _value(text: str) -> JsonValue:
-    value: JsonValue = json.loads(text.strip(), parse_constant=_not_json)
+    value: JsonValue = json.loads(text.strip(), parse_constant=_refuse_constant)
     return value
 
 
-def _not_json(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"it says {constant}")

@@ -1,53 +1,55 @@
-"""Which value stands behind a name? Read on the worker, at the moment of use, from where the manifest says."""
+"""Resolves the values that manifests name: parameters, ConfigMaps, Secrets and shared transcripts, at the time of use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
-from ...conversation.messages.message import Blank, Message
-from ...conversation.messages.panel import as_lines, contributed
+from ...conversation.messages.message import Message, SecretPlaceholder
+from ...conversation.messages.panel import contributions_in, format_transcript
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
 from ...resources.manifest import Manifest
 from ...resources.query import Query
-from ...resources.template import TemplateError, check_names, fill, pieces
+from ...resources.template import TemplateError, check_names, fill, parse_template
 from ...resources.tool import Tool
-from ...resources.values import KeyRef, Parameter, Shared, ValueSource
-from ..journal import Journal
-from ..process.secrets import Vault
-from ..runtime.ids import run_id
+from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource
+from ..journal.journal import Journal
+from ..process.secrets import SecretStore
+from ..runtime.ids import root_workflow_id
 
 Owner = Query | Agent | Tool
-"""Who can have parameters."""
+"""The kinds of manifest that have parameters."""
 
 
 @dataclass(frozen=True)
-class Values:
-    """The values of a run: those of its pinned catalog, and the secrets that the worker has for it.
+class ValueResolver:
+    """The values of one run: from its pinned catalog, and from the secrets that the worker has.
 
-    ``shared`` is what was said in panels that share it, read beforehand.
+    ``shared`` are the transcripts of panels that share theirs, read beforehand, as texts.
     """
 
     catalog: Catalog
-    vault: Vault
-    shared: Mapping[Shared, str] = field(default_factory=dict)
+    secrets: SecretStore
+    shared: Mapping[ContributionsRef, str] = field(default_factory=dict)
 
     @classmethod
-    async def of(cls, journal: Journal, catalog: str | Catalog, vault: Vault) -> "Values":
-        """The values for an activity of a run, whose catalog may be pinned under a SHA-256 already."""
+    async def of(cls, journal: Journal, catalog: str | Catalog, secrets: SecretStore) -> "ValueResolver":
+        """The resolver for an activity; ``catalog`` is the run's catalog, or the SHA-256 under which it is pinned."""
         catalog = catalog if isinstance(catalog, Catalog) else await journal.catalog(catalog)
         shared = {}
-        for each in catalog.shared:
-            session = each.session or run_id()
-            shared[each] = as_lines(contributed(row.message for row in await journal.bookmarked(session, each.key)))
-        return cls(catalog, vault, shared)
+        for each in catalog.contribution_refs:
+            session = each.session or root_workflow_id()
+            shared[each] = format_transcript(
+                contributions_in(row.message for row in await journal.read_bookmark(session, each.key))
+            )
+        return cls(catalog, secrets, shared)
 
-    def text(self, source: ValueSource | None, owner: Manifest) -> str | None:
-        """What a source gives; None if there is none, or its key is optional and missing.
+    def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
+        """The value of a source in ``owner``; None without a source, and where an optional key is missing.
 
         Raises:
-            KeyMissing: the worker hasn't got the Secret.
+            KeyMissing: the worker has no such Secret.
             UnknownResource: there is no such ConfigMap, key or query parameter.
         """
         if source is None or source.value_from is None:
@@ -55,15 +57,15 @@ class Values:
         if secret := source.value_from.secret_key_ref:
             return self._secret(secret, owner)
         if key := source.value_from.config_map_key_ref:
-            return self._config(key, owner)
+            return self._config_map(key, owner)
         if parameter := source.value_from.query_parameter_ref:
-            return self._of_query(parameter.name)
+            return self._query_parameter(parameter.name)
         if shared := source.value_from.contributions_ref:
             return self.shared[shared]
-        raise UnknownResource(f"{owner.id} takes a value from where no run can read it")
+        raise UnknownResource(f"{owner.id} takes a value from a source that no run can read")
 
-    def named(self, *owners: Owner) -> Callable[[str], str]:
-        """Looks up a name among the parameters of several manifests, the first that has it."""
+    def parameter_lookup(self, *owners: Owner) -> Callable[[str], str]:
+        """A function from a parameter's name to its value; of several owners the first that has the name counts."""
         known = {name: (each, owner) for owner in reversed(owners) for name, each in _parameters(owner).items()}
 
         def value(name: str) -> str:
@@ -72,57 +74,57 @@ class Values:
             except TemplateError as error:
                 raise InvalidManifest(f"{owners[0].id}: {error}") from None
             source, owner = known[name]
-            return self.text(source, owner) or ""
+            return self.resolve(source, owner) or ""
 
         return value
 
     def prompt(self, agent: Agent) -> str | None:
-        """An agent's prompt with its parameters filled in; without parameters it is no template."""
+        """An agent's prompt with its parameters filled in; the prompt of an agent without any is no template."""
         prompt = agent.spec.prompt
-        return fill(prompt, self.named(agent)) if prompt and agent.spec.parameters else prompt
+        return fill(prompt, self.parameter_lookup(agent)) if prompt and agent.spec.parameters else prompt
 
     def question(self, query: Query) -> Message:
-        """A query's input with its parameters filled in, but for secrets: for those it has blanks."""
+        """A query's input with its parameters filled in, except secret ones: those become placeholders."""
         secret = {each.name for each in query.spec.parameters if each.value_from and each.value_from.secret_key_ref}
-        value, text, blanks = self.named(query), "", list[Blank]()
-        for piece in pieces(query.spec.input) if query.spec.parameters else ():
+        value, text, placeholders = self.parameter_lookup(query), "", list[SecretPlaceholder]()
+        for piece in parse_template(query.spec.input) if query.spec.parameters else ():
             shown = piece.text
             if piece.name in secret:
                 shown = f"[{piece.name}]"
-                blanks.append(Blank(at=len(text), length=len(shown), name=piece.name))
+                placeholders.append(SecretPlaceholder(at=len(text), length=len(shown), name=piece.name))
             elif piece.name:
                 shown = value(piece.name)
             text += shown
         message = Message(role="user", content=text if query.spec.parameters else query.spec.input)
-        return message.model_copy(update={"blanks": tuple(blanks)}) if blanks else message
+        return message.model_copy(update={"blanks": tuple(placeholders)}) if placeholders else message
 
-    def whole(self, message: Message) -> Message:
-        """A message with its blanks filled in."""
+    def with_secrets(self, message: Message) -> Message:
+        """A message with its placeholders replaced by the secrets: for a model or a tool, never to be stored."""
         content = message.content
-        for blank in reversed(message.blanks):
-            content = content[: blank.at] + (self._of_query(blank.name) or "") + content[blank.at + blank.length :]
+        for each in reversed(message.blanks):
+            content = content[: each.at] + (self._query_parameter(each.name) or "") + content[each.at + each.length :]
         return message.model_copy(update={"content": content, "blanks": ()}) if message.blanks else message
 
     def query(self) -> Query | None:
-        """The query of the run; none where a team or an agent was started by itself."""
+        """The query of the run; None where a team or an agent was started directly."""
         return next((each for each in self.catalog.manifests if isinstance(each, Query)), None)
 
-    def _of_query(self, name: str) -> str | None:
+    def _query_parameter(self, name: str) -> str | None:
         query = self.query()
         parameters = _parameters(query) if query else {}
         if query is None or name not in parameters:
             raise UnknownResource(f"the run has no query parameter '{name}'")
-        return self.text(parameters[name], query)
+        return self.resolve(parameters[name], query)
 
     def _secret(self, ref: KeyRef, owner: Manifest) -> str | None:
         try:
-            return self.vault.read(self.catalog.sha, owner.namespace, ref)
+            return self.secrets.read(self.catalog.sha, owner.namespace, ref)
         except KeyMissing as missing:
-            if ref.optional and missing.non_retryable:  # else a file can't be read just now
+            if ref.optional and missing.non_retryable:  # retryable: a file that may hold it can't be read at the moment
                 return None
             raise
 
-    def _config(self, ref: KeyRef, owner: Manifest) -> str | None:
+    def _config_map(self, ref: KeyRef, owner: Manifest) -> str | None:
         found = self.catalog.get("ConfigMap", owner.namespace, ref.name)
         value = found.data.get(ref.key) if isinstance(found, ConfigMap) else None
         if value is None and not ref.optional:

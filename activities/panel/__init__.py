@@ -1,1 +1,1 @@
-"""How do the speakers of a panel come to know what they are to speak of?"""
+"""Panels: the transcript of a panel or a debate, its default agents, and what each speaker gets to read."""

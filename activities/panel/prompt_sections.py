@@ -1,4 +1,4 @@
-"""How is a default speaker told what it speaks of? The goal, the round, and what was said, section by section."""
+"""The prompt of a default agent, section by section: the goal, the round, and what was said so far."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -7,15 +7,15 @@ from itertools import groupby
 
 from ...conversation.messages.panel import Briefing, Contribution
 from ...resources.window import ContextWindow
-from ..context.context_window import within
+from ..context.context_window import apply_window
 from .transcript import Transcript
 
 Label = Callable[[Contribution], str]
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What a speaker is told of, and how much of it; ``seed`` decides how a debate is shuffled for its judge."""
+class PromptSections:
+    """One method for each role. ``window`` limits the contributions; ``seed`` fixes how a debate is shuffled for its judge."""
 
     transcript: Transcript
     briefing: Briefing
@@ -25,25 +25,25 @@ class Telling:
     def member(self) -> str:
         """For a panel's member."""
         said = _lines(self._contributions(), _by_name)
-        critiques = (_set_in(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
+        critiques = (_indented(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
         return self._text(
             self._now(), self._before(), ("Contributions so far", said), ("The referee's critiques", critiques)
         )
 
     def referee(self) -> str:
-        """For the referee: the whole transcript, not the last round alone."""
+        """For the referee: the whole transcript, not only the last round."""
         said = _lines(self.transcript.contributions, _by_name) or ["(empty)"]
         return self._text(("The round that has just ended", [self._count()]), self._before(), ("The transcript", said))
 
     def synthesizer(self) -> str:
         """For a panel's synthesizer."""
         said = _lines(self.transcript.contributions, _by_name)
-        critiques = (_set_in(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
+        critiques = (_indented(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
         rounds = ("Rounds that were held", [str(self.briefing.round)])
         return self._text(rounds, self._before(), ("The contributions", said), ("The referee's critiques", critiques))
 
     def debater(self) -> str:
-        """For a debater: arguments go by their stance, not by who has put them."""
+        """For a debater: arguments are labelled with their stance, not with a name."""
         opened = self.briefing.decision
         return self._text(
             self._now(),
@@ -55,7 +55,7 @@ class Telling:
 
     def moderator(self) -> str:
         """For the moderator, who opens the round."""
-        members = (f"{each.address}: {each.stance}" for each in self.transcript.team.spec.members)
+        members = (f"{each.name_in_team}: {each.stance}" for each in self.transcript.team.spec.members)
         past = (f"[round {n}] {each.model_dump_json()}" for n, each in enumerate(self.transcript.decisions, start=1))
         return self._text(
             ("The round that you open", [self._count()]),
@@ -66,12 +66,12 @@ class Telling:
         )
 
     def judge(self) -> str:
-        """For the judge: as a rule without names, and each round in an order of its own."""
-        spec, chance = self.transcript.team.spec, random.Random(self.seed)
+        """For the judge: by default without names, and each round in random order."""
+        spec, random_order = self.transcript.team.spec, random.Random(self.seed)
         said: list[Contribution] = []
         for _, entries in groupby(self.transcript.contributions, lambda each: each.round):
-            heard = [*entries]
-            said += chance.sample(heard, len(heard)) if spec.shuffle_for_judge else heard
+            this_round = [*entries]
+            said += random_order.sample(this_round, len(this_round)) if spec.shuffle_for_judge else this_round
         label = _by_stance if spec.anonymize_transcript else _by_both
         stances = (f"- {member.stance}" for member in spec.members)
         return self._text(("The stances", stances), self._before(), ("The debate", _lines(said, label)))
@@ -86,9 +86,9 @@ class Telling:
         )
 
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
-        """The goal and all sections in which anything stands."""
+        """The goal and the sections that are not empty, each under its heading."""
         goal = "The question" if self.transcript.team.spec.strategy == "debate" else "The goal"
-        remarks = "What people have said to you all", map(_set_in, self.transcript.remarks)
+        remarks = "What people have said to you all", map(_indented, self.transcript.remarks)
         whole = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
         return "\n\n".join(f"# {title}\n{text}" for title, text in whole if text)
 
@@ -100,24 +100,24 @@ class Telling:
         return "This round", [self._count()]
 
     def _before(self) -> tuple[str, Iterable[str]]:
-        said = (_set_in(f"{each.name or each.role}: {each.content}") for each in self.transcript.before)
+        said = (_indented(f"{each.name or each.role}: {each.content}") for each in self.transcript.before)
         return "What was said before", said
 
     def _contributions(self) -> Sequence[Contribution]:
-        kept = within(self.transcript.rows, self.window)
+        kept = apply_window(self.transcript.rows, self.window)
         return Transcript(self.transcript.team, self.transcript.goal, (), kept).contributions
 
 
 def _lines(contributions: Iterable[Contribution], label: Label) -> list[str]:
-    """The contributions, each round under its number."""
+    """The contributions, each round under a heading."""
     lines = []
     for number, entries in groupby(contributions, lambda each: each.round):
-        lines += [f"## Round {number}", *(_set_in(f"{label(each)}: {each.text}") for each in entries)]
+        lines += [f"## Round {number}", *(_indented(f"{label(each)}: {each.text}") for each in entries)]
     return lines
 
 
-def _set_in(text: str) -> str:
-    """An entry whose further lines are set in, so that none of them reads as another's entry or as a heading."""
+def _indented(text: str) -> str:
+    """An entry with its later lines indented, so that none of them looks like another entry or a heading."""
     return text.replace("\n", "\n  ")
 
 

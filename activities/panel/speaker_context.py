@@ -1,46 +1,46 @@
-"""What does a speaker of a panel get to read? Default ones their prompt and a text, others a briefing as it is."""
+"""What a speaker of a panel gets to read: a default agent prompt sections, every other speaker a briefing as JSON."""
 
 from collections.abc import Sequence
 
-from ...conversation.contracts.panel_requests import Brief
+from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.errors import FunctionFailed, UnknownResource
 from ...conversation.messages.message import Message
 from ...conversation.messages.panel import Briefing
 from ...resources.agent import Agent
 from ...resources.capability import Capability
 from ...resources.member import Member
-from ...resources.panel import Named
+from ...resources.panel import FunctionRef
 from ...resources.team import Team
 from ...resources.template import fill
-from ..context.value_resolver import Values
+from ..context.value_resolver import ValueResolver
 from ..journal.row import Row
-from ..process.functions import Functions
-from ..runtime.ids import call_id
-from .default_agents import MEMBER, PART, capabilities
-from .prompt_sections import Telling
+from ..process.functions import FunctionRegistry
+from ..runtime.ids import idempotency_key
+from .default_agents import MEMBER, ROLE, capabilities
+from .prompt_sections import PromptSections
 from .transcript import Transcript
 
-_TELLING = {
-    ("round-robin", "member"): Telling.member,
-    ("round-robin", "referee"): Telling.referee,
-    ("round-robin", "synthesizer"): Telling.synthesizer,
-    ("debate", "member"): Telling.debater,
-    ("debate", "moderator"): Telling.moderator,
-    ("debate", "judge"): Telling.judge,
-    ("debate", "synthesizer"): Telling.debate_synthesizer,
+_SECTIONS = {
+    ("round-robin", "member"): PromptSections.member,
+    ("round-robin", "referee"): PromptSections.referee,
+    ("round-robin", "synthesizer"): PromptSections.synthesizer,
+    ("debate", "member"): PromptSections.debater,
+    ("debate", "moderator"): PromptSections.moderator,
+    ("debate", "judge"): PromptSections.judge,
+    ("debate", "synthesizer"): PromptSections.debate_synthesizer,
 }
 
 
-class Room:
-    """A panel's room at one moment: whoever speaks is told there what it is to know."""
+class SpeakerContext:
+    """The panel as one speaker finds it: ``rows`` is the conversation, ``question`` the id of the question's row."""
 
-    def __init__(self, team: Team, brief: Brief, rows: Sequence[Row], question: str) -> None:
+    def __init__(self, team: Team, brief: SpeakerBrief, rows: Sequence[Row], question: str) -> None:
         self.team, self.brief = team, brief
         self.transcript = Transcript.of(team, rows, question, brief.begun)
 
     @classmethod
-    def at(cls, brief: Brief, values: Values, rows: Sequence[Row], question: str) -> "Room":
-        """The room of the panel that a brief is about."""
+    def of(cls, brief: SpeakerBrief, values: ValueResolver, rows: Sequence[Row], question: str) -> "SpeakerContext":
+        """The context for a brief. Raises UnknownResource if the catalog has not got the brief's team."""
         team = values.catalog.by_id(brief.team)
         if not isinstance(team, Team):
             raise UnknownResource(f"the run's catalog has no {brief.team}")
@@ -48,34 +48,34 @@ class Room:
 
     @property
     def name(self) -> str:
-        """The name of who speaks: a member's, or that of its part."""
-        return self.brief.part if self.brief.seat is None else self.team.spec.members[self.brief.seat].address
+        """The speaker's name: the member's, or that of the role."""
+        return self.brief.part if self.brief.seat is None else self.team.spec.members[self.brief.seat].name_in_team
 
     @property
     def briefing(self) -> Briefing:
-        """All there is to know."""
+        """Everything that the speaker may know."""
         return self.transcript.briefing(self.brief, self.name)
 
-    def explicit(self) -> str:
-        """What an override is handed, as JSON: a synthesizer what the panel has come to, others their briefing."""
+    def as_json(self) -> str:
+        """What a speaker that is no default agent gets: a synthesizer the panel's result so far, others their briefing."""
         if self.brief.part == "synthesizer":
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)
 
-    async def told(self, agent: Agent, speaker: str, values: Values, functions: Functions) -> list[Message]:
-        """The messages for an agent's model. An agent of its own has its own prompt, and nothing is added to it."""
-        if speaker.partition("/")[0] not in (MEMBER, PART):
-            prompt, text = values.prompt(agent), self.explicit()
+    async def messages(self, agent: Agent, speaker: str, values: ValueResolver, functions: FunctionRegistry) -> list[Message]:
+        """The messages for the model of the agent with the id ``speaker``. Only a default agent's prompt is a template."""
+        if speaker.partition("/")[0] not in (MEMBER, ROLE):
+            prompt, text = values.prompt(agent), self.as_json()
         else:
             prompt = await self._prompt(agent, values, functions)
-            telling = Telling(self.transcript, self.briefing, agent.spec.context_window, call_id())
-            text = _TELLING[self.team.spec.strategy, self.brief.part](telling)
+            sections = PromptSections(self.transcript, self.briefing, agent.spec.context_window, idempotency_key())
+            text = _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
         system = [Message(role="system", content=prompt)] if prompt else []
         return [*system, Message(role="user", content=text)]
 
-    async def _prompt(self, agent: Agent, values: Values, functions: Functions) -> str:
-        """The prompt with what is known at the time; what it has no place for stands under a heading."""
-        known = await self._known(values, functions)
+    async def _prompt(self, agent: Agent, values: ValueResolver, functions: FunctionRegistry) -> str:
+        """The prompt with its names filled in. Instructions and context that it does not name follow under headings."""
+        known = await self._names(values, functions)
         used: set[str] = set()
 
         def value(name: str) -> str:
@@ -88,7 +88,7 @@ class Room:
             return "\n\n".join((*rest, base))
         return "\n\n".join((base, *rest))
 
-    async def _known(self, values: Values, functions: Functions) -> dict[str, str]:
+    async def _names(self, values: ValueResolver, functions: FunctionRegistry) -> dict[str, str]:
         brief, spec = self.brief, self.team.spec
         member = spec.members[brief.seat] if brief.seat is not None else Member(name=brief.part)
         return {
@@ -103,17 +103,17 @@ class Room:
             "Context": self._context(values),
         }
 
-    async def _instructions(self, functions: Functions) -> str:
+    async def _instructions(self, functions: FunctionRegistry) -> str:
         given = self.team.spec.instructions
-        if not isinstance(given, Named):
+        if not isinstance(given, FunctionRef):
             return given or ""
-        text = await functions.call(given.function, self.briefing, **given.parameters)
+        text = await functions.invoke(given.function, self.briefing, **given.parameters)
         if not isinstance(text, str):
             raise FunctionFailed(f"the function '{given.function}' gave {type(text).__name__}, not a text")
         return text
 
-    def _context(self, values: Values) -> str:
-        """The team's context, then that of its capabilities."""
+    def _context(self, values: ValueResolver) -> str:
+        """The context of the team, then that of its capabilities, line by line."""
         texts: list[str] = []
         owners: list[Team | Capability] = [self.team, *capabilities(self.team, values.catalog)]
         for owner in owners:
@@ -121,5 +121,5 @@ class Room:
             if isinstance(given, str):
                 texts.append(given)
             else:
-                texts += [f"{each.name}: {values.text(each, owner) or ''}" for each in given or ()]
+                texts += [f"{each.name}: {values.resolve(each, owner) or ''}" for each in given or ()]
         return "\n".join(texts)

@@ -1,9 +1,9 @@
-"""What has been said in a panel? Read from the rows of its conversation, where each is marked as the part it is."""
+"""The transcript of a panel or a debate, read from the rows of its conversation: each row's ``part`` says what it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...conversation.contracts.panel_requests import Brief
+from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.errors import JournalLost
 from ...conversation.messages.message import Message
 from ...conversation.messages.panel import (
@@ -14,7 +14,7 @@ from ...conversation.messages.panel import (
     Decision,
     PanelShape,
     Verdict,
-    contributed,
+    contributions_in,
 )
 from ...resources.team import Team
 from ..journal.row import Row
@@ -22,7 +22,7 @@ from ..journal.row import Row
 
 @dataclass(frozen=True)
 class Transcript:
-    """A panel's conversation: its goal, what was said around it before, and its own rows."""
+    """A panel's conversation: its goal, the messages before the panel began, and the panel's own rows."""
 
     team: Team
     goal: str
@@ -31,7 +31,10 @@ class Transcript:
 
     @classmethod
     def of(cls, team: Team, rows: Sequence[Row], question: str, begun: int) -> "Transcript":
-        """Reads the rows of a panel that began after depth ``begun``. Raises JournalLost without its question."""
+        """The transcript of a panel that began after depth ``begun``; ``rows`` is the whole conversation.
+
+        Raises JournalLost if the row with the id ``question`` is missing.
+        """
         asked = [row.message for row in rows if row.id == question]
         if not asked:
             raise JournalLost(f"the conversation does not hold its question {question}")
@@ -39,13 +42,13 @@ class Transcript:
         return cls(team, asked[0].content, [each for each in before if each.content], rows[begun:])
 
     def part(self, name: str) -> list[Message]:
-        """The messages that are such a part, in their order."""
+        """The messages with such a ``part``, in their order."""
         return [row.message for row in self.rows if row.message.part == name]
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        stances = {member.address: member.stance for member in self.team.spec.members}
-        said = contributed(row.message for row in self.rows)
+        stances = {member.name_in_team: member.stance for member in self.team.spec.members}
+        said = contributions_in(row.message for row in self.rows)
         return tuple(each.model_copy(update={"stance": stances.get(each.agent_name)}) for each in said)
 
     @property
@@ -54,7 +57,7 @@ class Transcript:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What people have said to the panel meanwhile."""
+        """What people said to the panel while it ran."""
         return tuple(f"{row.message.name}: {row.message.content}" for row in self.rows if row.message.role == "user")
 
     @property
@@ -62,7 +65,7 @@ class Transcript:
         return tuple(Decision.model_validate_json(each.content) for each in self.part("decision"))
 
     def shape(self, rounds: int) -> PanelShape | DebateShape:
-        """What the panel, or the debate, has come to."""
+        """The result of the panel or debate so far, after ``rounds`` rounds."""
         if self.team.spec.strategy != "debate":
             return PanelShape(rounds=rounds, contributions=self.contributions, referee_critiques=self.critiques)
         verdicts = [Verdict.model_validate_json(each.content) for each in self.part("verdict")]
@@ -74,9 +77,9 @@ class Transcript:
             moderator_decisions=self.decisions,
         )
 
-    def briefing(self, brief: Brief, name: str) -> Briefing:
-        """What there is to know for whoever speaks under that name."""
-        members = {member.address: member for member in self.team.spec.members}
+    def briefing(self, brief: SpeakerBrief, name: str) -> Briefing:
+        """The briefing for the speaker of that name."""
+        members = {member.name_in_team: member for member in self.team.spec.members}
         opened = [each for each in self.part("decision") if each.round == brief.round]
         return Briefing(
             goal=self.goal,

@@ -10,20 +10,19 @@ from ...conversation.errors import FunctionFailed, UnknownResource
 from ...resources.functions import Function, is_marked, name_of
 
 
-
-class Functions:
+class FunctionRegistry:
     """The functions of a worker, by their names."""
 
     def __init__(self, given: Iterable[Function] = ()) -> None:
         self._known = {name_of(each): each for each in given}
 
     @classmethod
-    def of(cls, modules: Iterable[str], given: Iterable[Function] = ()) -> "Functions":
+    def of(cls, modules: Iterable[str], given: Iterable[Function] = ()) -> "FunctionRegistry":
         """Those that are marked in modules, which are imported, and others."""
         found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
         return cls([*(each for each in found if is_marked(each)), *given])
 
-    async def call(self, name: str, *given: object, **named: object) -> object:
+    async def invoke(self, name: str, *given: object, **named: object) -> object:
         """What the function gives.
 
         Raises:

@@ -1,35 +1,51 @@
-"""Does the worker work? An HTTP address that says so, for what watches over containers."""
+"""The health check of a worker: an HTTP address for container platforms, 200 while the worker runs, 503 while it ends."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 
-_REPLY = "HTTP/1.1 {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}"
+import uvicorn
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
-PATIENCE = 5.0
-"""Seconds for a request to come."""
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves SIGINT and SIGTERM to the worker."""
+        yield
 
 
 @contextlib.asynccontextmanager
-async def health(port: int | None, works: Callable[[], bool]) -> AsyncIterator[None]:
-    """Answers every request to ``port`` as long as the block runs: 200 while ``works`` says so, 503 when it doesn't.
+async def serve_health(port: int | None, is_working: Callable[[], bool]) -> AsyncIterator[None]:
+    """Answers every request to ``port`` while the block runs; does nothing without a port.
 
-    Without a port nobody is answered. It says nothing of Temporal: a restart of the worker would not bring that back.
+    It runs in the worker's event loop, so that a worker whose loop is blocked does not answer. It does not check
+    Temporal: to restart the worker would not bring that back. Raises OSError if the port is taken.
     """
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
-            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-            status, text = ("200 OK", "working\n") if works() else ("503 Service Unavailable", "ending\n")
-            writer.write(_REPLY.format(status, len(text), text).encode())
-            await writer.drain()
-        writer.close()
-
     if port is None:
         yield
         return
-    server = await asyncio.start_server(answer, port=port)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        status, text = (200, "working\n") if is_working() else (503, "ending\n")
+        await PlainTextResponse(text, status, {"connection": "close"})(scope, receive, send)
+
+    config = uvicorn.Config(
+        answer, lifespan="off", ws="none", http="h11", log_config=None, log_level="error", timeout_graceful_shutdown=1
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([_listen(port)]))
     try:
         yield
     finally:
-        server.close()
+        server.should_exit = True
+        await task
+
+
+def _listen(port: int) -> socket.socket:
+    """A listening socket on all addresses, IPv4 and, where the machine has it, IPv6."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

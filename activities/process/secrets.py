@@ -18,7 +18,7 @@ SHORTEST = 6
 """A secret shorter than this is not looked for in texts: it would be found everywhere."""
 
 
-class Vault:
+class SecretStore:
     """What a worker may know: its environment, the Secrets of its own manifests, and of the files that runs name.
 
     ``sources`` is a folder that holds, for a run's catalog, the paths of the files it was made of: written by a client
@@ -63,7 +63,7 @@ class Vault:
         clean = message.model_copy(update={"content": self.redact(message.content)})
         return clean.model_copy(update={"tool_calls": calls}) if calls else clean
 
-    def redact_growing(self, text: str) -> str:
+    def redact_partial(self, text: str) -> str:
         """The same for a text that goes on, without an end that may be the beginning of a secret."""
         clean = self.redact(text)
         for secret in self._given_out:

@@ -1,4 +1,4 @@
-"""What is a worker told? Its settings, read from the environment at once; a mistake is named by its variable."""
+"""The settings of a worker, read from environment variables at once. A wrong one is reported by its variable's name."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from ...conversation.contracts.requests import Route
-from ...conversation.errors import JournalUnavailable
+from ...conversation.defaults import STATE_DIR, TASK_QUEUE
 from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.temporal_client import HOME, TASK_QUEUE
 
 Role = Literal["workflows", "models", "tools"]
-"""What a worker can serve: runs with their journal, the calls of models, the uses of tools."""
-
+"""What a worker can do: run workflows and the journal's activities, ask models, use tools."""
 
 ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
 
@@ -38,45 +35,48 @@ def _table(text: object) -> object:
 
 
 Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=200)]
+VersionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=200)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A task queue that a worker polls: what it serves there, and how many calls a second all workers may begin."""
+class WorkerQueue:
+    """A task queue that a worker polls, for some of its roles.
 
-    queue: str
+    ``rate`` is how many activities per second may begin there, counted over all workers; None for no limit.
+    """
+
+    name: str
     roles: frozenset[Role]
     rate: float | None = None
 
 
 class Settings(BaseModel):
-    """The settings of a worker. Those of one fleet are the same, but for what each of its workers serves."""
+    """The settings of a worker. All workers of one fleet have the same ones, except for ``roles``."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
-    home: Path = Field(HOME, validation_alias="BATON_HOME")
+    state_dir: Path = Field(STATE_DIR, validation_alias="BATON_HOME")
     journal_url: str | None = Field(None, validation_alias="BATON_JOURNAL_URL")
     functions: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field((), validation_alias="BATON_FUNCTIONS")
-    serves: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
-        frozenset(ROLES), min_length=1, validation_alias="BATON_SERVES"
+    roles: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
+        frozenset(ROLES), min_length=1, validation_alias="BATON_ROLES"
     )
-    queue: str = Field(TASK_QUEUE, validation_alias="BATON_TASK_QUEUE")
-    model_queue: str | None = Field(None, validation_alias="BATON_MODEL_TASK_QUEUE")
-    tool_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
+    task_queue: str = Field(TASK_QUEUE, validation_alias="BATON_TASK_QUEUE")
+    model_task_queue: str | None = Field(None, validation_alias="BATON_MODEL_TASK_QUEUE")
+    tool_task_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
     model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
-    cached_runs: int = Field(1_000, ge=0, validation_alias="BATON_CACHED_RUNS")
-    max_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_ACTIVITIES")
-    max_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_WORKFLOW_TASKS")
-    shutdown_seconds: Seconds = Field(10, validation_alias="BATON_SHUTDOWN_SECONDS")
+    max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
+    max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
+    max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
+    graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
-    deployment: Name | None = Field(None, validation_alias="BATON_DEPLOYMENT")
-    build_id: Name | None = Field(None, validation_alias="BATON_BUILD_ID")
+    deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
+    build_id: VersionName | None = Field(None, validation_alias="BATON_BUILD_ID")
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Reads the variables that begin with BATON_; an empty one counts as none. Raises SettingsError."""
+        """Reads the variables whose names begin with BATON_; an empty one counts as unset. Raises SettingsError."""
         given = {name: value for name, value in environment.items() if name.startswith("BATON_") and value}
         try:
             return cls.model_validate(given)
@@ -85,51 +85,55 @@ class Settings(BaseModel):
             raise SettingsError("\n".join(text.replace("Value error, ", "") for text in wrong)) from None
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if (self.deployment is None) != (self.build_id is None):
             raise ValueError("BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them")
-        served = {self._queue_of(role) for role in self.serves}
+        polled = {self._queue_of(role) for role in self.roles}
         for role in ROLES:
-            if role not in self.serves and self._queue_of(role) in served:
+            if role not in self.roles and self._queue_of(role) in polled:
                 queues = "BATON_MODEL_TASK_QUEUE and BATON_TOOL_TASK_QUEUE"
-                raise ValueError(f"BATON_SERVES: {role} wait on a task queue that it would poll, too: set {queues}")
+                raise ValueError(f"BATON_ROLES: {role} wait on a task queue that this worker polls, too: set {queues}")
         return self
 
     def _queue_of(self, role: Role) -> str:
-        own = {"workflows": self.queue, "models": self.model_queue, "tools": self.tool_queue}
-        return own[role] or self.queue
+        own = {"workflows": self.task_queue, "models": self.model_task_queue, "tools": self.tool_task_queue}
+        return own[role] or self.task_queue
 
     @property
     def journal(self) -> str:
-        """The address of the journal."""
-        return self.journal_url or f"sqlite:///{self.home / 'journal.db'}"
+        """The address of the journal's database."""
+        return self.journal_url or f"sqlite:///{self.state_dir / 'journal.db'}"
 
     @property
-    def shutdown(self) -> timedelta:
-        """How long calls in flight may go on when the worker is to end."""
-        return timedelta(seconds=self.shutdown_seconds)
+    def graceful_shutdown_timeout(self) -> timedelta:
+        """How long running activities may go on after the worker was told to stop."""
+        return timedelta(seconds=self.graceful_shutdown_seconds)
 
-    def lanes(self) -> Iterator[Lane]:
-        """The task queues that the worker polls; a model with a rate has one of its own."""
+    def worker_queues(self) -> Iterator[WorkerQueue]:
+        """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""
         queues: dict[str, set[Role]] = {}
-        for role in sorted(self.serves):
+        for role in sorted(self.roles):
             queues.setdefault(self._queue_of(role), set()).add(role)
-        yield from (Lane(queue, frozenset(roles)) for queue, roles in queues.items())
-        if "models" in self.serves:
+        yield from (WorkerQueue(name, frozenset(roles)) for name, roles in queues.items())
+        if "models" in self.roles:
             for model, rate in self.model_rates.items():
-                yield Lane(self._limited()[model], frozenset({"models"}), rate)
+                yield WorkerQueue(self._limited_queues[model], frozenset({"models"}), rate)
 
-    def _limited(self) -> dict[str, str]:
+    @property
+    def _limited_queues(self) -> dict[str, str]:
         return {model: f"{self._queue_of('models')}-{model}" for model in self.model_rates}
 
     @property
-    def route(self) -> Route:
-        """What a run has to know of the task queues: those that are not its own."""
-        others = {"models": self.model_queue, "tools": self.tool_queue, "limited": self._limited()}
-        return Route.model_validate({key: each for key, each in others.items() if each and each != self.queue})
+    def activity_queues(self) -> dict[str, object]:
+        """The fields of ``TaskQueues`` for this fleet: the queues of activities that are not the workflows' own."""
+        queues = {"models": self.model_task_queue, "tools": self.tool_task_queue, "limited": self._limited_queues}
+        return {field: each for field, each in queues.items() if each and each != self.task_queue}
 
     def check(self, address: str) -> None:
-        """Raises JournalUnavailable where other machines would need a journal that only this one has."""
+        """Raises JournalUnavailable where Temporal, at ``address``, may have workers on other machines, which need a
+        journal that they can reach, and the journal is a file on this machine."""
+        from ...conversation.errors import JournalUnavailable  # noqa: PLC0415  # it imports temporalio, which is slow
+
         if not self.journal_url and not _is_loopback(address):
             raise JournalUnavailable(
                 f"Temporal at {address} is not on this machine, and the default journal is a file here: "

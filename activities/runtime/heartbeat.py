@@ -1,4 +1,4 @@
-"""How does Temporal know that a worker is alive, and a worker that its call is no longer wanted? By heartbeats."""
+"""Heartbeats: a running activity reports that it is alive, with the text received so far, and learns of a cancel."""
 
 import asyncio
 import contextlib
@@ -9,51 +9,51 @@ from temporalio import activity
 from ...conversation.contracts.requests import LiveText
 
 INTERVAL = 0.75
-"""Seconds between two heartbeats; a cancel arrives with the answer to one."""
+"""Seconds between two heartbeats. A cancel arrives with the reply to a heartbeat."""
 
-SHOWN = 2_000
-"""Characters of a growing text that a heartbeat shows."""
+SHOWN_CHARACTERS = 2_000
+"""How much of a growing text a heartbeat shows."""
 
-KEPT = 10 * SHOWN
-"""Characters that are kept of it, so that no secret is cut where it could be shown."""
+KEPT_CHARACTERS = 10 * SHOWN_CHARACTERS
+"""How much of the text is kept: more than is shown, so that no secret is cut in two before it is redacted."""
 
 
-class Pulse:
-    """What the heartbeats of a call tell: the text it has heard so far, as ``clean`` leaves it."""
+class Heartbeat:
+    """The content of an activity's heartbeats: the end of the text received so far, after ``redact``."""
 
-    def __init__(self, clean: Callable[[str], str]) -> None:
-        self._clean = clean
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
         self._text = ""
         self._offset = 0
 
-    def hear(self, text: str) -> None:
-        """Adds to the text."""
+    def on_text(self, text: str) -> None:
+        """Adds a piece of text."""
         self._text += text
-        if (over := len(self._text) - KEPT) > 0:
-            self._text, self._offset = self._text[over:], self._offset + over
+        if (surplus := len(self._text) - KEPT_CHARACTERS) > 0:
+            self._text, self._offset = self._text[surplus:], self._offset + surplus
 
     @property
-    def live(self) -> LiveText:
-        """The last part of the text, which is cleaned before it is cut: half of a secret would not be found."""
-        clean = self._clean(self._text)
-        over = max(0, len(clean) - SHOWN)
-        return LiveText(offset=self._offset + over, text=clean[over:])
+    def live_text(self) -> LiveText:
+        """The last part of the text. It is redacted before it is cut, as half of a secret would not be found."""
+        clean = self._redact(self._text)
+        surplus = max(0, len(clean) - SHOWN_CHARACTERS)
+        return LiveText(offset=self._offset + surplus, text=clean[surplus:])
 
 
 @contextlib.asynccontextmanager
-async def heartbeats(pulse: Pulse | None = None) -> AsyncIterator[None]:
-    """Beats at every interval as long as the block runs; what is done before the first has cost Temporal nothing.
+async def heartbeats(heartbeat: Heartbeat | None = None) -> AsyncIterator[None]:
+    """Sends a heartbeat every ``INTERVAL`` seconds while the block runs; the first one after the first interval.
 
-    What is done within a workflow task has none: nobody would hear them.
+    A local activity sends none: it runs within a workflow task, where Temporal knows no heartbeats.
     """
-    pulse = pulse or Pulse(str)
+    heartbeat = heartbeat or Heartbeat(str)
 
-    async def beat() -> None:
+    async def send() -> None:
         while not activity.info().is_local:
             await asyncio.sleep(INTERVAL)
-            activity.heartbeat(pulse.live)
+            activity.heartbeat(heartbeat.live_text)
 
-    task = asyncio.create_task(beat())
+    task = asyncio.create_task(send())
     try:
         yield
     finally:

@@ -1,14 +1,14 @@
-"""Which call is this? Its id is the same for every attempt at it, and another after a reset."""
+"""The ids of the running activity: its idempotency key, and the workflow id of the run it belongs to."""
 
 from temporalio import activity
 
 
-def call_id() -> str:
-    """``run_id/activity_id`` of the activity that is running."""
+def idempotency_key() -> str:
+    """``run_id/activity_id`` of the running activity: the same for all its attempts, and another one after a reset."""
     info = activity.info()
     return f"{info.workflow_run_id}/{info.activity_id}"
 
 
-def run_id() -> str:
-    """The id of the run that was started from outside, of which the present call is a part."""
+def root_workflow_id() -> str:
+    """The workflow id of the run that was started from outside; child workflows add ``/…`` to it."""
     return str(activity.info().workflow_id).partition("/")[0]

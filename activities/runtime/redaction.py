@@ -1,4 +1,4 @@
-"""What leaves an activity when it fails? Its error, without secrets, and without what lies behind it."""
+"""Redaction: no secret leaves the worker in an activity's error or in a line of the log."""
 
 import asyncio
 import logging
@@ -8,24 +8,24 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...conversation.failure import MAX_TEXT
-from ...conversation.messages.message import cut
-from .retry import delay, is_last
+from ...conversation.failure import MAX_ERROR_TEXT
+from ...conversation.text import truncate
+from .retry import is_last_attempt, retry_delay
 
 
-class Redaction(Interceptor):
-    """Blacks secrets out of every error before Temporal hears of it."""
+class RedactionInterceptor(Interceptor):
+    """Removes secrets from every activity's error, and the errors that caused it, before Temporal gets it."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
-        return _Redacting(super().intercept_activity(next), self._redact)
+        return _RedactingActivities(super().intercept_activity(next), self._redact)
 
 
-class _Redacting(ActivityInboundInterceptor):
-    def __init__(self, following: ActivityInboundInterceptor, redact: Callable[[str], str]) -> None:
-        super().__init__(following)
+class _RedactingActivities(ActivityInboundInterceptor):
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, redact: Callable[[str], str]) -> None:
+        super().__init__(next_interceptor)
         self._redact = redact
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
@@ -36,21 +36,23 @@ class _Redacting(ActivityInboundInterceptor):
         except ApplicationError as error:
             info = activity.info()
             raise ApplicationError(
-                cut(self._redact(error.message), MAX_TEXT),
+                truncate(self._redact(error.message), MAX_ERROR_TEXT),
                 *error.details,
                 type=error.type,
-                non_retryable=error.non_retryable or is_last(info.attempt, info.retry_policy),
-                next_retry_delay=delay(error.next_retry_delay, info.attempt),
+                non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),
+                next_retry_delay=retry_delay(error.next_retry_delay, info.attempt),
             ) from None
-        except Exception as error:  # a bug of ours: Temporal is told of it, and tries again
+        except Exception as error:  # a bug in Baton: Temporal retries the activity
             logging.getLogger(__name__).exception("%s failed", input.fn.__name__)
-            raise ApplicationError(cut(self._redact(str(error)), MAX_TEXT), type=type(error).__name__) from None
+            raise ApplicationError(
+                truncate(self._redact(str(error)), MAX_ERROR_TEXT), type=type(error).__name__
+            ) from None
 
 
 class RedactingFormatter(logging.Formatter):
-    """Blacks secrets out of every line of a log, tracebacks included.
+    """Removes secrets from every line of a log, tracebacks included.
 
-    A failed attempt of an activity is one line: Temporal tells the rest, and a bug's traceback is logged apart.
+    A failed attempt of an activity takes one line: Temporal shows the rest, and a bug's traceback is logged separately.
     """
 
     def __init__(self, layout: str, redact: Callable[[str], str]) -> None:
@@ -58,8 +60,17 @@ class RedactingFormatter(logging.Formatter):
         self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """The text of a log record."""
         if record.name == "temporalio.activity" and record.exc_info:
             record.msg, record.exc_info = f"{record.getMessage().partition(' (')[0]}: {record.exc_info[1]}", None
             record.args = ()
         return self._redact(super().format(record))
+
+
+def log_to_stderr(redact: Callable[[str], str]) -> None:
+    """Sends the log of this process to stderr, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", redact))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for library in ("httpx", "httpx2", "httpcore", "openai"):
+        logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Is a refused request worth another try, and when? What HTTP's status codes and ``Retry-After`` say."""
+"""Retries: which failures are worth another attempt, after which delay, and which attempt is the last."""
 
 import email.utils
 import math
@@ -8,24 +8,27 @@ from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
-from ...conversation.contracts.requests import MISSED
+from ...conversation.contracts.requests import MISSED_HEARTBEATS
 
-TRIED_AGAIN = frozenset({408, 409, 425, 429})
-LONGEST_WAIT = timedelta(minutes=5)
+RETRYABLE = frozenset({408, 409, 425, 429})
+"""HTTP status codes below 500 after which the same request may succeed later."""
 
-LATE, SHORT = 6, timedelta(seconds=15)
-"""From which attempt on a wait that is shorter than that gives way to the policy's own."""
+LONGEST_DELAY = timedelta(minutes=5)
+
+LATE_ATTEMPT = 6
+SHORT_DELAY = timedelta(seconds=15)
+"""From the late attempt on, a server's delay that is shorter than this is ignored: see ``retry_delay``."""
 
 
-def worth_another(status: int) -> bool:
+def is_retryable(status: int) -> bool:
     """Whether a later request may succeed where this one was answered with ``status``."""
-    return status in TRIED_AGAIN or status >= 500
+    return status in RETRYABLE or status >= 500
 
 
-def wait_for(headers: Mapping[str, str]) -> timedelta | None:
-    """How long a server asks to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
+def retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    """How long a server asks the client to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
-    At most five minutes; None for what can't be read.
+    At most five minutes; None where the headers say nothing, or nothing that can be read.
     """
     milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
     try:
@@ -39,18 +42,21 @@ def wait_for(headers: Mapping[str, str]) -> timedelta | None:
             seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
-    return timedelta(seconds=min(max(seconds, 0), LONGEST_WAIT.total_seconds())) if math.isfinite(seconds) else None
+    return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds())) if math.isfinite(seconds) else None
 
 
-def is_last(attempt: int, policy: RetryPolicy | None) -> bool:
-    """Whether a failure of this attempt is final; one that merely missed its heartbeats is followed by another."""
-    most = policy.maximum_attempts if policy else 0
-    return MISSED < most <= attempt + MISSED
+def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
+    """Whether a failure of this attempt is final.
 
-
-def delay(asked: timedelta | None, attempt: int) -> timedelta | None:
-    """How long to wait after an attempt: as the server asks, or, with None, as Temporal's policy says.
-
-    A server that asks for a second again and again would have all attempts spent in ten, so that late ones wait longer.
+    The policy allows ``MISSED_HEARTBEATS`` attempts more, which only serve to replace attempts that timed out without a heartbeat.
     """
-    return None if asked is not None and attempt >= LATE and asked < SHORT else asked
+    maximum = policy.maximum_attempts if policy else 0
+    return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS
+
+
+def retry_delay(asked: timedelta | None, attempt: int) -> timedelta | None:
+    """The delay before the next attempt: what the server asks for, or None for the delay of Temporal's retry policy.
+
+    A server that asks for one second every time would use up all attempts within ten, so late attempts wait longer.
+    """
+    return None if asked is not None and attempt >= LATE_ATTEMPT and asked < SHORT_DELAY else asked

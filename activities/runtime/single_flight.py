@@ -1,4 +1,4 @@
-"""Is this call in flight already? An attempt that begins while an earlier one's call goes on waits for that call."""
+"""Single flight: a new attempt of an activity joins the work of an earlier attempt, if that still runs here."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,72 +10,77 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from .heartbeat import INTERVAL, Pulse, heartbeats
-from .ids import call_id
+from .heartbeat import INTERVAL, Heartbeat, heartbeats
+from .ids import idempotency_key
 
 T = TypeVar("T")
 
 AWAITED = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
+"""States of an activity whose result Temporal still waits for."""
 
 
 @dataclass
-class _Call:
+class _Flight:
     task: asyncio.Task[Any]
-    pulse: Pulse
+    heartbeat: Heartbeat
     attempt: int = 0
-    """The newest that waits for it."""
+    """The newest attempt that waits for the task."""
 
 
-class InFlight:
-    """The calls that this worker carries out.
+class SingleFlight:
+    """The work of this worker's running activities, by their idempotency keys.
 
-    A server that was away holds the worker for dead: it ends the attempt and has another made, while the call of the
-    first goes on. To make it again would be to pay twice, so the next attempt takes it over.
+    A Temporal server that was unreachable for a while takes the worker for dead: it times the attempt out and schedules
+    another, although the model call or tool use of the first one still runs. To repeat that would be to pay twice, so
+    the next attempt on this worker waits for the work that is there.
     """
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
+        self._flights: dict[str, _Flight] = {}
 
-    async def once(self, work: Callable[[Pulse], Coroutine[Any, Any, T]], clean: Callable[[str], str] = str) -> T:
-        """What comes of the running activity's call: of ``work``, or of that of an earlier attempt."""
-        call = self._calls.get(call_id()) or self._begin(call_id(), work, Pulse(clean))
-        call.attempt = activity.info().attempt
-        async with heartbeats(call.pulse):
+    async def run(self, work: Callable[[Heartbeat], Coroutine[Any, Any, T]], redact: Callable[[str], str] = str) -> T:
+        """The result of ``work``, or of the same work that an earlier attempt of this activity has begun."""
+        key = idempotency_key()
+        flight = self._flights.get(key) or self._begin(key, work, Heartbeat(redact))
+        flight.attempt = activity.info().attempt
+        async with heartbeats(flight.heartbeat):
             try:
-                result: T = await asyncio.shield(call.task)
+                result: T = await asyncio.shield(flight.task)
                 return result
             except asyncio.CancelledError:
-                await _hand_over(call)
+                await _keep_for_next_attempt(flight)
                 raise
 
-    def _begin(self, name: str, work: Callable[[Pulse], Coroutine[Any, Any, object]], pulse: Pulse) -> _Call:
-        call = self._calls[name] = _Call(asyncio.create_task(work(pulse)), pulse)
-        call.task.add_done_callback(lambda task: self._over(name, task))
-        return call
+    def _begin(
+        self, key: str, work: Callable[[Heartbeat], Coroutine[Any, Any, object]], heartbeat: Heartbeat
+    ) -> _Flight:
+        flight = self._flights[key] = _Flight(asyncio.create_task(work(heartbeat)), heartbeat)
+        flight.task.add_done_callback(lambda task: self._end(key, task))
+        return flight
 
-    def _over(self, name: str, task: asyncio.Task[Any]) -> None:
-        del self._calls[name]
+    def _end(self, key: str, task: asyncio.Task[Any]) -> None:
+        del self._flights[key]
         if not task.cancelled():
-            task.exception()  # asyncio would log it where no attempt waits any more
+            task.exception()  # marks it as seen: asyncio would log it if no attempt waits any more
 
     async def close(self) -> None:
-        """Gives up the calls that no attempt waits for any more."""
-        tasks = [call.task for call in self._calls.values()]
+        """Cancels the work that is left when the worker ends."""
+        tasks = [flight.task for flight in self._flights.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _hand_over(call: _Call) -> None:
-    """Lets a call go on until the next attempt takes it over; gives it up as soon as Temporal doesn't wait for it."""
-    while not call.task.done() and call.attempt == activity.info().attempt:
+async def _keep_for_next_attempt(flight: _Flight) -> None:
+    """Lets the work go on until a later attempt joins it; cancels it once Temporal no longer waits for its result."""
+    while not flight.task.done() and flight.attempt == activity.info().attempt:
         if not await _is_awaited():
-            call.task.cancel()
-        await asyncio.wait([call.task], timeout=INTERVAL)
+            flight.task.cancel()
+        await asyncio.wait([flight.task], timeout=INTERVAL)
 
 
 async def _is_awaited() -> bool:
-    """Whether Temporal gave up this attempt alone, and still waits for the call; where it can't be asked, it may."""
+    """Whether Temporal gave up only this attempt and still waits for the activity; True where it can't be asked."""
     why, info = activity.cancellation_details(), activity.info()
     if why is None or not why.not_found or info.workflow_id is None:
         return False

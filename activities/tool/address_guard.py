@@ -1,4 +1,4 @@
-"""May a request go there? Not into the worker's own network, unless the manifest or a setting says so."""
+"""Guards the worker's own network: an HTTP tool may reach a private address only if its manifest names it."""
 
 import asyncio
 import ipaddress
@@ -7,16 +7,16 @@ import socket
 from ...conversation.errors import ToolFailed
 
 TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
-"""Addresses by which an IPv6 network reaches IPv4, so any that IPv4 can."""
+"""IPv6 ranges that are translated to IPv4, so that they may lead to any IPv4 address."""
 
-METADATA = ipaddress.IPv4Address("168.63.129.16")
-"""Azure's own server for its machines, which lies in the public range."""
+AZURE_METADATA = ipaddress.IPv4Address("168.63.129.16")
+"""Azure's server for its virtual machines: an internal service with an address in the public range."""
 
 
 async def public_address(host: str, port: int) -> str:
-    """An address of ``host`` in the public network; raises ToolFailed where it has one that is not.
+    """A public IP address of ``host``. Raises ToolFailed if any address of it is not public.
 
-    Whoever connects must use this very address: asked again, a name may lead elsewhere.
+    The caller must connect to the returned address: another look-up of the name may give a different one.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -38,4 +38,4 @@ def _is_public(address: str) -> bool:
             return _is_public(str(inner))
         if ip.is_site_local or any(ip in network for network in TRANSLATED):
             return False
-    return ip.is_global and not ip.is_multicast and ip != METADATA
+    return ip.is_global and not ip.is_multicast and ip != AZURE_METADATA

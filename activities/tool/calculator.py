@@ -1,4 +1,4 @@
-"""``calculator``: arithmetic by a parser, in decimal numbers, within bounds; nothing is ever evaluated as code."""
+"""The built-in tool ``calculator``: parses arithmetic and calculates it in decimal numbers; nothing is run as code."""
 
 import ast
 import decimal
@@ -8,11 +8,11 @@ from decimal import Decimal
 from ...conversation.errors import ToolFailed
 from ...resources.base import JsonObject
 
-LONGEST = 500
+MAX_CHARACTERS = 500
 """Characters of an expression."""
 
 DIGITS = 34
-"""Digits of a number; as many as IEEE's decimal128 has."""
+"""Significant digits of a number: as many as IEEE 754 decimal128 has."""
 
 _CONTEXT = decimal.Context(
     prec=DIGITS,
@@ -55,10 +55,10 @@ _FUNCTIONS: dict[str, Callable[..., Decimal]] = {
 
 
 async def calculate(arguments: JsonObject) -> str:
-    """The value of ``expression``, with up to 34 digits; raises ToolFailed where it has none."""
+    """The value of ``expression`` with up to 34 digits. Raises ToolFailed where it has none."""
     text = str(arguments["expression"]).replace("^", "**").strip()
-    if len(text) > LONGEST:
-        raise ToolFailed(f"the expression is longer than {LONGEST} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise ToolFailed(f"the expression is longer than {MAX_CHARACTERS} characters")
     try:
         value = _value(ast.parse(text, mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""``format-text``: the same words in another form."""
+"""The built-in tool ``format-text``: formats a text in one of several styles."""
 
 import textwrap
 from collections.abc import Callable
@@ -20,7 +20,7 @@ STYLES: dict[str, Callable[[str], str]] = {
 
 
 async def format_text(arguments: JsonObject) -> str:
-    """The text in the style asked for; ``width`` (default 70 columns) counts for ``wrap`` alone."""
+    """``text`` in the given ``style``. ``width`` (default: 70 columns) is only used by the style ``wrap``."""
     text, style, width = str(arguments["text"]), str(arguments["style"]), arguments.get("width")
     if style == "wrap" and isinstance(width, int):
         return textwrap.fill(text, width)

@@ -1,4 +1,4 @@
-"""Which HTTP request does a call of a tool become? Each value is escaped for the place that it comes to."""
+"""Builds the HTTP request of a tool's use: each value is escaped for the place where it is filled in."""
 
 import json
 import re
@@ -11,22 +11,22 @@ from pydantic import JsonValue
 from ...conversation.errors import BadArguments
 from ...resources.base import JsonObject
 from ...resources.parameters import ARGUMENTS
-from ...resources.template import fill, pieces
+from ...resources.template import fill, parse_template
 from ...resources.tool import ARGUMENT, HttpSpec, arguments_in
 
 BODILESS = ("GET", "HEAD", "DELETE")
-"""Methods with which the arguments that nothing names go into the query string, not into a body."""
+"""Methods without a body: arguments that no template names go into the query string instead."""
 
 _AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _PATH = "/:@!$&'()*+,;=~"
 
 Value = Callable[[str], str]
-"""What a parameter's name stands for."""
+"""From a parameter's name to its value."""
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request. ``trusted``: its host stands in the manifest, and is not an argument of the call."""
+    """A request. ``trusted``: its host stands in the manifest, and no argument has chosen it."""
 
     method: str
     url: str = field(repr=False)
@@ -38,9 +38,9 @@ class HttpRequest:
 def request_of(
     http: HttpSpec, headers: list[tuple[str, str]], arguments: JsonObject, value: Value, key: str
 ) -> HttpRequest:
-    """The request of a call; raises BadArguments where the arguments can't make one.
+    """The request for a tool's arguments. Raises BadArguments where they can't make one.
 
-    ``headers`` are the tool's own, filled in; ``key`` is the call's id, the same for every attempt at it.
+    ``headers`` are the tool's own, filled in. ``key`` becomes the header ``Idempotency-Key``: the same for all attempts.
     """
     base, template = _based(http.url, value)
     given: JsonObject = {name: each for name, each in arguments.items() if each is not None}
@@ -59,12 +59,12 @@ def request_of(
 
 
 def _names(template: str | None) -> list[str]:
-    return [piece.name for piece in pieces(template or "") if piece.name]
+    return [piece.name for piece in parse_template(template or "") if piece.name]
 
 
 def _based(template: str, value: Value) -> tuple[str, str]:
-    """The whole address for which a parameter at the beginning of a template stands, if one does, and the rest."""
-    first = next((piece.text for piece in pieces(template) if piece.name), "")
+    """The address that a parameter at the beginning of a template stands for, if there is one, and the rest."""
+    first = next((piece.text for piece in parse_template(template) if piece.name), "")
     if not (first and template.startswith(first)):
         return "", template
     base = fill(first, value).rstrip("/")
@@ -74,7 +74,7 @@ def _based(template: str, value: Value) -> tuple[str, str]:
 
 
 def _authority(url: str) -> tuple[str, str, str]:
-    """The parts of an address up to its host, its host and port, and what comes after."""
+    """An address in three parts: what comes before its host, host and port, and what comes after."""
     scheme, _, after = url.partition("://")
     host = re.split(r"[/?#]", after, maxsplit=1)[0]
     return f"{scheme}://", host, after[len(host) :]
@@ -104,7 +104,7 @@ def _path(template: str, given: JsonObject, value: Value) -> str:
 
 
 def _pairs(template: str, given: JsonObject, value: Value) -> list[str]:
-    """A ``name=value`` of a query string: none if an argument in it is missing, several for a list."""
+    """The pairs ``name=value`` for one of a query string: none if its argument is missing, several for a list."""
     names = arguments_in(template)
     if any(name not in given for name in names):
         return []
@@ -121,12 +121,12 @@ def _each(value: JsonValue) -> list[str]:
 def _filled(
     template: str, given: JsonObject, value: Value, argument: Callable[[str], str], parameter: Callable[[str], str]
 ) -> str:
-    """A template with ``{argument}`` and ``{{parameter}}`` filled in, each escaped in its own way."""
+    """A template with ``{argument}`` and ``{{parameter}}`` filled in, each by its own function."""
     return "".join(
         parameter(value(piece.name))
         if piece.name
         else ARGUMENT.sub(lambda place: argument(_text(given.get(place[1], ""))), piece.text)
-        for piece in pieces(template)
+        for piece in parse_template(template)
     )
 
 
@@ -142,13 +142,13 @@ def _text(value: JsonValue) -> str:
 def _body(
     http: HttpSpec, rest: JsonObject, given: JsonObject, value: Value, headers: dict[str, str]
 ) -> tuple[bytes | None, str]:
-    """The body and its type: the manifest's template, or the arguments as JSON."""
+    """The body and its content type: the manifest's template filled in, or the arguments as JSON."""
     if http.body is None:
         body = json.dumps(rest, ensure_ascii=False).encode() if http.method not in BODILESS else None
         return body, "application/json"
     kind = next((each for name, each in headers.items() if name.lower() == "content-type"), "")
     if not kind:
-        plain = "".join(piece.text for piece in pieces(http.body) if not piece.name).lstrip()
+        plain = "".join(piece.text for piece in parse_template(http.body) if not piece.name).lstrip()
         kind = "application/json" if plain[:1] in ("{", "[") else "text/plain; charset=utf-8"
 
     def known(name: str) -> JsonValue:
@@ -161,9 +161,9 @@ def _body(
 
 
 def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
-    """A template of JSON filled in: inside of a string with text, outside of one with whole values."""
+    """A JSON template filled in: inside a string with escaped text, outside with whole JSON values."""
     body, inside = "", False
-    for piece in pieces(template):
+    for piece in parse_template(template):
         if piece.name is None:
             body += piece.text
             inside ^= len(re.findall(r'(?<!\\)(?:\\\\)*"', piece.text)) % 2 == 1
@@ -180,7 +180,7 @@ def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
 
 
 def _parsed(value: JsonValue, name: str) -> JsonValue:
-    """A parameter is a text, and may be the text of a number or an object; an argument is what it is."""
+    """A parameter's text is parsed where it is JSON, such as a number or an object; an argument is used as it is."""
     if name.startswith(ARGUMENTS) or not isinstance(value, str):
         return value
     try:

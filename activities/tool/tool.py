@@ -1,23 +1,70 @@
-"""What is a tool? A name and a schema for the model, and what is done when the model calls for it."""
+"""The protocol of a tool type: how the tools of a type are discovered, what a model is told of them, how they are used."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from ...resources import tool as resources
+from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ..context.value_resolver import ValueResolver
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A tool of an agent.
-
-    ``use`` takes arguments that fit ``parameters`` (a JSON Schema) and returns the result as text, or raises
-    ToolFailed. ``ends``: using it ends the turn and the team. ``retries``: Temporal tries again whenever it fails,
-    not only where the tool itself says that this can help.
-    """
+class ToolDefinition:
+    """What a model is told of a tool; ``parameters`` is the JSON Schema of its arguments."""
 
     name: str
     description: str
     parameters: JsonObject
+
+
+@dataclass(frozen=True)
+class CallableTool:
+    """A tool that can be used.
+
+    ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
+    ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
+    tool itself calls retryable.
+    """
+
+    definition: ToolDefinition
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
+
+
+BeginOnce = Callable[[], Awaitable[None]]
+"""Awaited right before something that must not be done twice. Raises OutcomeUnknown if an earlier attempt began it."""
+
+
+async def no_guard() -> None:
+    """The ``BeginOnce`` of tools that are only shown to a model."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """For whom a tool is discovered.
+
+    ``name`` is the tool's name, ``manifest`` its Tool, which a built-in tool has not. ``agent`` uses it; None where a
+    query is put to the tool itself. ``repeatable``: the agent allows to use it twice (``onError: retry``).
+    """
+
+    name: str
+    manifest: resources.Tool | None
+    values: ValueResolver
+    agent: Agent | None = None
+    repeatable: bool = False
+    begin_once: BeginOnce = no_guard
+
+
+class ToolSource(Protocol):
+    """The tools of one type (``spec.type`` of a Tool). One instance serves all tools of that type in a worker."""
+
+    async def discover(self, context: ToolContext) -> list[CallableTool]:
+        """The tools behind a name: one, or for a source such as a server that lists its tools, several."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        ...

@@ -1,87 +1,63 @@
-"""Which tools does an agent have, and what does its model hear of them? In the order of its manifest."""
+"""The table of tool types, and the tools that an agent or a query can use."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...conversation.errors import NotCarriedOut, UnknownResource
+from ...resources import tool as resources
 from ...resources.agent import Agent
-from ...resources.base import JsonObject
-from ...resources.template import fill
-from ...resources.tool import HttpSpec
-from ...resources.tool import Tool as Manifest
-from ...resources.values import Header
-from ..context.value_resolver import Values
-from ..process.secrets import Vault
-from ..runtime.ids import call_id
-from .built_in import BUILT_IN
-from .http import REPEATABLE, Http
-from .http_request import HttpRequest, request_of
-from .tool import Tool
+from ..context.value_resolver import ValueResolver
+from ..process.secrets import SecretStore
+from .built_in import BuiltInTools
+from .http import HttpTools
+from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
-__all__ = ["Tool", "Tools"]
+BUILT_IN = "built-in"
+"""The type of the tools that have no manifest."""
 
-
-Once = Callable[[], Awaitable[None]]
-
-
-async def _at_will() -> None:
-    """Nothing that is only told of has to be done once."""
+SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {BUILT_IN: BuiltInTools, "http": HttpTools}
+"""The source of the tools of each type."""
 
 
 class Tools:
-    """The tools that a worker can use. BATON_ALLOW_PRIVATE_HOSTS lets calls choose hosts in the worker's network."""
+    """The tools that a worker can use."""
 
-    def __init__(self, vault: Vault) -> None:
-        private = vault.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
-        self._http = Http(private=private, clean=vault.redact_growing)
+    def __init__(self, secrets: SecretStore) -> None:
+        self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
 
-    def of(self, agent: Agent, values: Values, once: Once = _at_will) -> list[Tool]:
-        """The agent's tools; a ``description`` in its manifest replaces the tool's own (seed 000).
+    async def of_agent(
+        self, agent: Agent, values: ValueResolver, begin_once: BeginOnce = no_guard
+    ) -> list[CallableTool]:
+        """An agent's tools, in the order of its manifest.
 
-        ``once`` is awaited right before something is done that may be done only once.
+        A ``description`` in the agent's manifest replaces the tool's own (ARK, teams: tools).
         """
         tools = []
         for given, reference in agent.tools():
-            if reference is None:
-                tool = BUILT_IN[given.name]
-            elif isinstance(found := values.catalog.find(reference), Manifest):
-                tool = self.by(found, values, once, agent, again=given.on_error == "retry")
-            else:
+            manifest = values.catalog.find(reference) if reference else None
+            if reference and not isinstance(manifest, resources.Tool):
                 raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
-            description, retries = given.description or tool.description, given.on_error == "retry"
-            tools.append(replace(tool, name=given.name, description=description, retries=retries))
+            tool = manifest if isinstance(manifest, resources.Tool) else None
+            retry = given.on_error == "retry"
+            context = ToolContext(given.name, tool, values, agent, retry, begin_once)
+            for found in await self._discover(context):
+                description = given.description or found.definition.description
+                tools.append(
+                    replace(found, definition=replace(found.definition, description=description), retries=retry)
+                )
         return tools
 
-    def by(
-        self, manifest: Manifest, values: Values, once: Once, agent: Agent | None = None, *, again: bool = False
-    ) -> Tool:
-        """The tool of a manifest, as an agent or, without one, a query uses it; ``again``: it may be used twice."""
-        http = manifest.spec.http
-        if http is None:
-            raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
-        repeats = again or http.method in REPEATABLE
+    async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
+        """The tool of a manifest, for a query that is put to it."""
+        return (await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once)))[0]
 
-        async def use(arguments: JsonObject) -> str:
-            request = self._request(manifest, http, values, agent, arguments)
-            if not repeats:
-                await once()
-            return await self._http.send(request, http.seconds, again=repeats)
-
-        return Tool(name=manifest.name, description=manifest.told, parameters=manifest.spec.input_schema, use=use)
-
-    def _request(
-        self, tool: Manifest, http: HttpSpec, values: Values, agent: Agent | None, arguments: JsonObject
-    ) -> HttpRequest:
-        query = values.query()
-        value = values.named(tool, *(owner for owner in (agent, query) if owner))
-        headers = [(each.name, _filled(each, values.text(each.value, tool) or "", value)) for each in http.headers]
-        return request_of(http, headers, arguments, value, call_id())
+    async def _discover(self, context: ToolContext) -> list[CallableTool]:
+        type_ = context.manifest.spec.type if context.manifest else BUILT_IN
+        if context.manifest and type_ not in self._sources:
+            raise NotCarriedOut(f"{context.manifest.id}: tools of type '{type_}' can't be used yet")
+        return await self._sources[type_].discover(context)
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._http.close()
-
-
-def _filled(header: Header, text: str, value: Callable[[str], str]) -> str:
-    """A header's text: a literal is a template, what comes from a Secret or a ConfigMap is not."""
-    return (fill(text, value) if header.value.value else text).strip()
+        for source in self._sources.values():
+            await source.close()

@@ -12,7 +12,7 @@ import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from baton.activities.tool.http import LARGEST
+from baton.activities.tool.http_client import MAX_BYTES
 from baton.resources.agent import Agent
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
@@ -57,14 +57,14 @@ async def test_an_agent_uses_a_tool_over_http_and_reads_its_answer(env: Environm
     (seen,) = tool_server.seen
     assert (seen.method, seen.path) == ("GET", "/v1/New%20York")
     assert seen.headers["idempotency-key"].count("/") == 1
-    told = env.model.asked[0].request["tools"][0]["function"]
+    told = env.model.requests[0].body["tools"][0]["function"]
     assert told == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
 
 
 async def test_an_agent_may_describe_a_tool_in_its_own_words(env: Environment, tool_server: ToolServer) -> None:
     options = {"description": "Only for Rome."}
     await used(env, tool(tool_server.url), call("weather", city="Rome"), options=options)
-    assert env.model.asked[0].request["tools"][0]["function"]["description"] == "Only for Rome."
+    assert env.model.requests[0].body["tools"][0]["function"]["description"] == "Only for Rome."
 
 
 async def test_wrong_arguments_never_reach_the_server_and_defaults_do(
@@ -103,9 +103,9 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_sta
 async def test_a_secret_at_the_edge_of_a_cut_answer_is_not_kept_in_part(
     env: Environment, tool_server: ToolServer
 ) -> None:
-    tool_server.answers(Answer("x" * (LARGEST - 12) + TOKEN + "y" * 99))
+    tool_server.answers(Answer("x" * (MAX_BYTES - 12) + TOKEN + "y" * 99))
     said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
-    assert said[1].startswith("x" * (LARGEST - 12) + "… [cut here")
+    assert said[1].startswith("x" * (MAX_BYTES - 12) + "… [cut here")
 
 
 async def test_an_error_that_repeats_a_secret_is_told_without_it(env: Environment, tool_server: ToolServer) -> None:
@@ -122,10 +122,10 @@ def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_pa
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError) as refused:
-        loaded.reach(start)
+        loaded.needed_by(start)
     assert [str(each).partition(": ")[2] for each in refused.value.problems] == [
-        "Tool/default/weather: spec.http.url: nothing is known by the name 'other'; known: mine",
-        "Tool/default/weather: spec.http.body: nothing is known by the name 'third'; known: input.city, mine",
+        "Tool/default/weather: spec.http.url: unknown name 'other'; known: mine",
+        "Tool/default/weather: spec.http.body: unknown name 'third'; known: input.city, mine",
     ]
 
 
@@ -133,17 +133,17 @@ def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_pa
     ("changes", "wrong"),
     [
         ({"url": "ftp://x"}, "spec.http.url: is not an address"),
-        ({"url": "http://user:pass@x/"}, "spec.http.url: holds a user or a password"),
-        ({"url": "http://x/{town}"}, "spec.http.url: '{town}' is no argument of inputSchema; its properties: city"),
-        ({"url": "http://x/{{range .a}}"}, "spec.http.url: '{{range .a}}' is not understood"),
-        ({"body": "x"}, "spec.http.body: has no use with GET: take it out, or set another method"),
+        ({"url": "http://user:pass@x/"}, "spec.http.url: contains a user or a password"),
+        ({"url": "http://x/{town}"}, "spec.http.url: '{town}' is not a property of inputSchema; its properties: city"),
+        ({"url": "http://x/{{range .a}}"}, "spec.http.url: '{{range .a}}' is invalid"),
+        ({"body": "x"}, "spec.http.body: can't be used with GET: remove it, or set another method"),
         (
             {"schema": {"$ref": "file:///etc/passwd"}},
             "spec.inputSchema: refers to 'file:///etc/passwd', which does not",
         ),
         (
             {"schema": {"$ref": "#/$defs/none"}},
-            "spec.inputSchema: refers to '/$defs/none', which does not stand in it",
+            "spec.inputSchema: refers to '/$defs/none', which it does not contain",
         ),
         ({"timeout": "0s"}, "spec.http.timeout: is not a timeout: write '30s', '5m' or '30' for seconds"),
         ({"method": "FETCH"}, "spec.http.method: "),

@@ -9,8 +9,9 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
+from baton.activities.context.model_chain import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.endpoint import endpoint_of
+from baton.activities.model.openai.endpoint import endpoint_of
 from baton.activities.process.secrets import SecretStore
 from baton.conversation.errors import KeyMissing
 from baton.resources.catalog import Catalog
@@ -40,7 +41,7 @@ async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
 async def put(env: Environment, *manifests: Json, **spec: Any) -> list[Mapping[str, str]]:
     """The headers with which the model ``m`` is asked by an agent."""
     heard: list[Mapping[str, str]] = []
-    env.model.hear = heard.append
+    env.model.on_headers = heard.append
     brought = [agent("one", modelRef={"name": "m"}), *manifests]
     status = await env.status(await env.start_query(brought, "agent/one", **spec))
     assert status.phase == "Completed", status.error
@@ -51,13 +52,13 @@ async def test_azure_is_asked_at_its_deployment_with_its_own_header_and_version(
     server = env.model_url.removesuffix("/v1")
     (headers,) = await put(env, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01"))
     assert headers["api-key"] == HELD
-    assert env.model.asked[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
+    assert env.model.requests[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
 
 
 async def test_gemini_is_asked_as_openai_is(env: Environment) -> None:
     (headers,) = await put(env, asked_by("gemini", baseUrl={"value": env.model_url}, apiKey=OF_SECRET))
     assert headers["authorization"] == f"Bearer {HELD}"
-    assert env.model.asked[0].request["model"] == "gpt-x"
+    assert env.model.requests[0].body["model"] == "gpt-x"
 
 
 async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environment) -> None:
@@ -75,7 +76,7 @@ async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environm
     parameters = [{"name": "most", "value": "512"}]
     (headers,) = await put(env, asked_by("openai", **given), config, parameters=parameters)
     assert (headers["x-team"], headers["x-plain"]) == (HELD, "yes")
-    request = env.model.asked[0].request
+    request = env.model.requests[0].body
     assert [request[key] for key in ("temperature", "max_tokens", "reasoning_effort")] == [0.2, 512, "low"]
     async for run in env.closed_runs():
         assert HELD not in (await run.fetch_history()).to_json()
@@ -83,7 +84,7 @@ async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environm
 
 def endpoint(manifest: Json) -> Any:
     given = Model.model_validate(manifest)
-    return endpoint_of(given, ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {})))
+    return endpoint_of(ChainedModel(given, "m"), ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {})))
 
 
 def test_each_type_has_its_home_where_the_manifest_names_none() -> None:
@@ -108,4 +109,4 @@ def test_a_literal_in_a_secret_header_never_enters_the_catalog(tmp_path: Path) -
 
 def test_a_property_cannot_replace_what_a_request_is_made_of(tmp_path: Path) -> None:
     said = Writer(tmp_path).refusal(model(properties={"messages": "[]"}))
-    assert said[0].endswith("spec.config.openai.properties: 'messages' is what Baton sends by itself")
+    assert said[0].endswith("spec.config.openai.properties: 'messages' is set by Baton itself")

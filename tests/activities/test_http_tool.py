@@ -7,15 +7,15 @@ import pytest
 import pytest_asyncio
 
 from baton.activities.tool.address_guard import public_address
-from baton.activities.tool.http import CONNECTING, LARGEST, Http
+from baton.activities.tool.http_client import MAX_BYTES, RECONNECT_DELAYS, HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.conversation.errors import ToolFailed
 from tests.harness.tool_server import Answer, ToolServer
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def http() -> AsyncIterator[Http]:
-    http = Http()
+async def http() -> AsyncIterator[HttpClient]:
+    http = HttpClient()
     yield http
     await http.close()
 
@@ -24,34 +24,34 @@ def request(url: str, method: str = "GET", *, trusted: bool = True, body: bytes 
     return HttpRequest(method, url, (("X-Key", "hidden"), ("Content-Type", "text/plain")), body, trusted)
 
 
-async def failure(http: Http, asked: HttpRequest, seconds: float = 5, *, again: bool = True) -> ToolFailed:
+async def failure(http: HttpClient, asked: HttpRequest, seconds: float = 5, *, repeatable: bool = True) -> ToolFailed:
     with pytest.raises(ToolFailed) as failed:
-        await http.send(asked, seconds, again=again)
+        await http.send(asked, seconds, repeatable=repeatable)
     return failed.value
 
 
-async def test_the_answer_is_given_as_its_text(http: Http, tool_server: ToolServer) -> None:
+async def test_the_answer_is_given_as_its_text(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(
         Answer("grüß dich".encode("latin-1"), headers={"content-type": "text/plain; charset=iso-8859-1"})
     )
-    assert await http.send(request(tool_server.url), 5, again=True) == "grüß dich"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "grüß dich"
     tool_server.answers(Answer("é", headers={"content-type": "text/plain; charset=nonsense"}))
-    assert await http.send(request(tool_server.url), 5, again=True) == "é"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "é"
     tool_server.answers(Answer("", status=204))
-    assert await http.send(request(tool_server.url), 5, again=True) == "(HTTP 204 No Content, without a text)"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "(HTTP 204 No Content, without a text)"
     tool_server.answers(Answer("{broken json", headers={"content-type": "application/json"}))
-    assert await http.send(request(tool_server.url), 5, again=True) == "{broken json"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "{broken json"
 
 
-async def test_a_huge_answer_is_cut_and_says_so(http: Http, tool_server: ToolServer) -> None:
+async def test_a_huge_answer_is_cut_and_says_so(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("x" * 5_000_000))
-    text = await http.send(request(tool_server.url), 5, again=True)
-    assert text == "x" * LARGEST + "… [cut here: the answer has 5,000,000 bytes]"
+    text = await http.send(request(tool_server.url), 5, repeatable=True)
+    assert text == "x" * MAX_BYTES + "… [cut here: the answer has 5,000,000 bytes]"
 
 
-async def test_an_answer_that_is_no_text_is_only_named(http: Http, tool_server: ToolServer) -> None:
+async def test_an_answer_that_is_no_text_is_only_named(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(b"\x89PNG\0\0", headers={"content-type": "image/png"}))
-    assert await http.send(request(tool_server.url), 5, again=True) == "[not a text: image/png, 6 bytes]"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "[not a text: image/png, 6 bytes]"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_an_answer_that_is_no_text_is_only_named(http: Http, tool_server: 
     ],
 )
 async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_help(
-    http: Http, tool_server: ToolServer, status: int, again: bool
+    http: HttpClient, tool_server: ToolServer, status: int, again: bool
 ) -> None:
     tool_server.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
     failed = await failure(http, request(tool_server.url))
@@ -78,14 +78,14 @@ async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_h
     assert failed.non_retryable is not again
     assert failed.next_retry_delay
     assert failed.next_retry_delay.total_seconds() == 7
-    assert (await failure(http, request(tool_server.url), again=False)).non_retryable
+    assert (await failure(http, request(tool_server.url), repeatable=False)).non_retryable
 
 
-async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: Http, tool_server: ToolServer) -> None:
+async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     failed = await failure(http, request(tool_server.url), 0.3)
     assert (failed.message, failed.non_retryable) == ("127.0.0.1 gave no answer in 0.3 s", False)
-    failed = await failure(http, request(tool_server.url, "POST"), 0.3, again=False)
+    failed = await failure(http, request(tool_server.url, "POST"), 0.3, repeatable=False)
     assert failed.message.endswith("in 0.3 s; whether it was carried out is unknown")
     assert failed.non_retryable
     tool_server.answers(Answer("x" * 1_000, cut=100))
@@ -96,10 +96,10 @@ async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: Http, to
     assert not failed.non_retryable
 
 
-async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_sent(http: Http) -> None:
+async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_sent(http: HttpClient) -> None:
     begun = time.monotonic()
-    failed = await failure(http, request("http://127.0.0.1:1/", "POST"), again=False)
-    assert time.monotonic() - begun > sum(CONNECTING)
+    failed = await failure(http, request("http://127.0.0.1:1/", "POST"), repeatable=False)
+    assert time.monotonic() - begun > sum(RECONNECT_DELAYS)
     assert failed.non_retryable
     assert "unknown" not in failed.message
 
@@ -109,16 +109,16 @@ async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_
     [(301, "GET", "GET"), (302, "POST", "GET"), (303, "PUT", "GET"), (307, "POST", "POST"), (308, "PUT", "PUT")],
 )
 async def test_a_redirect_is_followed_with_the_method_it_asks_for(
-    http: Http, tool_server: ToolServer, status: int, method: str, then: str
+    http: HttpClient, tool_server: ToolServer, status: int, method: str, then: str
 ) -> None:
     tool_server.answers(Answer(status=status, headers={"location": "/there?x=1"}), Answer("found"))
-    assert await http.send(request(tool_server.url + "/here", method, body=b"text"), 5, again=True) == "found"
+    assert await http.send(request(tool_server.url + "/here", method, body=b"text"), 5, repeatable=True) == "found"
     second = tool_server.seen[1]
     assert (second.method, second.path, second.headers["x-key"]) == (then, "/there?x=1", "hidden")
     assert second.body == ("text" if then == method and method != "GET" else second.body)
 
 
-async def test_redirects_without_an_end_are_given_up(http: Http, tool_server: ToolServer) -> None:
+async def test_redirects_without_an_end_are_given_up(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(status=302, headers={"location": "/again"}))
     assert "redirected the request more than 5 times" in (await failure(http, request(tool_server.url))).message
     assert len(tool_server.seen) == 6
@@ -127,7 +127,7 @@ async def test_redirects_without_an_end_are_given_up(http: Http, tool_server: To
 
 
 async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(
-    http: Http, tool_server: ToolServer
+    http: HttpClient, tool_server: ToolServer
 ) -> None:
     with ToolServer().serving() as other:
         tool_server.answers(Answer(status=302, headers={"location": f"{other.url}/secret"}))
@@ -138,18 +138,20 @@ async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(
 
 
 async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_headers(tool_server: ToolServer) -> None:
-    http = Http(private=True)
+    http = HttpClient(private=True)
     with ToolServer().serving() as other:
         tool_server.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
-        assert await http.send(request(tool_server.url), 5, again=True) == "sunny"
+        assert await http.send(request(tool_server.url), 5, repeatable=True) == "sunny"
         assert "x-key" not in other.seen[0].headers
         failed = await failure(http, request(tool_server.url, "PUT", body=b"text"))
         assert failed.message == "the server redirected the request, with all that it holds, to another server"
         tool_server.answers(Answer(status=303, headers={"location": "http://127.0.0.1:1/"}))
-        failed = await failure(http, request(tool_server.url, "POST", body=b"text"), again=False)
+        failed = await failure(http, request(tool_server.url, "POST", body=b"text"), repeatable=False)
         assert failed.message.endswith("whether it was carried out is unknown")
         tool_server.answers(Answer())
-        assert await http.send(request(tool_server.url.replace("127.0.0.1", "localhost"), trusted=False), 5, again=True)
+        assert await http.send(
+            request(tool_server.url.replace("127.0.0.1", "localhost"), trusted=False), 5, repeatable=True
+        )
     await http.close()
 
 
@@ -161,7 +163,7 @@ async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_hea
         "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16",
     ],
 )  # fmt: skip
-async def test_a_host_that_comes_with_the_call_may_not_lie_in_the_own_network(host: str, http: Http) -> None:
+async def test_a_host_that_comes_with_the_call_may_not_lie_in_the_own_network(host: str, http: HttpClient) -> None:
     with pytest.raises(ToolFailed, match=r"lies in the worker's own network.*BATON_ALLOW_PRIVATE_HOSTS"):
         await public_address(host, 80)
 
@@ -173,14 +175,14 @@ async def test_a_public_host_may_come_with_the_call() -> None:
         await public_address("no-such-host.invalid", 80)
 
 
-async def test_an_untrusted_request_goes_to_the_very_address_that_was_checked(http: Http) -> None:
+async def test_an_untrusted_request_goes_to_the_very_address_that_was_checked(http: HttpClient) -> None:
     built = await http._addressed(request("https://1.1.1.1:8443/a?b=c", trusted=False))
     assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
 
 
-async def test_no_cookie_of_one_call_reaches_another(http: Http, tool_server: ToolServer) -> None:
+async def test_no_cookie_of_one_call_reaches_another(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(headers={"set-cookie": "session=1"}))
     for _ in range(2):
-        await http.send(request(tool_server.url), 5, again=True)
+        await http.send(request(tool_server.url), 5, repeatable=True)
     assert "cookie" not in tool_server.seen[1].headers

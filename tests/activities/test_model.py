@@ -8,50 +8,67 @@ from email.utils import format_datetime
 import pytest
 from temporalio.common import RetryPolicy
 
-from baton.activities.model.endpoint import Endpoint, environment_endpoint
-from baton.activities.model.openai import OpenAI
+from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.model.openai.endpoint import endpoint_of
+from baton.activities.model.openai.provider import OpenAIProvider
+from baton.activities.model.provider import ModelRequest
 from baton.activities.process.secrets import SecretStore
-from baton.activities.runtime.heartbeat import SHOWN, Heartbeat
-from baton.activities.runtime.retry import delay, is_last, wait_for
+from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
+from baton.activities.runtime.retry import is_last_attempt, retry_after, retry_delay
 from baton.conversation import errors
 from baton.conversation.failure import BatonError
 from baton.conversation.messages.message import Message, ToolCall
+from baton.resources.catalog import Catalog
 from baton.resources.secret_extraction import Secrets
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
 from tests.harness.environment import KEY, Environment, agent, line
 
 ASKED = [Message(role="user", content="Why?")]
+MODEL = ChainedModel(None, "gpt")
+
+
+def resolver(**environment: str) -> ValueResolver:
+    """The values of a run without manifests, on a worker with this environment."""
+    return ValueResolver(Catalog(manifests=()), SecretStore(Secrets(), environment))
 
 
 class Server:
-    """A model server that answers as it is told."""
+    """A model server that answers as it is told, and the provider that asks it."""
 
     def __init__(self) -> None:
         self.reply = Reply(text="Because.")
         self.model = ScriptedModel(lambda _: self.reply)
-        self.endpoint = Endpoint("gpt", "", KEY)
+        self.url = ""
 
-    async def ask(self, hear: Callable[[str], None] = lambda _: None, *messages: Message) -> Message:
-        model = OpenAI()
+    def values(self) -> ValueResolver:
+        """What a worker knows whose environment names the server."""
+        return resolver(OPENAI_BASE_URL=self.url, OPENAI_API_KEY=KEY)
+
+    async def ask(self, on_text: Callable[[str], None] = lambda _: None, *messages: Message) -> Message:
+        provider = OpenAIProvider()
         try:
-            return await model.ask(self.endpoint, [*messages] or ASKED, [], hear)
+            return await provider.ask(MODEL, self.values(), ModelRequest([*messages] or ASKED), on_text)
         finally:
-            await model.close()
+            await provider.close()
 
 
 @pytest.fixture
-def provider() -> Iterator[Server]:
-    server = Server()
-    with server.model.serving() as url:
-        server.endpoint = Endpoint("gpt", url, KEY)
-        yield server
+def model_server() -> Iterator[Server]:
+    model_server = Server()
+    with model_server.model.serve() as url:
+        model_server.url = url
+        yield model_server
 
 
-async def test_an_answer_is_heard_piece_by_piece_and_given_whole(provider: Server) -> None:
-    provider.reply = Reply(text="Because. " * 50, calls=[Call(name="noop", arguments={"x": 1}), Call(name="terminate")])
+async def test_an_answer_is_heard_piece_by_piece_and_given_whole(model_server: Server) -> None:
+    model_server.reply = Reply(
+        text="Because. " * 50,
+        calls=[ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")],
+    )
     pieces: list[str] = []
-    message = await provider.ask(pieces.append)
+    message = await model_server.ask(pieces.append)
     assert len(pieces) > 5
     assert "".join(pieces) == message.content == "Because. " * 50
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "{}")]
@@ -60,15 +77,15 @@ async def test_an_answer_is_heard_piece_by_piece_and_given_whole(provider: Serve
     assert message.usage.total_tokens > 100
 
 
-async def test_a_call_without_an_id_gets_one(provider: Server) -> None:
-    provider.reply = Reply(calls=[Call(name="noop", id=""), Call(name="noop", id="")])
-    message = await provider.ask()
+async def test_a_call_without_an_id_gets_one(model_server: Server) -> None:
+    model_server.reply = Reply(calls=[ScriptedToolCall(name="noop", id=""), ScriptedToolCall(name="noop", id="")])
+    message = await model_server.ask()
     assert [call.id for call in message.tool_calls] == ["call_0", "call_1"]
 
 
-async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(provider: Server) -> None:
+async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(model_server: Server) -> None:
     call = ToolCall(id="c1", name="noop", arguments="{}")
-    await provider.ask(
+    await model_server.ask(
         lambda _: None,
         Message(role="system", content="You are."),
         Message(role="assistant", content="", name="an.agent", tool_calls=(call,), model="m"),
@@ -76,7 +93,7 @@ async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(provider: 
         *ASKED,
     )
     function = {"name": "noop", "arguments": "{}"}
-    assert provider.model.asked[0].request["messages"] == [
+    assert model_server.model.requests[0].body["messages"] == [
         {"role": "system", "content": "You are."},
         {
             "role": "assistant",
@@ -112,35 +129,34 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
 
 @pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
 async def test_a_failure_is_tried_again_where_that_can_help(
-    provider: Server, reply: Reply, error: type[BatonError], again: bool
+    model_server: Server, reply: Reply, error: type[BatonError], again: bool
 ) -> None:
-    provider.reply = reply
+    model_server.reply = reply
     with pytest.raises(BatonError) as raised:
-        await provider.ask()
+        await model_server.ask()
     assert type(raised.value) is error
     assert raised.value.non_retryable is not again
     assert KEY not in str(raised.value)
 
 
 def test_an_address_that_is_none_is_final() -> None:
-    vault = SecretStore(Secrets(), {"OPENAI_BASE_URL": "localhost:11434/v1"})
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
-        environment_endpoint("gpt", vault)
+        endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
 
 
-async def test_a_server_that_never_answers_is_given_up_and_tried_again(provider: Server) -> None:
-    provider.reply = Reply(hang=True)
-    model = OpenAI(seconds=0.3)
+async def test_a_server_that_never_answers_is_given_up_and_tried_again(model_server: Server) -> None:
+    model_server.reply = Reply(hang=True)
+    asking = OpenAIProvider(timeout=0.3)
     with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
-        await model.ask(provider.endpoint, ASKED, [], lambda _: None)
+        await asking.ask(MODEL, model_server.values(), ModelRequest(ASKED), lambda _: None)
     assert not raised.value.non_retryable
-    await model.close()
+    await asking.close()
 
 
-async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> None:
-    provider.endpoint = Endpoint("gpt", "http://127.0.0.1:1/v1", KEY)
+async def test_a_server_that_is_not_there_is_tried_again(model_server: Server) -> None:
+    model_server.url = "http://127.0.0.1:1/v1"
     with pytest.raises(errors.ModelUnavailable, match=r"gpt at 127\.0\.0\.1 can't be reached"):
-        await provider.ask()
+        await model_server.ask()
 
 
 @pytest.mark.parametrize(
@@ -157,14 +173,14 @@ async def test_a_server_that_is_not_there_is_tried_again(provider: Server) -> No
     ],
 )
 def test_a_servers_wish_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert wait_for(headers) == (None if seconds is None else timedelta(seconds=seconds))
+    assert retry_after(headers) == (None if seconds is None else timedelta(seconds=seconds))
 
 
 def test_a_servers_wish_to_wait_until_a_time_is_read() -> None:
-    soon = wait_for({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)})
+    soon = retry_after({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)})
     assert soon
     assert 25 < soon.total_seconds() <= 30
-    assert wait_for({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
 
 
 async def test_a_server_is_asked_again_after_the_time_it_asks_for(env: Environment) -> None:
@@ -173,7 +189,7 @@ async def test_a_server_is_asked_again_after_the_time_it_asks_for(env: Environme
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     turn = await env.turn_result(await env.start("agent", given))
     assert turn.message == "At last."
-    at = [asked.at for asked in env.model.asked]
+    at = [asked.received_at for asked in env.model.requests]
     assert len(at) == 4
     assert at[1] - at[0] >= 1
 
@@ -189,7 +205,7 @@ async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(en
     env.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "\ufffd" * 60
-    assert len(env.model.asked) == 1
+    assert len(env.model.requests) == 1
 
 
 async def test_the_heartbeat_shows_the_text_as_it_grows(env: Environment) -> None:
@@ -209,18 +225,18 @@ async def test_the_heartbeat_shows_the_text_as_it_grows(env: Environment) -> Non
 
 
 def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
-    pulse = Heartbeat(str)
+    heartbeat = Heartbeat(str)
     for _ in range(1_000):
-        pulse.hear("0123456789")
-    live = pulse.live
-    assert (live.offset, len(live.text)) == (10_000 - SHOWN, SHOWN)
+        heartbeat.on_text("0123456789")
+    live = heartbeat.live_text
+    assert (live.offset, len(live.text)) == (10_000 - SHOWN_CHARACTERS, SHOWN_CHARACTERS)
 
 
 @pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])
 def test_a_failure_is_final_from_the_tenth_attempt_on_though_temporal_would_make_more(
     attempt: int, most: int, last: bool
 ) -> None:
-    assert is_last(attempt, RetryPolicy(maximum_attempts=most)) is last
+    assert is_last_attempt(attempt, RetryPolicy(maximum_attempts=most)) is last
 
 
 @pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])
@@ -230,4 +246,4 @@ def test_late_attempts_wait_at_least_as_long_as_without_the_servers_word(
     def seconds(given: int | None) -> timedelta | None:
         return None if given is None else timedelta(seconds=given)
 
-    assert delay(seconds(asked), attempt) == seconds(waits)
+    assert retry_delay(seconds(asked), attempt) == seconds(waits)

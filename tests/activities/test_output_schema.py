@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from baton.activities.model.response_format import strictly
+from baton.activities.model.openai.response_format import is_strict
 from baton.conversation.messages.turn import TurnResult
-from baton.starter.console.printer import Narrator
+from baton.starter.console.printer import EventPrinter
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model.script import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
@@ -35,17 +35,17 @@ async def judged(env: Environment, *say: str | Json, schema: Json = SCORE, **spe
 async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form(env: Environment) -> None:
     turn = await judged(env, '{"score": 5}')
     assert (turn.stop_reason, turn.message, turn.usage.model_calls) == ("completed", '{"score": 5}', 1)
-    (asked,) = env.model.asked
+    (asked,) = env.model.requests
     told = {"name": "answer", "schema": SCORE, "strict": True}
-    assert asked.request["response_format"] == {"type": "json_schema", "json_schema": told}
-    prompt = asked.request["messages"][0]["content"]
+    assert asked.body["response_format"] == {"type": "json_schema", "json_schema": told}
+    prompt = asked.body["messages"][0]["content"]
     assert prompt.startswith("You are one.\n\n")
     assert prompt.endswith(json.dumps(SCORE))
 
 
 async def test_the_model_is_told_the_properties_in_their_order(env: Environment) -> None:
     await judged(env, "{}", schema={"properties": {"why": {"type": "string"}, "score": {}, "again": {}}})
-    told = env.model.asked[0].request["response_format"]["json_schema"]["schema"]
+    told = env.model.requests[0].body["response_format"]["json_schema"]["schema"]
     assert [*told["properties"]] == ["why", "score", "again"]
 
 
@@ -55,8 +55,8 @@ async def test_an_agent_without_a_schema_is_asked_for_no_form_and_says_what_it_l
         await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     )
     assert turn.message == '```json\n{"score": 5}\n```'
-    assert "response_format" not in env.model.asked[0].request
-    assert env.model.asked[0].request["messages"][0]["content"] == "You are one."
+    assert "response_format" not in env.model.requests[0].body
+    assert env.model.requests[0].body["messages"][0]["content"] == "You are one."
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(env: Environment) -> None:
@@ -64,7 +64,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong
     said = ['{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5}']
     assert (turn.stop_reason, turn.message, texts(turn.messages)) == ("completed", '{"score": 5}', [*said])
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
-    heard = env.model.asked[1].request["messages"]
+    heard = env.model.requests[1].body["messages"]
     assert [message["role"] for message in heard] == ["system", "user", "assistant", "user"]
     assert heard[-1]["content"] == NO_NUMBER + AGAIN
 
@@ -117,7 +117,7 @@ async def test_a_block_inside_of_the_json_stays_in_it(env: Environment) -> None:
 async def test_what_is_wrong_is_said_in_a_sentence(env: Environment, said: str, wrong: str) -> None:
     turn = await judged(env, said, '{"score": 5}')
     assert turn.message == '{"score": 5}'
-    complaint = env.model.asked[1].request["messages"][-1]["content"]
+    complaint = env.model.requests[1].body["messages"][-1]["content"]
     assert complaint.startswith(f"Your answer {wrong}")
     assert len(complaint) < 500
 
@@ -146,9 +146,9 @@ async def test_a_server_that_refuses_the_form_is_asked_without_it(env: Environme
     given = {"agent": "one", "input": "Why?", "resources": [agent("one", outputSchema=SCORE)]}
     turn = await env.turn_result(await env.start("agent", given))
     assert (turn.message, turn.usage.model_calls) == ('{"score": 5}', 1)
-    forms = ["response_format" in asked.request for asked in env.model.asked]
+    forms = ["response_format" in asked.body for asked in env.model.requests]
     assert forms == [True, False]
-    assert json.dumps(SCORE) in env.model.asked[1].request["messages"][0]["content"]
+    assert json.dumps(SCORE) in env.model.requests[1].body["messages"][0]["content"]
 
 
 async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(env: Environment) -> None:
@@ -156,7 +156,7 @@ async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(env:
     assert turn.failure is not None
     assert turn.failure.type == "ModelRejected"
     assert turn.failure.message.endswith("answered HTTP 400: no such model")
-    assert len(env.model.asked) == 2
+    assert len(env.model.requests) == 2
 
 
 async def test_a_member_that_mends_its_answer_has_one_turn(env: Environment) -> None:
@@ -179,7 +179,7 @@ async def test_who_watches_sees_why_an_answer_is_asked_for_again(env: Environmen
     handle = await env.start("agent", given)
     await env.turn_result(handle)
     seen = io.StringIO()
-    await follow(env.client, handle, Narrator(Console(file=seen, width=120)).tell, wait=False)
+    await follow(env.client, handle, EventPrinter(Console(file=seen, width=120)).print_event, wait=False)
     lines = seen.getvalue().splitlines()
     assert lines[lines.index("  Five.") + 1] == "  ✗ the answer is not JSON: Expecting value: line 1 column 1 (char 0)"
 
@@ -214,4 +214,4 @@ def closed(**properties: Any) -> Json:
     ],
 )
 def test_a_schema_is_strict_where_nothing_is_open_and_nothing_may_be_left_out(schema: Json, strict: bool) -> None:
-    assert strictly(schema) is strict
+    assert is_strict(schema) is strict

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from baton import worker
-from baton.starter.history.events import Recorder
+from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from tests.harness.environment import Environment, Handle, agent, line, team
 
@@ -60,11 +60,11 @@ async def test_a_run_that_is_canceled_before_a_worker_takes_it_up_is_told_as_one
     later = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     handle = await later.start("query", ASKED)
     await handle.cancel()
-    async with worker.running(env.client, env.own, later.worker_env):
+    async with worker.run_worker(env.client, env.catalog, later.worker_env):
         with pytest.raises(WorkflowFailureError):
             await handle.result()
     told = list[str]()
-    recorder = Recorder()
+    recorder = EventRecorder()
     await follow(env.client, handle, lambda each: told.extend(event.name for event in recorder.record(each)))
     assert told == ["QueryReceived", "QueryStarted", "QueryCanceled"]
 

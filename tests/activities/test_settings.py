@@ -12,21 +12,21 @@ import pytest
 from temporalio.client import Client
 
 from baton import worker
-from baton.activities.process.health import health
+from baton.activities.process.health import serve_health
 from baton.activities.process.settings import Settings
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.temporal_client import TASK_TIMEOUT, connect
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, connect
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import free_ports
 from tests.harness.environment import Environment, agent, call, line, manifest, team
 
 WRONG = {
-    "BATON_SERVES=models": "BATON_SERVES: workflows wait on a task queue that it would poll, too",
-    "BATON_SERVES=models,cooks": "BATON_SERVES: 1: Input should be 'workflows', 'models' or 'tools'",
-    "BATON_MAX_ACTIVITIES=many": "BATON_MAX_ACTIVITIES: Input should be a valid integer",
-    "BATON_MAX_ACTIVITIES=0": "BATON_MAX_ACTIVITIES: Input should be greater than 0",
+    "BATON_ROLES=models": "BATON_ROLES: workflows wait on a task queue that this worker polls, too",
+    "BATON_ROLES=models,cooks": "BATON_ROLES: 1: Input should be 'workflows', 'models' or 'tools'",
+    "BATON_MAX_CONCURRENT_ACTIVITIES=many": "BATON_MAX_CONCURRENT_ACTIVITIES: Input should be a valid integer",
+    "BATON_MAX_CONCURRENT_ACTIVITIES=0": "BATON_MAX_CONCURRENT_ACTIVITIES: Input should be greater than 0",
     "BATON_MODEL_RATES=gpt-4": "BATON_MODEL_RATES: write NAME=NUMBER",
     "BATON_MODEL_RATES=gpt-4=1,gpt-4=2": "BATON_MODEL_RATES: write NAME=NUMBER",
     "BATON_MODEL_RATES=gpt-4=0": "BATON_MODEL_RATES: gpt-4: Input should be greater than 0",
@@ -44,30 +44,32 @@ def test_a_setting_that_makes_no_sense_is_refused_by_the_name_of_its_variable(se
 
 
 def test_what_is_set_to_nothing_and_what_others_read_is_passed_over() -> None:
-    assert Settings.of({"BATON_MAX_ACTIVITIES": "", "BATON_OF_TOMORROW": "x", "PATH": "/bin"}) == Settings.of({})
+    assert Settings.of(
+        {"BATON_MAX_CONCURRENT_ACTIVITIES": "", "BATON_OF_TOMORROW": "x", "PATH": "/bin"}
+    ) == Settings.of({})
 
 
 def test_by_default_one_task_queue_serves_all_and_runs_are_told_nothing_of_it() -> None:
     settings = Settings.of({})
-    [lane] = settings.lanes()
-    assert (lane.queue, sorted(lane.roles)) == ("baton", ["models", "tools", "workflows"])
-    assert not settings.route.model_dump(exclude_unset=True)
+    [queue] = settings.worker_queues()
+    assert (queue.name, sorted(queue.roles)) == ("baton", ["models", "tools", "workflows"])
+    assert not settings.activity_queues
 
 
 @asynccontextmanager
-async def workers(env: Environment, queue: str, *serve: str, **settings: str) -> AsyncIterator[None]:
+async def workers(env: Environment, queue: str, *roles: str, **settings: str) -> AsyncIterator[None]:
     """A worker beside the stage's, on task queues of its own, for what it is to serve."""
     names = {"TASK_QUEUE": queue, "MODEL_TASK_QUEUE": f"{queue}-models", "TOOL_TASK_QUEUE": f"{queue}-tools"}
-    given = {f"BATON_{name}": value for name, value in {**names, "SERVES": ",".join(serve), **settings}.items()}
+    given = {f"BATON_{name}": value for name, value in {**names, "ROLES": ",".join(roles), **settings}.items()}
     client = await connect(env.client.service_client.config.target_host)  # one client takes one worker for a task queue
-    async with worker.running(client, Loaded(), {**env.worker_env, **given}):
+    async with worker.run_worker(client, Loaded(), {**env.worker_env, **given}):
         yield
 
 
 async def run(env: Environment, queue: str, workflow: str, given: object) -> tuple[TurnResult, dict[str, set[str]]]:
     """Runs a turn on a task queue; it, and on which queues its activities waited."""
     handle = await env.client.start_workflow(
-        workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=TASK_TIMEOUT
+        workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=WORKFLOW_TASK_TIMEOUT
     )
     turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
     queues: dict[str, set[str]] = {}
@@ -104,7 +106,10 @@ async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_mo
     async with workers(env, queue, *everything, **rates), workers(env, queue, *everything, **rates):
         _, queues = await run(env, queue, "parallel", given)
     assert queues["ask_model"] == {f"{queue}-models", f"{queue}-models-slow"}
-    times = {name: [each.at for each in env.model.asked if each.request["model"] == name] for name in ("slow", "fast")}
+    times = {
+        name: [each.received_at for each in env.model.requests if each.body["model"] == name]
+        for name in ("slow", "fast")
+    }
     last, all_fast = times["slow"][-1] - times["slow"][-1 - rate], times["fast"][-1] - times["fast"][0]
     print(f"the last {rate} calls at {rate} a second took {last:.2f} s; fourteen at no rate {all_fast:.2f} s")
     assert last > 0.8 > all_fast, "the first calls may all begin at once"
@@ -119,12 +124,12 @@ async def state(url: str) -> int:
 async def test_a_health_check_finds_a_worker_that_works_and_none_that_ends(client: Client, tmp_path: Path) -> None:
     port, _ = free_ports((0, 0))
     url, works = f"http://127.0.0.1:{port}/", True
-    async with health(port, lambda: works):
+    async with serve_health(port, lambda: works):
         assert await state(url) == 200
         works = False
         assert await state(url) == 503
     given = {"BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex, "BATON_HEALTH_PORT": str(port)}
-    async with worker.running(client, Loaded(), given):
+    async with worker.run_worker(client, Loaded(), given):
         while await state(url) != 200:
             await asyncio.sleep(0.02)
     with pytest.raises(httpx.ConnectError):

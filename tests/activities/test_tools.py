@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from baton.activities.tool.built_in import BUILT_IN
-from baton.activities.tool.calculator import LONGEST
+from baton.activities.tool.built_in import BUILT_IN_TOOLS
+from baton.activities.tool.calculator import MAX_CHARACTERS
 from baton.conversation.errors import ToolFailed
 from baton.resources.agent import BUILT_INS, TERMINATING
 
@@ -33,7 +33,7 @@ from baton.resources.agent import BUILT_INS, TERMINATING
     ],
 )
 async def test_the_calculator_calculates(expression: str, value: str) -> None:
-    result = await BUILT_IN["calculator"].use({"expression": expression})
+    result = await BUILT_IN_TOOLS["calculator"].use({"expression": expression})
     assert result == value
 
 
@@ -58,16 +58,16 @@ async def test_the_calculator_calculates(expression: str, value: str) -> None:
         ("9 ** 9 ** 9 ** 9", "the result is too large"),
         ("sqrt(-1)", "has no value"),
         ("round(1, 99999)", "has no value"),
-        ("1" * (LONGEST + 1), "longer than"),
+        ("1" * (MAX_CHARACTERS + 1), "longer than"),
     ],
 )
 async def test_what_is_no_arithmetic_is_refused_and_at_once(expression: str, says: str) -> None:
     begun = time.process_time()
     if expression.startswith("---"):
-        assert await BUILT_IN["calculator"].use({"expression": expression}) == "1"
+        assert await BUILT_IN_TOOLS["calculator"].use({"expression": expression}) == "1"
     else:
         with pytest.raises(ToolFailed, match=says):
-            await BUILT_IN["calculator"].use({"expression": expression})
+            await BUILT_IN_TOOLS["calculator"].use({"expression": expression})
     assert time.process_time() - begun < 0.2
 
 
@@ -85,14 +85,14 @@ async def test_what_is_no_arithmetic_is_refused_and_at_once(expression: str, say
     ],
 )
 async def test_a_text_is_formatted(style: str, text: str, formatted: str) -> None:
-    assert await BUILT_IN["format-text"].use({"text": text, "style": style, "width": 5}) == formatted
+    assert await BUILT_IN_TOOLS["format-text"].use({"text": text, "style": style, "width": 5}) == formatted
 
 
 async def test_noop_gives_its_message_back() -> None:
-    assert await BUILT_IN["noop"].use({"message": "hi"}) == "hi"
-    assert await BUILT_IN["noop"].use({}) == ""
+    assert await BUILT_IN_TOOLS["noop"].use({"message": "hi"}) == "hi"
+    assert await BUILT_IN_TOOLS["noop"].use({}) == ""
 
 
 def test_every_built_in_tool_that_a_manifest_may_name_exists_and_two_of_them_end_a_team() -> None:
-    assert set(BUILT_IN) == set(BUILT_INS)
-    assert {name for name, tool in BUILT_IN.items() if tool.ends} == TERMINATING
+    assert set(BUILT_IN_TOOLS) == set(BUILT_INS)
+    assert {name for name, tool in BUILT_IN_TOOLS.items() if tool.ends} == TERMINATING

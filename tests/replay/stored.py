@@ -15,10 +15,10 @@ from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
-from baton.conversation import errors, failure
+from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import continuation, control_messages, inputs, panel_requests, plan, requests, status
 from baton.conversation.messages import message, panel, turn
-from baton.conversation.temporal import search_attributes, temporal_client
+from baton.conversation.temporal import search_attributes
 from baton.resources.base import JsonModel
 from baton.workflows.registry import WORKFLOWS
 
@@ -78,7 +78,7 @@ def stored() -> dict[str, Any]:
     ]
     _, shapes = models_json_schema([(each, "validation") for each in models])
     return {
-        "task queue": temporal_client.TASK_QUEUE,
+        "task queue": defaults.TASK_QUEUE,
         "search attributes": sorted(key.name for key in search_attributes.ALL),
         "workflows": sorted(str(each.name) for each in definitions),
         "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},

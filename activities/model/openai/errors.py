@@ -1,11 +1,11 @@
-"""What does a failed model call mean? Try again, and when; or give up, and why."""
+"""Translates a failed request to a model into an error of a run, which says whether and when to retry."""
 
 from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
-from ...conversation.errors import (
+from ....conversation.errors import (
     BrokenReply,
     CallTimeout,
     ContextTooLong,
@@ -14,14 +14,14 @@ from ...conversation.errors import (
     ModelUnavailable,
     QuotaSpent,
 )
-from ...conversation.failure import BatonError
-from ..runtime.retry import wait_for, worth_another
+from ....conversation.failure import BatonError
+from ...runtime.retry import is_retryable, retry_after
 from .endpoint import Endpoint
 
-SEEN = 5_000
-"""Characters of a server's own words; an error is cut to less once it was searched for secrets."""
+MAX_SERVER_TEXT = 5_000
+"""Characters of a server's own words. An error is cut further, after secrets were removed from it."""
 
-_MEANINGS: dict[str, type[BatonError]] = {
+_BY_CODE: dict[str, type[BatonError]] = {
     "insufficient_quota": QuotaSpent,
     "billing_hard_limit_reached": QuotaSpent,
     "context_length_exceeded": ContextTooLong,
@@ -29,8 +29,8 @@ _MEANINGS: dict[str, type[BatonError]] = {
 }
 
 
-def meaning(error: Exception, endpoint: Endpoint) -> BatonError:
-    """The error of a run that a failed call amounts to. The server's own words are kept short."""
+def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
+    """The error of a run for what the library raised. The server's own words are kept short."""
     where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
     match error:
         case openai.APIStatusError():
@@ -41,9 +41,11 @@ def meaning(error: Exception, endpoint: Endpoint) -> BatonError:
             reason = error.__cause__ or error
             return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
         case openai.APIError():
-            return BrokenReply(f"{where} broke off its answer: {error.message[:SEEN]}")
+            return BrokenReply(f"{where} broke off its answer: {error.message[:MAX_SERVER_TEXT]}")
         case _:
-            return BrokenReply(f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:SEEN]}")
+            return BrokenReply(
+                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+            )
 
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
@@ -51,9 +53,9 @@ def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     if status in (401, 403):
         return KeyRefused(f"{where} refused the key (HTTP {status})")
     words = error.body.get("message") if isinstance(error.body, dict) else None
-    text = f"{where} answered HTTP {status}: {str(words or error.message)[:SEEN]}"
-    if error.code in _MEANINGS:
-        return _MEANINGS[error.code](text)
+    text = f"{where} answered HTTP {status}: {str(words or error.message)[:MAX_SERVER_TEXT]}"
+    if error.code in _BY_CODE:
+        return _BY_CODE[error.code](text)
     hint = headers.get("x-should-retry")
-    again = hint == "true" if hint in ("true", "false") else worth_another(status)
-    return ModelUnavailable(text, retry_after=wait_for(headers)) if again else ModelRejected(text)
+    retryable = hint == "true" if hint in ("true", "false") else is_retryable(status)
+    return ModelUnavailable(text, retry_after=retry_after(headers)) if retryable else ModelRejected(text)

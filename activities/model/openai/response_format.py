@@ -1,35 +1,35 @@
-"""How is OpenAI's API told of a JSON Schema? As ``response_format``, strictly where it can hold a model to it."""
+"""The field ``response_format`` of OpenAI's API for a JSON Schema, strict where the API can enforce the schema."""
 
 from typing import Any
 
 from openai.types.shared_params import ResponseFormatJSONSchema
 
-from ...resources.base import JsonObject
+from ....resources.base import JsonObject
 
-WORDS = frozenset(
+KEYWORDS = frozenset(
     {"type", "anyOf", "$ref", "$defs", "enum", "const", "title", "description", "pattern", "format"}
     | {"properties", "required", "additionalProperties", "items", "minItems", "maxItems"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 )
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-"""What OpenAI's strict subset of JSON Schema knows."""
+"""The keywords and formats of OpenAI's strict subset of JSON Schema."""
 
 
 def response_format(schema: JsonObject) -> ResponseFormatJSONSchema:
-    """The form of an answer, as a request for a chat completion names it."""
+    """The field of a request for a chat completion."""
     return {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": {**schema}, "strict": strictly(schema)},
+        "json_schema": {"name": "answer", "schema": {**schema}, "strict": is_strict(schema)},
     }
 
 
-def strictly(schema: JsonObject) -> bool:
-    """Whether a schema lies in the strict subset: an object, where nothing is left open and nothing may be left out."""
+def is_strict(schema: JsonObject) -> bool:
+    """Whether a schema lies in the strict subset: an object without further properties, all of them required."""
     return schema.get("type") == "object" and _closed(schema)
 
 
 def _closed(schema: Any) -> bool:
-    if not isinstance(schema, dict) or not schema.keys() <= WORDS or schema.get("format", "date") not in FORMATS:
+    if not isinstance(schema, dict) or not schema.keys() <= KEYWORDS or schema.get("format", "date") not in FORMATS:
         return False
     kinds, properties = schema.get("type", ()), schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*properties}

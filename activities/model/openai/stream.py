@@ -1,19 +1,21 @@
-"""What has a model answered? Its answer is put together from the pieces in which it comes."""
+"""Puts a model's answer together from the chunks of a stream of chat completions."""
 
 from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
-from ...conversation.errors import BrokenReply, EmptyReply
-from ...conversation.messages.message import Message, TokenUsage, ToolCall
+from ....conversation.errors import BrokenReply, EmptyReply
+from ....conversation.messages.message import Message, TokenUsage, ToolCall
 
 LONGEST_NAME = 64
-MOST_CALLS = 128
-"""Tool calls of one message that are carried out; no model in its right mind makes more."""
+"""Characters of a tool's name, and of a tool call's id."""
+
+MAX_TOOL_CALLS = 128
+"""Tool calls of one message that are executed; the rest is dropped."""
 
 
 class _Part(BaseModel):
-    """What is read of a server's words; no error repeats them."""
+    """A part of what a server sends. A validation error does not repeat its content."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -46,57 +48,57 @@ class _Usage(_Part):
     total_tokens: int
 
 
-class Piece(_Part):
-    """One event of a stream of chat completions: the words since the one before."""
+class Chunk(_Part):
+    """One event of the stream: what the model has written since the last one."""
 
     model: str | None = None
     choices: tuple[_Choice, ...] | None = None
     usage: _Usage | None = None
 
 
-class Answer:
-    """An answer as it comes, piece by piece; ``hear`` is told its text."""
+class StreamedAnswer:
+    """An answer that grows chunk by chunk; ``on_text`` gets each new piece of its text."""
 
-    def __init__(self, hear: Callable[[str], None]) -> None:
-        self._hear = hear
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
         self._text: list[str] = []
-        self._calls: dict[int, ToolCall] = {}
+        self._tool_calls: dict[int, ToolCall] = {}
         self._finish: str | None = None
         self._model: str | None = None
         self._usage: TokenUsage | None = None
         self._begun = False
 
-    def add(self, piece: Piece) -> None:
-        """Takes what came."""
-        self._model = piece.model or self._model
-        if usage := piece.usage:
+    def add(self, chunk: Chunk) -> None:
+        """Adds a chunk."""
+        self._model = chunk.model or self._model
+        if usage := chunk.usage:
             self._usage = TokenUsage(**usage.model_dump())
-        for choice in (piece.choices or ())[:1]:
+        for choice in (chunk.choices or ())[:1]:
             self._begun = True
             self._finish = choice.finish_reason or self._finish
             for text in (choice.delta.content, choice.delta.refusal):
                 if text:
                     self._text.append(text)
-                    self._hear(text)
+                    self._on_text(text)
             for call in choice.delta.tool_calls or ():
                 self._add_call(call)
 
     def _add_call(self, piece: _Call) -> None:
-        so_far = self._calls.get(piece.index, ToolCall(id="", name="", arguments=""))
+        so_far = self._tool_calls.get(piece.index, ToolCall(id="", name="", arguments=""))
         function = piece.function
-        self._calls[piece.index] = ToolCall(
+        self._tool_calls[piece.index] = ToolCall(
             id=so_far.id or (piece.id or f"call_{piece.index}")[:LONGEST_NAME],
             name=(so_far.name + ((function and function.name) or ""))[:LONGEST_NAME],
             arguments=so_far.arguments + ((function and function.arguments) or ""),
         )
 
     def message(self) -> Message:
-        """The whole answer; raises EmptyReply or BrokenReply where there is none."""
+        """The whole answer. Raises EmptyReply or BrokenReply where the stream held none."""
         if not self._begun:
             raise EmptyReply("the model answered nothing at all")
         if self._finish is None:
             raise BrokenReply("the model's answer broke off before its end")
         usage = self._usage or TokenUsage()
         message = Message(role="assistant", content="".join(self._text), model=self._model, usage=usage)
-        calls = tuple(self._calls[index] for index in sorted(self._calls))[:MOST_CALLS]
+        calls = tuple(self._tool_calls[index] for index in sorted(self._tool_calls))[:MAX_TOOL_CALLS]
         return message.model_copy(update={"tool_calls": calls}) if calls else message

@@ -1,0 +1,56 @@
+"""The chain of a speaker's models: the model that it asks first, then the fallbacks in their order."""
+
+from typing import NamedTuple
+
+from ...conversation.errors import UnknownResource
+from ...resources.agent import Agent
+from ...resources.base import Reference
+from ...resources.catalog import Catalog, Resource
+from ...resources.model import Model
+from ...resources.team import Team
+
+
+class ChainedModel(NamedTuple):
+    """One model of a chain. Without a manifest it is the model called ``name`` on the environment's server."""
+
+    manifest: Model | None
+    name: str
+
+
+def find(catalog: Catalog, reference: Reference) -> Resource:
+    """The resource that a reference names. Raises UnknownResource if there is none."""
+    if found := catalog.find(reference):
+        return found
+    raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
+
+
+def find_optional(catalog: Catalog, reference: Reference) -> Resource | None:
+    """The same; None where the reference is optional and names nothing."""
+    return catalog.find(reference) if reference.optional else find(catalog, reference)
+
+
+def model_chain(speaker: Agent | Model, catalog: Catalog) -> list[ChainedModel]:
+    """The models of an agent, or of a Model that is asked by itself. There is always one."""
+    if isinstance(speaker, Model):
+        return _with_fallbacks(speaker, catalog)
+    reference = speaker.model_reference()
+    return _with_fallbacks(find_optional(catalog, reference), catalog) or [ChainedModel(None, reference.name)]
+
+
+def selector_model_chain(team: Team, catalog: Catalog) -> list[ChainedModel]:
+    """The models that choose a team's next speaker: those of its selector's agent or model."""
+    reference = team.selector_reference()
+    found = find_optional(catalog, reference)
+    if isinstance(found, Agent | Model):
+        return model_chain(found, catalog)
+    return [ChainedModel(None, reference.name)]
+
+
+def _with_fallbacks(model: Resource | None, catalog: Catalog) -> list[ChainedModel]:
+    """A model and its fallbacks; the chain ends where it would come back to a model that is in it."""
+    chain: list[Model] = []
+    while isinstance(model, Model) and model not in chain:
+        chain.append(model)
+        fallback = model.fallback_reference()
+        model = find(catalog, fallback) if fallback else None
+    return [ChainedModel(each, each.name) for each in chain]

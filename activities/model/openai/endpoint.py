@@ -1,0 +1,89 @@
+"""The endpoint of a model: its server, key, headers and properties, from its manifest or the worker's environment."""
+
+import json
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from ....conversation.errors import InvalidManifest, KeyMissing
+from ....resources.agent import DEFAULT_MODEL
+from ....resources.model import AzureConfig, Model, OpenAIConfig
+from ....resources.values import check_url
+from ...context.model_chain import ChainedModel
+from ...context.value_resolver import ValueResolver
+from ...process.secrets import SecretStore
+
+OPENAI = "https://api.openai.com/v1"
+DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
+"""The servers of the makers of models. An Azure resource has an address of its own."""
+
+AZURE_VERSION = "2024-10-21"
+USUAL_MODEL = "gpt-4.1-mini"
+NO_KEY = "none"
+"""The key that is sent to a server that needs none."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers."""
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    azure_version: str | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    properties: tuple[tuple[str, JsonValue], ...] = ()
+
+
+def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
+    """The endpoint of a model, or of the environment's model where it has no manifest.
+
+    Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises.
+    """
+    return _of_manifest(model.manifest, values) if model.manifest else _of_environment(model.name, values.secrets)
+
+
+def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
+    config, server = model.spec.connection, model.spec.server
+    if not isinstance(config, OpenAIConfig):
+        raise InvalidManifest(f"{model.id}: a model of type '{server}' has no connection of OpenAI's kind")
+    default_url = DEFAULT_URLS.get(server)
+    base_url = values.resolve(config.base_url, model) or default_url
+    key = values.resolve(config.api_key, model)
+    if base_url is None or (not key and base_url == default_url):
+        missing = "baseUrl" if base_url is None else "apiKey"
+        raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
+    version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
+    headers = [(header.name, values.resolve(header.value, model) or "") for header in config.headers]
+    properties = [(name, _json(values.resolve(each, model) or "")) for name, each in sorted(config.properties.items())]
+    name = values.resolve(model.spec.model, model) or ""
+    return Endpoint(name, _checked(base_url), key or NO_KEY, version, tuple(headers), tuple(properties))
+
+
+def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
+    """The model ``name`` on the server that the worker's environment names; raises KeyMissing if it names none."""
+    base_url = secrets.environment("OPENAI_BASE_URL")
+    key = secrets.environment_secret("OPENAI_API_KEY")
+    if not key and not base_url:
+        raise KeyMissing(
+            f"there is no Model '{name}', and the worker's environment has no OPENAI_API_KEY to ask one by that name"
+        )
+    model = (secrets.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name
+    return Endpoint(model, _checked(base_url or OPENAI), key or NO_KEY)
+
+
+def _checked(base_url: str) -> str:
+    try:
+        check_url(base_url)
+    except ValueError as error:
+        raise InvalidManifest(f"the base URL of a model {error}") from None
+    return base_url
+
+
+def _json(text: str) -> JsonValue:
+    """A property's value: parsed as JSON (a number, true, an object …), or else the text itself."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value

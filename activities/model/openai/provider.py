@@ -1,0 +1,157 @@
+"""The provider for servers that speak OpenAI's chat completions: OpenAI, Azure, Gemini and many others."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypedDict, cast
+
+import openai
+from openai.types.chat import (
+    ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
+from openai.types.shared_params import ResponseFormatJSONSchema
+
+from ....conversation.errors import ModelRejected
+from ....conversation.failure import BatonError
+from ....conversation.messages.message import Message
+from ...context.model_chain import ChainedModel
+from ...context.value_resolver import ValueResolver
+from ...tool.tool import ToolDefinition
+from ..provider import ModelRequest
+from .endpoint import Endpoint, endpoint_of
+from .errors import error_of
+from .response_format import response_format
+from .stream import LONGEST_NAME, Chunk, StreamedAnswer
+
+TIMEOUT = 290.0
+"""Seconds for one answer: a little less than its activity has."""
+
+
+class OpenAIProvider:
+    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+
+    def __init__(self, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
+        self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed."""
+        endpoint = endpoint_of(model, values)
+        answer = StreamedAnswer(on_text)
+        try:
+            async with asyncio.timeout(self._timeout):
+                stream = await self._post(endpoint, request)
+                async with stream:
+                    async for chunk in stream:
+                        answer.add(Chunk.model_validate(chunk))
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
+            raise error_of(error, endpoint) from None
+
+    async def check(self, model: ChainedModel, values: ValueResolver) -> str:
+        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        endpoint = endpoint_of(model, values)
+        try:
+            await self._client(endpoint).models.list()
+        except openai.NotFoundError:
+            pass
+        except Exception as error:
+            raise error_of(error, endpoint) from None
+        return endpoint.base_url
+
+    async def _post(self, endpoint: Endpoint, request: ModelRequest) -> openai.AsyncStream[object]:
+        """Sends a request; again without the schema if the server refuses it: it may know no schemas, or not this one.
+
+        It doesn't use the library's ``chat.completions``, which builds a tree of objects for every chunk.
+        """
+        body = {
+            **{"model": endpoint.model, "stream_options": {"include_usage": True}},
+            **_options(request),
+            **dict(endpoint.properties),
+            **{"messages": [*map(_message, request.messages)], "stream": True},
+        }
+        stream_class = openai.AsyncStream[object]
+        try:
+            return await self._client(endpoint).post(
+                "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=stream_class
+            )
+        except openai.APIStatusError as error:
+            if request.schema is None or not isinstance(error_of(error, endpoint), ModelRejected):
+                raise
+        return await self._post(endpoint, replace(request, schema=None))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients.values():
+            await client.close()
+
+    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+        """The client of a server: all models of one server share its connections."""
+        server = replace(endpoint, model="", properties=())
+        if server not in self._clients:
+            self._clients[server] = _new_client(endpoint)
+        return self._clients[server]
+
+
+def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
+    headers = dict(endpoint.headers)
+    if endpoint.azure_version:
+        return openai.AsyncAzureOpenAI(
+            azure_endpoint=endpoint.base_url,
+            api_key=endpoint.api_key,
+            api_version=endpoint.azure_version,
+            default_headers=headers,
+            max_retries=0,
+            timeout=TIMEOUT,
+        )
+    return openai.AsyncOpenAI(
+        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=TIMEOUT
+    )
+
+
+def _message(message: Message) -> ChatCompletionMessageParam:
+    data: dict[str, object] = {"role": message.role, "content": message.content}
+    if message.role in ("assistant", "user") and message.name:
+        data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
+    if message.role == "tool":
+        data["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        data["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return cast(ChatCompletionMessageParam, data)
+
+
+class _Options(TypedDict, total=False):
+    tools: list[ChatCompletionToolUnionParam]
+    tool_choice: ChatCompletionToolChoiceOptionParam
+    response_format: ResponseFormatJSONSchema
+
+
+def _options(request: ModelRequest) -> _Options:
+    """The optional fields of a request. A single tool that must be used is named: more servers understand that."""
+    options: _Options = {}
+    if request.tools:
+        options["tools"] = [_tool(tool) for tool in request.tools]
+    if request.must_use:
+        function: ChatCompletionNamedToolChoiceParam = {
+            "type": "function",
+            "function": {"name": request.tools[0].name},
+        }
+        options["tool_choice"] = "required" if len(request.tools) > 1 else function
+    if request.schema is not None:
+        options["response_format"] = response_format(request.schema)
+    return options
+
+
+def _tool(tool: ToolDefinition) -> ChatCompletionToolUnionParam:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return cast(ChatCompletionToolUnionParam, {"type": "function", "function": function})

@@ -1,0 +1,34 @@
+"""Builds the plan of a run: one function for each kind of manifest that a run can start with."""
+
+from ...conversation.contracts.plan import Plan
+from ...conversation.errors import InvalidInput
+from ...resources.agent import Agent
+from ...resources.catalog import Catalog
+from ...resources.model import Model
+from ...resources.query import Query
+from ...resources.team import Team
+from ...resources.tool import Tool
+from .agent_plan import agent_plan, model_plan, tool_plan
+from .query_plan import query_plan
+from .team_plan import team_plan
+
+Startable = Query | Team | Agent | Model | Tool
+"""The kinds of manifest that a run can start with."""
+
+
+def build_plan(start: Startable, catalog: Catalog, workflow: str) -> Plan:
+    """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it."""
+    right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
+    if right != workflow:
+        raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
+    match start:
+        case Query():
+            return query_plan(start, catalog)
+        case Team():
+            return team_plan(start, catalog)
+        case Agent():
+            return agent_plan(start, catalog)
+        case Model():
+            return model_plan(start, catalog)
+        case Tool():
+            return tool_plan(start)

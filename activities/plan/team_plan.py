@@ -1,0 +1,103 @@
+"""The plan of a team: its strategy's settings, and a plan for each member and for each role beside them."""
+
+from ...conversation.contracts.plan import (
+    ActivityMember,
+    AgentPlan,
+    EdgePlan,
+    MemberPlan,
+    PanelPlan,
+    SelectorPlan,
+    TeamMember,
+    TeamPlan,
+)
+from ...resources.agent import Agent
+from ...resources.base import Reference
+from ...resources.catalog import Catalog
+from ...resources.member import Member, Speaker
+from ...resources.panel import Visibility
+from ...resources.team import Team
+from ..context.model_chain import find_optional, selector_model_chain
+from ..panel.default_agents import default_agent, default_agent_id
+from .agent_plan import agent_plan
+
+
+def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
+    """The plan of a team, with the plans of its members."""
+    spec = team.spec
+    members = zip(spec.members, team.members(), strict=True)
+    roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
+    aggregator = roles.pop("aggregator", None)
+    return TeamPlan(
+        kind="discussion",
+        name=team.name,
+        namespace=team.namespace,
+        strategy=spec.strategy,
+        members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
+        max_turns=spec.max_turns,
+        on_max_turns=spec.on_max_turns,
+        loops=spec.loops,
+        edges=_edges(team),
+        chooser=_selector(team, catalog) if spec.strategy == "selector" else None,
+        aggregator=aggregator if isinstance(aggregator, AgentPlan) else None,
+        max_concurrency=spec.max_concurrency,
+        on_member_error=spec.on_member_error,
+        no_progress=spec.no_progress,
+        conditional=spec.terminate_when is not None,
+        panel=_panel(team, roles) if spec.is_panel else None,
+    )
+
+
+def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
+    spec = team.spec
+    return PanelPlan(
+        max_rounds=spec.rounds,
+        roster=tuple(member.name_in_team for member in spec.members),
+        parts=roles,
+        stances=tuple(member.stance or "" for member in spec.members if member.stance),
+        audit=spec.audit,
+        contributions=spec.contributions,
+        session=spec.session or {},
+        visibility=spec.synthesizer_visibility or Visibility(),
+    )
+
+
+def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
+    """The speaker of a role beside the members, such as a panel's referee; without a reference a default agent."""
+    given = getattr(team.spec, role)
+    speaker = given if isinstance(given, Speaker) else Speaker(name=role)
+    if reference is None:
+        return _default(role, role, team, catalog)
+    return _speaker(speaker, reference, role, team, catalog)
+
+
+def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: Catalog) -> MemberPlan:
+    """How a speaker of a team takes its turn: as an agent, a team, a registered function, or a default agent."""
+    if speaker.type == "activity":
+        name = speaker.name_in_team if isinstance(speaker, Member) else speaker.name
+        return ActivityMember(kind="activity", name=name, namespace=team.namespace, function=speaker.name)
+    found = find_optional(catalog, reference)
+    if isinstance(found, Agent):
+        return agent_plan(found, catalog, team)
+    if isinstance(found, Team):
+        visible = found.spec.synthesizer_visibility
+        joins = "conversation" if not found.spec.is_panel else "result" if not visible or visible.history else "nothing"
+        strategy = found.spec.strategy
+        return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy, joins=joins)
+    return _default(role, speaker.name_in_team if isinstance(speaker, Member) else speaker.name, team, catalog)
+
+
+def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
+    plan = agent_plan(default_agent(team, role, name, catalog), catalog, team)
+    return plan.model_copy(update={"cast": default_agent_id(team, role, name)})
+
+
+def _edges(team: Team) -> tuple[EdgePlan, ...]:
+    index = {member.name_in_team: place for place, member in enumerate(team.spec.members)}
+    edges = team.spec.graph.edges if team.spec.graph else ()
+    return tuple(EdgePlan(from_=index[e.from_], to=index[e.to], conditional=e.when is not None) for e in edges)
+
+
+def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
+    models = tuple(each.name for each in selector_model_chain(team, catalog))
+    selector = team.spec.selector
+    return SelectorPlan(models=models, can_end=bool(selector and selector.enable_terminate_tool))
