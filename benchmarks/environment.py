@@ -17,7 +17,8 @@ from typing import Any
 from temporalio.client import Client
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
+from baton.conversation.defaults import TASK_QUEUE
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
@@ -85,7 +86,7 @@ class Baton:
         """Runs the worker while the block runs."""
         home = env.folder / uuid.uuid4().hex
         environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home)}
-        async with worker.running(env.client, Loaded(), environment):
+        async with worker.run_worker(env.client, Loaded(), environment):
             yield cls(env.client, home)
 
     async def run_team(self, turns: int, size: int, window: int | None = None) -> str:

@@ -55,7 +55,7 @@ async def baton(url: str) -> AsyncIterator[Play]:
             return bool(turn["stopReason"] == "max_turns" and turn["turns"] == turns)
 
         try:
-            async with worker.running(
+            async with worker.run_worker(
                 client, Loaded(), {**environment, "BATON_HOME": folder, "BATON_TASK_QUEUE": queue}
             ):
                 yield play

@@ -1,4 +1,4 @@
-"""What do the tests run on? A real Temporal server, a real HTTP model server that is scripted, and real databases."""
+"""Fixtures: real Temporal servers, a real HTTP model server that is scripted, and real databases."""
 
 import atexit
 import contextlib
@@ -28,13 +28,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it
 
 @pytest.fixture
 def write(tmp_path: Path) -> Writer:
-    """Writes manifests into a folder of the test's own."""
+    """Writes manifests into a temporary folder."""
     return Writer(tmp_path)
 
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[EmbeddedServer]:
-    """The embedded server that users have, on ports of its own."""
+    """Runs the embedded server, as users have it, on free ports."""
     with StateDir(folder).lock("dev") as lock:
         assert lock is not None
         embedded = EmbeddedServer(folder, lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
@@ -45,15 +45,15 @@ async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[Embed
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    """The server of most tests."""
+    """The Temporal server of most tests."""
     async with serving(tmp_path_factory.mktemp("server")) as embedded:
         yield embedded
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def server_with_short_histories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    """A server on which a run is long after fifty events, and is to go on in a new one."""
-    async with serving(tmp_path_factory.mktemp("impatient"), SHORT_HISTORIES) as embedded:
+    """A Temporal server on which runs continue as new after 50 events."""
+    async with serving(tmp_path_factory.mktemp("short-histories"), SHORT_HISTORIES) as embedded:
         yield embedded
 
 
@@ -61,27 +61,27 @@ async def server_with_short_histories(tmp_path_factory: pytest.TempPathFactory) 
 async def env_with_short_histories(
     server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> AsyncIterator[Environment]:
-    """A stage on that server."""
+    """A test environment on that server."""
     async with Environment.running(await connect(server_with_short_histories.address), tmp_path) as env:
         yield env
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(server: EmbeddedServer) -> Client:
-    """A client of the session's server."""
+    """A client of the server of most tests."""
     return await connect(server.address)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    """A worker on a task queue of its own, with a journal and a scripted model; replays every run at the end."""
+    """A test environment: worker, journal and scripted model. Replays every run at the end."""
     async with Environment.running(client, tmp_path) as env:
         yield env
 
 
 @pytest.fixture
 def tool_server() -> Iterator[ToolServer]:
-    """A server for the tools of a test."""
+    """An HTTP server for the tools of a test."""
     with ToolServer().serving() as tool_server:
         yield tool_server
 
@@ -95,7 +95,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest_asyncio.fixture(params=["sqlite", "postgresql"], loop_scope="session")
 async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database, of each kind that a journal stands on."""
+    """The URL of an empty database, once for each kind of database that a journal supports."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'journal.db'}"
     postgres: PostgresServer = request.getfixturevalue("postgres")
@@ -104,7 +104,7 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[UserMachine]:
-    """A machine of one's own; what still runs on it at the end is ended."""
+    """A user's machine. What still runs on it at the end is stopped."""
     machine = UserMachine(tmp_path)
     with machine.model.serve() as url:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)

@@ -14,7 +14,8 @@ from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import with_external_storage
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import Environment, agent, call, line, manifest, replay, team, texts
+from tests.harness.environment import Environment, agent, call, line, manifest, team, texts
+from tests.harness.replayer import replay
 from tests.harness.tool_server import Answer, ToolServer
 
 HUGE = "x" * 3_000_000

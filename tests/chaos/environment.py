@@ -13,7 +13,8 @@ import psutil  # type: ignore[import-untyped]
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
+from baton.conversation.defaults import TASK_QUEUE
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer, free_ports

@@ -14,14 +14,16 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT, connect
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, connect
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import KEY, agent, manifest, replay, team, texts
+from tests.harness.environment import KEY, agent, manifest, team, texts
 from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
 from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.replayer import replay
 from tests.harness.tool_server import Answer, ToolServer
 
 

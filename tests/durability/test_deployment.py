@@ -85,6 +85,16 @@ def install(folder: Path) -> None:
     subprocess.run([*command, "--target", folder / "site", build], check=True, capture_output=True)
 
 
+def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> None:
+    install(tmp_path)
+    site = tmp_path / "site"
+    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"baton", "bin"}
+    folders = ("activities", "conversation", "resources", "starter", "workflows")
+    sources = {file.relative_to(ROOT) for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
+    assert installed == sources | {Path("__init__.py"), Path("worker.py"), Path("py.typed")}
+
+
 async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_gracefully(
     client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:

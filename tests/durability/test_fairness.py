@@ -84,7 +84,7 @@ async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_he
     queue = uuid.uuid4().hex
     other = dataclasses.replace(env, task_queue=queue)
     calls = {"BATON_MODEL_TASK_QUEUE": f"{queue}-models", "BATON_MAX_CONCURRENT_ACTIVITIES": "2"}
-    async with worker.running(env.client, Loaded(), {**other.worker_env, **calls}):
+    async with worker.run_worker(env.client, Loaded(), {**other.worker_env, **calls}):
         wide = await other.start_team(crowd("wide", 50))
         await env.wait_for_calls(4)
         small = await other.start_team(crowd("small", 3))

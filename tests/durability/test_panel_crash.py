@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.history.task_recorder import list_tasks
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import KEY, replay, texts
+from tests.harness.environment import KEY, texts
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.panels import SYNTHESIS, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import ROOT, WorkerProcess, process_env
+from tests.harness.replayer import replay
 
 SLOW = {"text": "b2", "delay": 1.0}
 SCRIPT = Script(

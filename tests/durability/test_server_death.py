@@ -18,9 +18,10 @@ from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
-from tests.harness.environment import KEY, Handle, agent, manifest, replay, texts
+from tests.harness.environment import KEY, Handle, agent, manifest, texts
 from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
 from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.replayer import replay
 from tests.harness.tool_server import Answer, ToolServer
 
 

@@ -13,14 +13,16 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
+from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import TASK_QUEUE, WORKFLOW_TASK_TIMEOUT
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import KEY, agent, replay, team, texts
+from tests.harness.environment import KEY, agent, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.replayer import replay
 
 TEAMS, ROUNDS = 50, 3
 MANIFESTS = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=ROUNDS, onMaxTurns="complete")]

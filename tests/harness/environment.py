@@ -1,4 +1,4 @@
-"""On what does a team of a test play? A worker, a journal and a scripted model, and a few words to speak of them."""
+"""The test environment: a worker, a journal and a scripted model, and builders for manifests and scripts."""
 
 import asyncio
 import contextlib
@@ -13,32 +13,26 @@ from typing import Any, TypeVar
 
 import yaml
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.worker import Replayer
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from baton import worker
 from baton.activities.journal.database import Database
 from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.contracts.status import Status
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER, WORKFLOW_TASK_TIMEOUT, with_external_storage
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, with_external_storage
 from baton.resources.functions import Function
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.workflows.registry import WORKFLOWS
+from tests.harness.replayer import replay
 
 Json = dict[str, Any]
 Handle = WorkflowHandle[Any, Any]
 Ended = TypeVar("Ended", TurnResult, Status)
 
 KEY = "sk-test-0123456789abcdef"
-"""The API key of every test; it may be found nowhere."""
-
-PASSED_THROUGH = ("pydantic", "pydantic_core", "baton.resources", "baton.conversation")
-"""Modules that are as they are in the sandbox; all others are checked for what isn't deterministic."""
+"""The API key of every test. It must not appear in any output."""
 
 
 def agent(name: str, *tools: str, **spec: Any) -> Json:
@@ -58,18 +52,21 @@ def manifest(kind: str, name: str, spec: Json) -> Json:
 
 
 def line(name: str, *say: str | Json) -> ScriptLine:
-    """What the agent of that name says, in order."""
+    """A script line: the replies of the agent of that name, in order."""
     return ScriptLine.model_validate({"system": f"You are {name}.", "agent": name, "say": [*say]})
 
 
 def call(tool: str, text: str = "", **arguments: Any) -> Json:
-    """A reply that calls for a tool."""
+    """A scripted reply that calls a tool."""
     return {"text": text, "calls": [{"name": tool, "arguments": arguments}]}
 
 
 @dataclass
 class Environment:
-    """Where teams are run and looked at."""
+    """A worker on a task queue of its own, with a journal and a scripted model.
+
+    ``catalog`` are the worker's own manifests; ``answer`` replies to each request of the model.
+    """
 
     client: Client
     folder: Path
@@ -92,26 +89,28 @@ class Environment:
         functions: Sequence[Function] = (),
         encryption_keys: str = "",
     ) -> AsyncIterator["Environment"]:
-        """Sets the stage; at the end every run that was started is replayed."""
+        """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
             env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
-            async with worker.running(client, env.catalog, env.worker_env, functions):
+            async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
                 await replay([await handle.fetch_history() async for handle in env.closed_runs()], kept.data_converter)
 
     @contextlib.asynccontextmanager
     async def without_cache(self) -> AsyncIterator["Environment"]:
-        """The same stage with a worker that keeps no run in memory, and so replays it at every step."""
+        """The same environment with a worker that caches no workflow, and so replays a run at every step."""
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
         self.model._answer = lambda request: other.answer(request)
-        async with worker.running(self.client, self.catalog, {**other.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}):
+        async with worker.run_worker(
+            self.client, self.catalog, {**other.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}
+        ):
             yield other
 
     @property
     def worker_env(self) -> dict[str, str]:
-        """What the worker is started with."""
+        """The environment variables of the worker."""
         given = {
             "OPENAI_BASE_URL": self.model_url,
             "OPENAI_API_KEY": KEY,
@@ -122,20 +121,20 @@ class Environment:
 
     @property
     def journal_address(self) -> str:
-        """The journal's address."""
+        """The URL of the journal's database."""
         return self.journal_url or f"sqlite:///{self.journal}"
 
     @property
     def journal(self) -> Path:
-        """The journal's file, if it is one."""
+        """The journal's SQLite file, unless the journal is elsewhere."""
         return self.folder / "journal.db"
 
     def script(self, *lines: ScriptLine) -> None:
-        """Gives the model its words."""
+        """Scripts the model."""
         self.answer = Script(lines=[*lines]).answer
 
     async def start(self, workflow: str, given: Any, **options: Any) -> Handle:
-        """Starts a run as a client in any language would: by name, with JSON."""
+        """Starts a workflow as a client in any language would: by its type, with JSON."""
         return await self.client.start_workflow(
             workflow,
             given,
@@ -146,28 +145,28 @@ class Environment:
         )
 
     async def start_team(self, manifests: Iterable[Json], name: str = "team", question: str = "Why?") -> Handle:
-        """Starts a team by itself, as the workflow of its strategy."""
+        """Starts a team without a query, as the workflow of its strategy."""
         brought = [*manifests]
         strategy = next(each["spec"]["strategy"] for each in brought if each["metadata"]["name"] == name)
         return await self.start(strategy, {"team": name, "input": question, "resources": brought})
 
     async def start_query(self, manifests: Iterable[Json], *targets: str, **spec: Any) -> Handle:
-        """Starts a query; targets are such as ``team/NAME``."""
+        """Starts a query; targets are written as ``team/NAME``."""
         asked = [dict(zip(("type", "name"), target.split("/"), strict=True)) for target in targets]
         given = {"input": "Why?", "targets": asked, **spec}
         return await self.start("query", {"name": "q", "spec": given, "resources": [*manifests]})
 
     async def wait_for_calls(self, count: int) -> None:
-        """Waits until the model has been asked so often."""
+        """Waits until the model has got so many requests."""
         while len(self.model.requests) < count:
             await asyncio.sleep(0.01)
 
     async def turn_result(self, handle: Handle) -> TurnResult:
-        """How a team or an agent has ended, whether well or not."""
+        """The result of a team or an agent, also of one that has failed or was canceled."""
         return await self._ended(handle, TurnResult)
 
     async def status(self, handle: Handle) -> Status:
-        """How a query has ended, whether well or not."""
+        """The status of a query, also of one that has failed or was canceled."""
         return await self._ended(handle, Status)
 
     async def _ended(self, handle: Handle, kind: type[Ended]) -> Ended:
@@ -179,7 +178,7 @@ class Environment:
         return kind.model_validate_json(json.dumps(result))
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
-        """Every run of this stage, child runs included."""
+        """Every closed run of this environment, child runs included."""
         async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'"):
             if run.status and run.status.name != "RUNNING":
                 yield self.client.get_workflow_handle(run.id, run_id=run.run_id)
@@ -199,7 +198,7 @@ class Environment:
         return [{"id": i, "parent": p, "depth": d, **json.loads(message)} for i, p, d, message in found]
 
     def transcript(self, head: str) -> list[Json]:
-        """The conversation that leads to a row of the journal, question first."""
+        """The conversation up to a row of the journal, question first."""
         rows = {row["id"]: row for row in self.rows()}
         chain = []
         while head:
@@ -208,25 +207,8 @@ class Environment:
         return chain[::-1]
 
 
-async def replay(histories: Iterable[Any], converter: DataConverter = DATA_CONVERTER) -> None:
-    """Replays histories; raises where today's code would decide otherwise."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
-    replayer = Replayer(
-        workflows=[*WORKFLOWS],
-        data_converter=converter,
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        workflow_failure_exception_types=worker.FINAL,
-    )
-    await replayer.replay_workflows(_each(histories))
-
-
-async def _each(histories: Iterable[Any]) -> AsyncIterator[Any]:
-    for history in histories:
-        yield history
-
-
 def texts(messages: Iterable[Any]) -> list[str]:
-    """What was said, message by message."""
+    """The contents of messages."""
     return [message.content for message in messages]
 
 

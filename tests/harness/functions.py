@@ -1,4 +1,4 @@
-"""Which functions does a worker of the tests have? Such as a program's module would give it."""
+"""The functions of the tests' workers, as a user's module would register them."""
 
 from baton.conversation.messages.panel import Briefing
 from baton.resources.functions import function
@@ -6,5 +6,5 @@ from baton.resources.functions import function
 
 @function
 def ballot(briefing: Briefing) -> dict[str, int]:
-    """A contribution that is no text."""
+    """A contribution that is not a text."""
     return {"choice": briefing.round}

@@ -1,4 +1,4 @@
-"""How does a test write manifests, and hear what is wrong with them?"""
+"""Writes manifests into files, loads them, and returns what is wrong with them."""
 
 from pathlib import Path
 
@@ -25,22 +25,22 @@ class Writer:
         return file
 
     def refusal(self, *manifests: object, text: str | None = None) -> list[str]:
-        """What is said when manifests are refused, without the folder."""
+        """The problems of manifests that are refused; their folder is removed from the texts."""
         with pytest.raises(ManifestError) as error:
             self.load(*manifests, text=text)
         return [str(problem).replace(f"{self.folder}/", "") for problem in error.value.problems]
 
 
 def query(**spec: object) -> Json:
-    """A Query of the name ``q``."""
+    """A Query named ``q``."""
     return manifest("Query", "q", {"input": "Why?", **spec})
 
 
 def prealpha(kind: str, name: str, spec: Json) -> Json:
-    """A manifest of a kind that ARK still has in its version before the first."""
+    """A manifest of a kind that ARK has in its pre-alpha version only."""
     return {**manifest(kind, name, spec), "apiVersion": "ark.mckinsey.com/v1prealpha1"}
 
 
 def model(**config: object) -> Json:
-    """A Model of the name ``m`` on OpenAI's protocol."""
+    """A Model named ``m`` of type ``openai``."""
     return manifest("Model", "m", {"type": "openai", "model": {"value": "gpt"}, "config": {"openai": config}})

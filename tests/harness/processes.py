@@ -1,4 +1,4 @@
-"""How do the tests start and kill what users start? Workers and commands as processes of their own."""
+"""Starts and kills what users start: workers and commands, as processes of their own."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ BATON = Path(sys.executable).parent / "baton"
 
 
 def process_env(**given: str) -> dict[str, str]:
-    """An environment in which nothing of the caller's is left that Baton reads."""
+    """Environment variables for a process: the caller's without those that Baton reads, and the given ones."""
     ours = ("TEMPORAL_", "OPENAI_", "BATON_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return {**clean, "TEMPORAL_CONFIG_FILE": os.devnull, **given}
@@ -31,12 +31,12 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         assert self._process
         return self._process.pid
 
     def start(self) -> None:
-        """Starts it, without waiting until it works."""
+        """Starts it, and does not wait until it polls."""
         self.started += 1
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log)
@@ -48,7 +48,7 @@ class WorkerProcess:
         self._process.wait()
 
     async def stop(self) -> int:
-        """Asks it to end, as a deploy does, and waits until it has; its exit code."""
+        """Sends SIGTERM, as a deployment does, and waits for its end; its exit code."""
         assert self._process
         self._process.send_signal(signal.SIGTERM)
         return await asyncio.to_thread(self._process.wait)

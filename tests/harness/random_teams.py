@@ -1,4 +1,4 @@
-"""What can a team be? Teams of all strategies in each other, with members of every temper, as Hypothesis draws them."""
+"""Hypothesis strategies for random teams: all strategies, nested, with members of every behavior."""
 
 import re
 from collections import Counter
@@ -13,20 +13,20 @@ from tests.harness.environment import Json, agent, manifest
 
 BEHAVIORS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")
 SELECTOR_BEHAVIORS = ("good", "loud", "garbage", "last", "both", "ends", "fails")
-"""What agents do in a turn, and what a selector answers."""
+"""What agents do in a turn, and what a selector replies."""
 
 TOOLS = ("calculator", "noop", "terminate")
 CONDITIONS = ("true", "false", "turn < 3", "message.contains('1')", "speaker.endsWith('0') || tokens > 100")
 AGGREGATOR = "x"
 TOKEN = re.compile(r"<\d+>")
-"""Every text that the model says has a number of its own."""
+"""Every reply of the model holds a number of its own."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An agent with its tempers, one for each of its turns, or a team with its members.
+    """An agent with a behavior for each of its turns, or a team with its members.
 
-    It is named after its place: ``team-0-2`` is the third member of the first member of ``team``.
+    It is named after its position: ``team-0-2`` is the third member of the first member of ``team``.
     """
 
     behaviors: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Node:
 
     @property
     def bound(self) -> int:
-        """How many turns it may take as a team."""
+        """How many turns it may take at most as a team."""
         spec, count = self.spec, len(self.members)
         if spec["strategy"] == "round-robin":
             return int(spec["maxTurns"]) * count
@@ -66,14 +66,14 @@ class Node:
 
 
 def nodes(depth: int = 3) -> st.SearchStrategy[Node]:
-    """Teams, nested as deeply as that at most."""
+    """Agents, and teams nested up to a depth."""
     agents = st.builds(Node, st.lists(st.sampled_from(BEHAVIORS), min_size=1, max_size=2).map(tuple))
     return agents if depth == 0 else st.one_of(agents, teams(depth))
 
 
 @st.composite
 def teams(draw: st.DrawFn, depth: int = 3) -> Node:
-    """A team of any strategy, with all that belongs to it."""
+    """A team of any strategy, with its settings."""
     strategy = draw(st.sampled_from(("sequential", "round-robin", "selector", "graph", "parallel")))
     members = tuple(draw(st.lists(nodes(depth - 1), min_size=1, max_size=3)))
     spec: Json = {"strategy": strategy}
@@ -112,7 +112,7 @@ def edges(draw: st.DrawFn, count: int, *, conditional: bool) -> list[tuple[int, 
 
 
 class RandomTeamModel:
-    """Plays all members and selectors of a team, and remembers what it was asked and what it said."""
+    """A model that answers all members and selectors of a team. ``exchanges`` are its requests and replies."""
 
     def __init__(self, team: Node, selector_behaviors: list[str], slow: int | None = None) -> None:
         self.behaviors = {name: node.behaviors for name, node in team.named()}
@@ -121,7 +121,7 @@ class RandomTeamModel:
         self.turns, self.choices = Counter[str](), 0
 
     def answer(self, request: Request) -> Reply:
-        """What is said to a request; the ``slow``-th answer takes a moment."""
+        """The reply to a request; reply number ``slow`` is delayed."""
         mark = f"<{len(self.exchanges)}>"
         reply = self._choose(request, mark) if is_choice(request) else self._speak(request, mark)
         reply.delay = 0.3 if len(self.exchanges) + 1 == self.slow else 0
@@ -177,10 +177,10 @@ class RandomTeamModel:
 
 
 def named(name: str) -> Reply:
-    """A selector's answer by its tool."""
+    """A selector's reply by its tool."""
     return Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": name})])
 
 
 def is_choice(request: Request) -> bool:
-    """Whether a selector asks."""
+    """Whether a request comes from a selector."""
     return "You moderate a discussion" in str(request["messages"][0]["content"])

@@ -1,4 +1,4 @@
-"""What holds for every run of a team? Its bounds, order, counts and events, however it ends."""
+"""Checks of what holds for every run of a team, however it ends: bounds, order, counts and events."""
 
 import json
 from collections import Counter
@@ -7,7 +7,7 @@ from itertools import combinations
 
 from baton.conversation.contracts.status import Status
 from baton.conversation.messages.message import TokenUsage
-from baton.starter.scripted_model.server import estimate_usage
+from baton.starter.scripted_model.completion import estimate_usage
 from tests.harness.environment import Json, texts
 from tests.harness.random_teams import AGGREGATOR, TOKEN, Node, RandomTeamModel, is_choice
 
@@ -28,12 +28,12 @@ class FinishedRun:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing was given up, as is what others do in a parallel team when a member fails."""
+        """Whether no call was given up: by a signal, or in a parallel team because another member failed."""
         failed = any(e["event"] == "TeamExecutionFailed" and e["strategy"] == "parallel" for e in self.events)
         return not (self.disturbed or failed)
 
     def counted(self, *, choices: bool) -> list[tuple[int, TokenUsage]]:
-        """What the model's server counted for each of its answers, with their numbers."""
+        """The usage of each reply, as the model server counted it, with the reply's number."""
         return [
             (number, TokenUsage(**estimate_usage(request, reply)) + TokenUsage(model_calls=1, tool_calls=calls))
             for number, (request, reply) in enumerate(self.model.exchanges)
@@ -43,7 +43,7 @@ class FinishedRun:
 
 
 def check_run(run: FinishedRun) -> None:
-    """All that holds for every run."""
+    """Makes all checks."""
     assert texts(run.status.messages) == [row["content"] for row in run.rows[1:]], "what is shown is what is kept"
     check_turns(run)
     check_order(run)
@@ -53,7 +53,7 @@ def check_run(run: FinishedRun) -> None:
 
 
 def check_turns(run: FinishedRun) -> None:
-    """No team takes more turns than it may, all are told of, and a failure is there exactly where one should be."""
+    """No team takes too many turns, each turn has an event, and there is an error exactly where one is due."""
     nodes = dict(run.team.named())
     begun = Counter(e["run"] for e in run.events if e["event"] == "TeamTurn" and e["type"] == "Start")
     for end in (event for event in run.events if is_end(event) and event["event"].startswith("TeamExecution")):
@@ -65,7 +65,7 @@ def check_turns(run: FinishedRun) -> None:
 
 
 def check_order(run: FinishedRun) -> None:
-    """Each answer stands once, after all that its speaker had heard; beside each other only in a parallel team."""
+    """Each reply is kept once, after all replies that its request held, except between members that run in parallel."""
     heard = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(run.model.exchanges)}
     said = [(found, row["name"]) for row in run.rows if row["role"] == "assistant" and (found := token(row["content"]))]
     kept = [each for each, _ in said]
@@ -79,7 +79,7 @@ def check_order(run: FinishedRun) -> None:
 
 
 def are_beside(team: Node, one: str, other: str) -> bool:
-    """Whether two speak at once in a parallel team, and the one comes before the other there."""
+    """Whether two members run in parallel, and the first comes before the second in the team's order."""
     places = one.split("-"), other.split("-")
     common = next((at for at, indices in enumerate(zip(*places, strict=False)) if len({*indices}) > 1), None)
     if common is None:
@@ -90,7 +90,7 @@ def are_beside(team: Node, one: str, other: str) -> bool:
 
 
 def check_tools(rows: list[Json]) -> None:
-    """Behind a message with tool calls stand their answers, each once."""
+    """A message with tool calls is followed by their results, each once."""
     waiting: list[str] = []
     for row in rows:
         if row["role"] == "tool":
@@ -102,7 +102,7 @@ def check_tools(rows: list[Json]) -> None:
 
 
 def check_usage(run: FinishedRun) -> None:
-    """What the run counts is what the model's server has counted, and what the events tell."""
+    """The run's usage equals that of the model server and that of the events."""
     own, counted = run.status.token_usage, run.counted(choices=True)
     kept = {int(token(row["content"])[1:-1]) for row in run.rows if row["role"] == "assistant"}
     least = sum(usage.total_tokens for number, usage in counted if number in kept)
@@ -117,7 +117,7 @@ def check_usage(run: FinishedRun) -> None:
 
 
 def check_pairs(events: list[Json]) -> None:
-    """What has begun ends, once, and nothing ends that has not begun."""
+    """Each start event has one end event, and each end event a start event before it."""
     open_ = Counter[tuple[str, ...]]()
     for event in events:
         base = event["event"].removesuffix("Started") if not is_end(event) else event["event"]
@@ -133,10 +133,10 @@ def check_pairs(events: list[Json]) -> None:
 
 
 def is_end(event: Json) -> bool:
-    """Whether an event is the end of something."""
+    """Whether an event is an end event."""
     return str(event["event"]).endswith(ENDINGS)
 
 
 def token(text: str) -> str:
-    """The number of a text of the model's."""
+    """The number of a reply of the model."""
     return next(iter(TOKEN.findall(text)), "")

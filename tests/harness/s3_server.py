@@ -1,4 +1,4 @@
-"""Where does a test keep what goes to S3? On a server that takes, tells of and gives objects, as S3 does over HTTP."""
+"""A server that stores objects like S3, over HTTP: PUT, HEAD and GET."""
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 
 class S3Server:
-    """The objects by their paths, the bucket's name first."""
+    """The server. ``objects`` are by path, with the bucket's name first."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""How does a connection break off? A wire between a client and a server that a test can cut."""
+"""A TCP proxy between a client and a server, whose connections a test can cut."""
 
 import asyncio
 import contextlib
@@ -7,14 +7,14 @@ from typing import Self
 
 
 class TcpProxy:
-    """A port that leads to another, until it is cut for some seconds."""
+    """A port that forwards to another port."""
 
     def __init__(self, port: int) -> None:
         self._port, self._is_cut = port, False
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._lead, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -25,7 +25,7 @@ class TcpProxy:
         self._drop()
 
     async def cut(self, seconds: float) -> None:
-        """Breaks off all connections, and refuses new ones for a while."""
+        """Breaks all connections, and refuses new ones for so many seconds."""
         self._is_cut = True
         self._drop()
         await asyncio.sleep(seconds)
@@ -36,7 +36,7 @@ class TcpProxy:
             writer.transport.abort()
         self._writers.clear()
 
-    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
             writer.transport.abort()
             return

@@ -1,4 +1,4 @@
-"""How do the tests reach a Temporal server over TLS? Through a proxy that wants to see a client's certificate."""
+"""A TLS proxy in front of a Temporal server, which asks for a client certificate."""
 
 import asyncio
 import contextlib

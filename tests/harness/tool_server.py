@@ -1,4 +1,4 @@
-"""Which server do the tools of a test ask? A real one over HTTP that keeps what it was asked and answers as told."""
+"""A real HTTP server for the tools of a test: it records requests and gives scripted responses."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class Seen:
 
 @dataclass
 class Answer:
-    """What the server says. With ``cut`` it breaks off after so many bytes, with ``hang`` it says nothing."""
+    """A response. With ``cut`` it breaks off after so many bytes, with ``hang`` it never comes."""
 
     text: str | bytes = "sunny"
     status: int = 200
@@ -41,7 +41,7 @@ class Answer:
 
 
 class ToolServer:
-    """The server. ``answer`` is asked for each request with its number, from 1; ``seen`` are the requests so far."""
+    """The server. ``answer`` gives the response to each request by its number, from 1; ``seen`` are all requests."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -49,7 +49,7 @@ class ToolServer:
         self.url = ""
 
     def answers(self, *answers: Answer) -> None:
-        """Gives the answers one after the other; the last again and again."""
+        """Gives the responses one after the other, and the last one from then on."""
         self.answer = lambda number: answers[min(number, len(answers)) - 1]
 
     @contextlib.contextmanager

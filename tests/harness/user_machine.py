@@ -1,4 +1,4 @@
-"""On what does a user type? A machine of one's own, with a home, a model server, and commands and terminals."""
+"""A user's machine: a state folder, a model server, and the commands that a user types."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
 
 
 class Terminal:
-    """A terminal of 80 columns and 24 lines in which one command was typed."""
+    """A terminal of 80 columns and 24 lines that runs one command."""
 
     def __init__(self, command: list[str | Path], env: dict[str, str], cwd: Path) -> None:
         ours, its = pty.openpty()
@@ -37,11 +37,11 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that was written until now."""
+        """Everything that was written so far."""
         return self._seen.decode(errors="replace")
 
     def wait_for(self, text: str) -> None:
-        """Waits until something was written."""
+        """Waits until a text was written."""
         while text not in self.text:
             assert self._process.poll() is None, self.text
             time.sleep(0.02)
@@ -61,12 +61,12 @@ class Terminal:
         try:
             while piece := os.read(self._out, 65_536):
                 self._seen += piece
-        except OSError:  # how Linux tells that nobody writes any longer
+        except OSError:  # on Linux: no process has the terminal open any longer
             return
 
 
 class UserMachine:
-    """A machine of one's own: a home, a model server, and commands typed one after the other."""
+    """A user's machine. ``env`` are the environment variables of its commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, StateDir(folder / ".baton")
@@ -75,13 +75,13 @@ class UserMachine:
         self.released = threading.Event()
 
     def run(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Types a command and waits for its end; what it said is shown where the test fails."""
+        """Runs a command to its end; its output is shown if the test fails."""
         done = baton(*arguments, env={**self.env, **env}, cwd=self.folder)
         print(f"baton {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}", file=sys.stderr)
         return done
 
     def start(self, *arguments: str | Path) -> "subprocess.Popen[str]":
-        """Types a command and doesn't wait."""
+        """Starts a command and does not wait."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
             [BATON, *arguments],
@@ -94,11 +94,11 @@ class UserMachine:
         )
 
     def terminal(self, *arguments: str | Path) -> Terminal:
-        """Types a command on a terminal and doesn't wait."""
+        """Starts a command on a terminal and does not wait."""
         return Terminal([BATON, *arguments], self.env, self.folder)
 
     def script(self, *lines: ScriptLine) -> None:
-        """Gives the model its words; what is to ``hang`` is said once ``released`` is set."""
+        """Scripts the model; a reply with ``hang`` is given once ``released`` is set."""
         script = Script(lines=[*lines])
 
         def answer(request: Request) -> Reply:
@@ -116,18 +116,18 @@ class UserMachine:
         return file
 
     def dev(self) -> DevServer:
-        """The server and worker that run."""
+        """The running server and worker."""
         dev = self.home.read_dev_server()
         assert dev
         return dev
 
     def wait_for_calls(self, count: int) -> None:
-        """Waits until the model has been asked so often."""
+        """Waits until the model has got so many requests."""
         while len(self.model.requests) < count:
             time.sleep(0.01)
 
     def shut_down(self) -> None:
-        """Ends what still runs."""
+        """Stops what still runs."""
         self.released.set()
         while dev := self.home.read_dev_server():
             os.kill(dev.pid, signal.SIGTERM)

@@ -8,7 +8,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from baton.conversation.messages.turn import StopReason
-from tests.harness.environment import Environment, replay, texts
+from tests.harness.environment import Environment, texts
+from tests.harness.replayer import replay
 from tests.harness.resets import reset, reset_points
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories

@@ -22,7 +22,7 @@ async def version(env: Environment, deployment: str, build: str) -> AsyncIterato
     """A worker of a version, with a connection of its own, on the deployment's task queue."""
     given = {"BATON_TASK_QUEUE": deployment, "BATON_DEPLOYMENT": deployment, "BATON_BUILD_ID": build}
     client = await connect(env.client.service_client.config.target_host)
-    async with worker.running(client, Loaded(), {**env.worker_env, **given}):
+    async with worker.run_worker(client, Loaded(), {**env.worker_env, **given}):
         yield
 
 

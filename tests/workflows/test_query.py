@@ -136,7 +136,7 @@ BAD = [
     (
         "agent",
         {"agent": "one", "input": "x", "resources": [agent("one", executionEngine={"name": "a2a"})]},
-        "executionEngine is valid but not carried out yet",
+        "executionEngine is valid but not supported yet",
     ),
 ]
 

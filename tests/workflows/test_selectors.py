@@ -94,7 +94,7 @@ def test_a_run_needs_what_those_need_whom_its_selector_finds(write: Writer) -> N
         ({"matchLabels": {"a": 5}}, "spec.selector.matchLabels.a: is a number, must be text"),
         (expression("a", "Is", "b"), "spec.selector.matchExpressions[0].operator: 'Is' is not known here"),
         (expression("a", "In"), "spec.selector.matchExpressions[0].values: is missing: 'In' needs at least one"),
-        (expression("a", "Exists", "b"), "spec.selector.matchExpressions[0].values: has no use with 'Exists'"),
+        (expression("a", "Exists", "b"), "spec.selector.matchExpressions[0].values: can't be used with 'Exists'"),
         (expression("", "Exists"), "spec.selector.matchExpressions[0].key: is empty"),
         (
             {"labels": {"a": "b"}},
@@ -143,5 +143,5 @@ async def test_what_is_not_carried_out_is_said_before_what_is_missing(env: Envir
     failure: Any = status.failure
     assert (status.phase, failure.type) == ("Failed", "NotCarriedOut")
     assert failure.message == (
-        "Query/default/q: spec.memory: memory is valid but not carried out yet: take it out to run this"
+        "Query/default/q: spec.memory: memory is valid but not supported yet: remove it to run this"
     )

@@ -1,0 +1,43 @@
+"""Replays histories with the present workflow code, inside the workflow sandbox."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from baton import worker
+from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.workflows.registry import WORKFLOWS
+
+PASSED_THROUGH = ("pydantic", "pydantic_core", "baton.resources", "baton.conversation")
+"""Modules that the sandbox does not import anew; in all others it refuses what is not deterministic."""
+
+
+async def replay(histories: Iterable[WorkflowHistory], converter: DataConverter = DATA_CONVERTER) -> None:
+    """Replays histories; raises if the present code would send other commands than a history holds."""
+    if not (some := [*histories]):
+        return
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    replayer = Replayer(
+        workflows=[each for each in WORKFLOWS if _name(each) in {*map(_type, some)}],  # each takes 25 ms to prepare
+        data_converter=converter,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_failure_exception_types=worker.WORKFLOW_FAILURES,
+    )
+    await replayer.replay_workflows(_each(some))
+
+
+def _name(workflow_class: type) -> str | None:
+    return workflow._Definition.must_from_class(workflow_class).name
+
+
+def _type(history: WorkflowHistory) -> str:
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+
+async def _each(histories: Sequence[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
+    for history in histories:
+        yield history
