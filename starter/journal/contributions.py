@@ -18,7 +18,7 @@ async def read_contributions(
     from ...activities.journal.journal import Journal  # noqa: PLC0415  # only this command reads the journal
     from ...activities.process.settings import Settings  # noqa: PLC0415
 
-    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ))
+    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ), upgrade=False)
     try:
         return contributions_in(row.message for row in await journal.read_bookmark(session, key))
     finally:

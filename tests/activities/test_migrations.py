@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import shutil
 import signal
 import sys
@@ -22,7 +23,7 @@ from baton.conversation.errors import JournalUnavailable
 from baton.conversation.messages.message import Head, Message
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.postgres import execute
-from tests.harness.processes import process_env
+from tests.harness.processes import baton, process_env
 
 NEXT = VERSION + 1
 
@@ -178,6 +179,16 @@ async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
     worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
     _, error = await worker.communicate()
     assert (worker.returncode, error.decode()) == (1, f"JournalUnavailable: {refusal}\n")
+
+
+async def test_the_doctor_names_the_version_of_a_newer_journal_and_what_to_do(journal_url: str, tmp_path: Path) -> None:
+    await migrated(journal_url, migrations(tmp_path, ADDS))
+    env = process_env(BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
+    ended = await asyncio.to_thread(baton, "doctor", "-o", "json", env=env)
+    [found] = [each for each in json.loads(ended.stdout) if each["what"] == "journal"]
+    assert (ended.returncode, found["ok"]) == (1, False)
+    assert found["text"].endswith(f"is of version {NEXT}")
+    assert found["hint"] == f"this Baton knows the tables up to version {VERSION}: run one that knows version {NEXT}"
 
 
 async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_ones(

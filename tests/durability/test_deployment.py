@@ -92,7 +92,11 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
     folders = ("activities", "conversation", "resources", "starter", "workflows")
     sources = {file.relative_to(ROOT) for folder in folders for file in (ROOT / folder).rglob("*.py")}
     installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
-    assert installed == sources | {Path("__init__.py"), Path("worker.py"), Path("py.typed")}
+    assert {each for each in installed if each.suffix != ".pyc"} == sources | {
+        Path("__init__.py"),
+        Path("worker.py"),
+        Path("py.typed"),
+    }
 
 
 async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_gracefully(
