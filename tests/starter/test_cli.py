@@ -1,4 +1,4 @@
-"""The command line, as a user has it: processes, exit codes, and what stands on stdout and on stderr."""
+"""The command line as a user runs it: processes, exit codes, stdout and stderr."""
 
 import json
 import os
@@ -29,7 +29,7 @@ QUERY = {
 }
 
 
-def test_run_tells_the_discussion_on_stderr_and_prints_the_result_alone_on_stdout(machine: UserMachine) -> None:
+def test_run_prints_the_discussion_on_stderr_and_only_the_result_on_stdout(machine: UserMachine) -> None:
     done = machine.run("run", "-f", SAMPLE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Greet new users with one of three finished examples")
@@ -51,7 +51,7 @@ def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: UserMach
     assert shown == query
 
 
-def test_a_target_can_be_asked_without_a_query(machine: UserMachine) -> None:
+def test_a_target_runs_without_a_query(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     file = machine.write(agent("one"), team("team", "one", strategy="sequential"))
     done = machine.run("run", "-f", file, "team/team", "How are you?", "-o", "json")
@@ -61,7 +61,7 @@ def test_a_target_can_be_asked_without_a_query(machine: UserMachine) -> None:
     assert machine.model.requests[0].body["messages"][-1]["content"] == "How are you?"
 
 
-def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine: UserMachine) -> None:
+def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: UserMachine) -> None:
     heard: list[str] = []
 
     def answer(request: Request) -> Reply:
@@ -74,7 +74,7 @@ def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine:
     file = machine.write(asked, agent("one"))
     refused = machine.run("run", "-f", file)
     assert refused.returncode == 1
-    assert "spec.input: nothing is known by the name 'day'; known: city" in refused.stderr
+    assert "spec.input: unknown name 'day'; known: city" in refused.stderr
     done = machine.run("run", "-f", file, "-p", "day=today = now", "-p", "city=Turin")
     assert (done.returncode, done.stdout) == (0, "Sunny.\n"), done.stderr
     done = machine.run("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
@@ -83,7 +83,7 @@ def test_a_parameter_is_given_on_the_command_line_in_place_of_the_files(machine:
     assert "'city' is no parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
 
 
-def test_a_model_and_a_tool_can_be_asked_without_a_query(machine: UserMachine, tool_server: ToolServer) -> None:
+def test_a_model_and_a_tool_run_without_a_query(machine: UserMachine, tool_server: ToolServer) -> None:
     tool = manifest("Tool", "weather", {"type": "http", "http": {"url": tool_server.url}})
     model = {
         "type": "openai",
@@ -109,7 +109,7 @@ def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: UserMach
     assert [item["metadata"]["name"] for item in listed["items"]] == ["first", "second"]
 
 
-def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: UserMachine) -> None:
+def test_a_failed_query_exits_with_2_and_keeps_its_messages(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400, "text": "no such model"}))
     done = machine.run("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
     assert done.returncode == 2
@@ -119,7 +119,7 @@ def test_a_failed_query_exits_with_2_and_keeps_what_was_said(machine: UserMachin
     assert "Traceback" not in done.stderr
 
 
-def test_a_refused_manifest_exits_with_1_and_tells_all_that_is_wrong(machine: UserMachine) -> None:
+def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMachine) -> None:
     bad = {**QUERY, "spec": {"inptu": "x", "targets": [{"type": "team", "name": "team"}]}}
     done = machine.run("run", "-f", machine.write(bad, {**DUO[2], "spec": {"strategy": "chaos", "members": []}}))
     assert (done.returncode, done.stdout) == (1, "")
@@ -163,7 +163,7 @@ def test_without_a_server_a_command_exits_with_3_and_says_how_to_start_one(machi
     assert "Traceback" not in done.stderr
 
 
-def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(machine: UserMachine) -> None:
+def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(machine: UserMachine) -> None:
     file = machine.write(QUERY, agent("one"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}})
     done = machine.run("validate", "-f", file)
     assert (done.returncode, done.stdout) == (0, "2 manifests are valid\n")
@@ -178,7 +178,7 @@ def test_validate_warns_of_what_lies_outside_of_the_files_and_strict_refuses_it(
     assert missing in run.stderr
 
 
-def test_a_detached_run_can_be_watched_ended_and_canceled(machine: UserMachine) -> None:
+def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
     assert machine.run("run", "-f", file, "--detach").returncode == 0
@@ -204,7 +204,7 @@ def test_a_detached_run_can_be_watched_ended_and_canceled(machine: UserMachine) 
     assert machine.run("status", "nobody").returncode == 1
 
 
-def test_ctrl_c_detaches_and_leaves_the_run_alone(machine: UserMachine) -> None:
+def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
@@ -233,7 +233,7 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     assert machine.run("status", "talk").returncode == 3
 
 
-def test_unfinished_runs_go_on_when_the_server_and_worker_are_started_again(machine: UserMachine) -> None:
+def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
     machine.run("run", "-f", file, "--detach")
@@ -247,7 +247,7 @@ def test_unfinished_runs_go_on_when_the_server_and_worker_are_started_again(mach
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["1", "a", "2", "b", "2", "b"]
 
 
-def test_a_server_and_worker_that_nobody_needs_end_by_themselves(machine: UserMachine) -> None:
+def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine: UserMachine) -> None:
     dev = machine.start("dev", "--linger", "2")
     _, told = dev.communicate(timeout=30)
     assert dev.returncode == 0
@@ -270,7 +270,7 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     assert not machine.home.is_held("dev"), "the server has ended before"
 
 
-def test_a_worker_is_started_anew_when_the_key_has_changed(machine: UserMachine) -> None:
+def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
@@ -283,7 +283,7 @@ def test_a_worker_is_started_anew_when_the_key_has_changed(machine: UserMachine)
     assert "the worker is restarted" in done.stderr
 
 
-def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: UserMachine) -> None:
+def test_an_open_run_of_the_given_id_is_joined(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
@@ -298,7 +298,7 @@ def test_a_run_of_ones_own_id_is_joined_where_it_is_open(machine: UserMachine) -
     assert machine.run("status", "mine", "-o", "text").stdout == "hello\n"
 
 
-def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them(
+def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     machine: UserMachine, server: EmbeddedServer
 ) -> None:
     machine.script(line("one", "hello"))
@@ -313,7 +313,7 @@ def test_a_server_and_worker_elsewhere_are_used_where_the_environment_names_them
     assert not machine.home.folder.exists(), "nothing was started here"
 
 
-def test_the_key_of_a_worker_that_is_needed_stays_as_it_is(machine: UserMachine) -> None:
+def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
@@ -355,7 +355,7 @@ def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_pri
     assert (ended["q-two"]["phase"], ended["q-two"]["failure"]["type"]) == ("Failed", "RunClosed")
 
 
-def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: UserMachine) -> None:
+def test_queries_of_the_same_name_in_two_namespaces_are_different(machine: UserMachine) -> None:
     machine.script(line("one", "here"), line("two", "there"))
     spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
     here = {**QUERY, "spec": spec}
@@ -371,7 +371,7 @@ def test_queries_of_the_same_name_in_two_namespaces_are_told_apart(machine: User
     [{"TEMPORAL_PROFILE": "nope"}, {"BATON_JOURNAL_URL": "garbage"}, {"BATON_HOME": "/proc/none"}],
     ids=lambda env: next(iter(env)),
 )
-def test_a_setting_that_makes_no_sense_is_told_and_not_traced(machine: UserMachine, env: dict[str, str]) -> None:
+def test_an_invalid_setting_is_an_error_without_a_traceback(machine: UserMachine, env: dict[str, str]) -> None:
     done = machine.run("run", "-f", SAMPLE, **env)
     assert done.returncode in (1, 3)
     assert "Traceback" not in done.stderr

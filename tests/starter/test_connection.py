@@ -1,4 +1,4 @@
-"""Which Temporal is meant? The profiles of ``temporal.toml``, with namespaces, keys and certificates."""
+"""The profiles of ``temporal.toml``: addresses, namespaces, API keys and certificates."""
 
 import asyncio
 import subprocess
@@ -23,8 +23,8 @@ TEMPORAL_KEY = "temporal-key-0123456789"
 NAMESPACE = "of-the-profile"
 
 
-class Desk:
-    """Where ``temporal.toml`` lies, and workers and commands are started with it."""
+class Project:
+    """A folder with a ``temporal.toml``, in which workers and commands are started."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder, self.toml = folder, folder / "temporal.toml"
@@ -36,8 +36,8 @@ class Desk:
         """Runs a command to its end."""
         return await asyncio.to_thread(baton, *arguments, env={**self.env, **env}, cwd=self.folder)
 
-    async def ask(self, **env: str) -> "subprocess.CompletedProcess[str]":
-        """Starts a worker, has an agent asked, and ends the worker."""
+    async def run(self, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Starts a worker, runs an agent, and stops the worker."""
         worker = WorkerProcess({**self.env, **env}, self.folder / "worker.log")
         worker.start()
         done = await self.baton("run", "-f", self.manifest, "agent/one", "Why?", **env)
@@ -45,7 +45,7 @@ class Desk:
         return done
 
     async def refused(self, **env: str) -> list["subprocess.CompletedProcess[str]"]:
-        """What a command and a worker say that end at once."""
+        """A command and a worker that end at once with an error."""
         command = (sys.executable, str(ROOT / "worker.py"))
         given = {**self.env, **env}
         worker = asyncio.to_thread(
@@ -59,9 +59,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def project(tmp_path: Path) -> Iterator[Project]:
     with ScriptedModel(lambda _: Reply(text="hello")).serve() as url:
-        yield Desk(tmp_path, process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
+        yield Project(tmp_path, process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -76,26 +76,26 @@ async def tls(server: EmbeddedServer, certificates: Certificates) -> AsyncIterat
         yield address
 
 
-async def test_the_default_profile_says_where_temporal_is(desk: Desk, server: EmbeddedServer) -> None:
-    desk.toml.write_text(f'[profile.default]\naddress = "{server.address}"\n')
-    done = await desk.ask()
+async def test_the_default_profile_holds_the_servers_address(project: Project, server: EmbeddedServer) -> None:
+    project.toml.write_text(f'[profile.default]\naddress = "{server.address}"\n')
+    done = await project.run()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert "of default" in (desk.folder / "worker.log").read_text()
+    assert "of default" in (project.folder / "worker.log").read_text()
 
 
-async def test_a_profile_is_chosen_by_its_name_and_has_a_namespace_of_its_own(
-    desk: Desk, server: EmbeddedServer, client: Client
+async def test_a_profile_is_chosen_by_name_and_has_its_own_namespace(
+    project: Project, server: EmbeddedServer, client: Client
 ) -> None:
     retention = RegisterNamespaceRequest(namespace=NAMESPACE)
     retention.workflow_execution_retention_period.FromSeconds(86_400)
     await client.workflow_service.register_namespace(retention, retry=True)
     nowhere = '[profile.default]\naddress = "127.0.0.1:1"\n'
-    desk.toml.write_text(f'{nowhere}[profile.team]\naddress = "{server.address}"\nnamespace = "{NAMESPACE}"\n')
-    while "is not found" in (await desk.baton("status", "x", TEMPORAL_PROFILE="team")).stderr:
-        await asyncio.sleep(0.5)  # the server looks for new namespaces from time to time
-    done = await desk.ask(TEMPORAL_PROFILE="team")
+    project.toml.write_text(f'{nowhere}[profile.team]\naddress = "{server.address}"\nnamespace = "{NAMESPACE}"\n')
+    while "is not found" in (await project.baton("status", "x", TEMPORAL_PROFILE="team")).stderr:
+        await asyncio.sleep(0.5)  # the server reads its list of namespaces periodically
+    done = await project.run(TEMPORAL_PROFILE="team")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert f"of {NAMESPACE}" in (desk.folder / "worker.log").read_text()
+    assert f"of {NAMESPACE}" in (project.folder / "worker.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -107,72 +107,74 @@ async def test_a_profile_is_chosen_by_its_name_and_has_a_namespace_of_its_own(
         ("no-tls", (3, 3), "it doesn't speak TLS"),
     ],
 )
-async def test_a_profile_that_cannot_be_used_is_told_in_a_sentence(
-    desk: Desk, server: EmbeddedServer, profile: str, codes: tuple[int, int], says: str
+async def test_an_unusable_profile_is_an_error_in_one_sentence(
+    project: Project, server: EmbeddedServer, profile: str, codes: tuple[int, int], says: str
 ) -> None:
     at = f'address = "{server.address}"\n'
     pair = 'client_cert_path = "none.pem"\nclient_key_path = "none.key"\n'
-    desk.toml.write_text(
+    project.toml.write_text(
         f'[profile.no-file]\n{at}[profile.no-file.tls]\n{pair}[profile.no-namespace]\n{at}namespace = "nowhere"\n'
         f'[profile.no-tls]\n{at}api_key = "{TEMPORAL_KEY}"\n'
     )
-    for code, ended in zip(codes, await desk.refused(TEMPORAL_PROFILE=profile), strict=True):
+    for code, ended in zip(codes, await project.refused(TEMPORAL_PROFILE=profile), strict=True):
         assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
         assert TEMPORAL_KEY not in ended.stderr
 
 
 @pytest.mark.parametrize("written", [TEMPORAL_KEY, f'"{TEMPORAL_KEY}'], ids=["unquoted", "unclosed"])
-async def test_a_file_that_is_wrong_is_told_without_its_key(desk: Desk, written: str) -> None:
-    desk.toml.write_text(f"[profile.default]\napi_key = {written}\n")
-    for ended in await desk.refused():
+async def test_an_invalid_file_is_an_error_that_does_not_show_the_key(project: Project, written: str) -> None:
+    project.toml.write_text(f"[profile.default]\napi_key = {written}\n")
+    for ended in await project.refused():
         assert ended.returncode == 1
         assert "TOML parse error at line 2" in ended.stderr
         assert TEMPORAL_KEY not in ended.stderr
 
 
-CARRIED = """
+PRINT_CONFIG = """
 import asyncio, atexit, os, time
-from conversation.wire import connect
+from baton.conversation.temporal.temporal_client import connect
 atexit.register(time.sleep, 0.02)
 config = asyncio.run(connect()).service_client.config
 print(config.api_key == os.environ["WANTED"], bool(config.tls))
 """
 
 
-async def test_an_api_key_is_given_to_temporals_client_and_stands_nowhere_else(
-    desk: Desk, server: EmbeddedServer
+async def test_an_api_key_is_passed_to_temporals_client_and_stored_nowhere(
+    project: Project, server: EmbeddedServer
 ) -> None:
     profile = f'[profile.default]\naddress = "{server.address}"\napi_key = "{TEMPORAL_KEY}"\ntls.disabled = true\n'
-    desk.toml.write_text(profile)
-    env = {**desk.env, "WANTED": TEMPORAL_KEY}
-    command = (sys.executable, "-c", CARRIED)
-    carried = await asyncio.to_thread(subprocess.run, command, env=env, cwd=ROOT, capture_output=True, text=True)
-    assert carried.stdout == "True False\n", carried.stderr
-    done = await desk.ask()
+    project.toml.write_text(profile)
+    env = {**project.env, "WANTED": TEMPORAL_KEY}
+    command = (sys.executable, "-c", PRINT_CONFIG)
+    printed = await asyncio.to_thread(subprocess.run, command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert printed.stdout == "True False\n", printed.stderr
+    done = await project.run()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert TEMPORAL_KEY not in done.stderr
-    kept = [file for file in desk.folder.rglob("*") if file.is_file() and file != desk.toml]
+    kept = [file for file in project.folder.rglob("*") if file.is_file() and file != project.toml]
     assert not [file for file in kept if TEMPORAL_KEY.encode() in file.read_bytes()]
 
 
-async def test_a_run_goes_over_tls_with_a_clients_certificate(desk: Desk, tls: str, certificates: Certificates) -> None:
-    desk.toml.write_text(with_tls(tls, certificates))
-    done = await desk.ask()
+async def test_a_run_uses_tls_with_a_client_certificate(project: Project, tls: str, certificates: Certificates) -> None:
+    project.toml.write_text(with_tls(tls, certificates))
+    done = await project.run()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
 
 
-async def test_without_a_clients_certificate_it_is_refused(desk: Desk, tls: str, certificates: Certificates) -> None:
+async def test_a_missing_client_certificate_is_refused(project: Project, tls: str, certificates: Certificates) -> None:
     lines = with_tls(tls, certificates).splitlines()
-    desk.toml.write_text("\n".join(line for line in lines if not line.startswith("client_")))
-    for ended in await desk.refused():
+    project.toml.write_text("\n".join(line for line in lines if not line.startswith("client_")))
+    for ended in await project.refused():
         assert ended.returncode == 3
         assert "it may want TLS, or a client certificate" in ended.stderr
 
 
-async def test_a_server_of_an_unknown_authority_is_refused(desk: Desk, tls: str, certificates: Certificates) -> None:
+async def test_an_unknown_certificate_authority_is_refused(
+    project: Project, tls: str, certificates: Certificates
+) -> None:
     lines = with_tls(tls, certificates).splitlines()
-    desk.toml.write_text("\n".join(line for line in lines if not line.startswith("server_ca")))
-    for ended in await desk.refused():
+    project.toml.write_text("\n".join(line for line in lines if not line.startswith("server_ca")))
+    for ended in await project.refused():
         assert ended.returncode == 3
         assert "its certificate's authority isn't known here" in ended.stderr
 

@@ -1,4 +1,4 @@
-"""The server and worker of one machine: they are never taken for those of another folder."""
+"""The server and worker of one machine: those of different state folders stay apart."""
 
 import asyncio
 import json
@@ -11,12 +11,15 @@ from tests.harness.processes import process_env
 from tests.harness.user_machine import UserMachine
 
 
-async def test_of_two_servers_on_the_same_port_one_says_that_it_did_not_start(tmp_path: Path) -> None:
-    homes, ports = [StateDir(tmp_path / name) for name in ("one", "other")], free_ports()
-    with homes[0].lock("dev") as one, homes[1].lock("dev") as other:
+async def test_one_of_two_servers_on_the_same_port_reports_that_it_did_not_start(tmp_path: Path) -> None:
+    state_dirs, ports = [StateDir(tmp_path / name) for name in ("one", "other")], free_ports()
+    with state_dirs[0].lock("dev") as one, state_dirs[1].lock("dev") as other:
         assert one
         assert other
-        servers = [EmbeddedServer(home.folder, lock, *ports) for home, lock in zip(homes, (one, other), strict=True)]
+        servers = [
+            EmbeddedServer(state_dir.folder, lock, *ports)
+            for state_dir, lock in zip(state_dirs, (one, other), strict=True)
+        ]
         started = await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
         alive = [server.is_alive for server in servers]
         await asyncio.gather(*(server.stop() for server in servers))
@@ -24,7 +27,7 @@ async def test_of_two_servers_on_the_same_port_one_says_that_it_did_not_start(tm
     assert sum(alive) == 1
 
 
-def test_servers_that_want_the_same_ports_at_once_are_both_there_and_are_not_mixed_up(tmp_path: Path) -> None:
+def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp_path: Path) -> None:
     machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], free_ports()
     for machine in machines:
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
@@ -37,7 +40,7 @@ def test_servers_that_want_the_same_ports_at_once_are_both_there_and_are_not_mix
     assert told[0].split(", its UI")[0] != told[1].split(", its UI")[0]
 
 
-def test_commands_that_come_and_go_in_a_moment_keep_the_server_up(tmp_path: Path) -> None:
+def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env()
     dev = machine.start("dev", "--linger", "2")

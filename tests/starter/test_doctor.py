@@ -1,4 +1,4 @@
-"""``baton doctor``: what is well, what is not, and what to do; no secret, no paid call, in a moment."""
+"""``baton doctor``: its checks are fast, cost nothing, show no secret, and give hints."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from temporalio.client import Client
 from baton.conversation.temporal import search_attributes
 from baton.starter.operations import checks
 from baton.starter.operations.prune import prune_journal
-from baton.starter.runs.runs import has_worker
+from baton.starter.runs.server_state import has_worker
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Environment, agent, manifest
@@ -20,8 +20,8 @@ from tests.harness.processes import baton, process_env
 from tests.harness.tcp_proxy import TcpProxy
 
 
-async def examined(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
-    """The exit code, the findings by what they are of, and how long it took."""
+async def run_doctor(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
+    """The exit code, the results by what was checked, and the seconds it took."""
     begun = time.monotonic()
     done = await asyncio.to_thread(baton, "doctor", "-o", "json", *arguments, env=process_env(**env))
     assert KEY not in done.stdout + done.stderr
@@ -36,47 +36,47 @@ def model(url: str, key: str) -> dict[str, Any]:
     )
 
 
-async def test_all_is_well_where_server_workers_journal_and_models_answer(
+async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     env: Environment, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     (file := tmp_path / "model.json").write_text(json.dumps(model(env.model_url, KEY)))
     given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": env.task_queue}
     journal = await postgres.database()
-    code, found, seconds = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
+    code, found, seconds = await run_doctor("-f", file, **given, BATON_JOURNAL_URL=journal)
     assert (code, [each for each in found.values() if not each["ok"]]) == (0, [])
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
-    assert not env.model.requests, "no call was paid for"
+    assert not env.model.requests, "no model call costs money"
     print(f"it took {seconds:.1f} s")
 
 
-async def test_each_thing_that_is_wrong_is_told_with_what_to_do(server: EmbeddedServer, tmp_path: Path) -> None:
+async def test_each_failed_check_has_a_hint(server: EmbeddedServer, tmp_path: Path) -> None:
     (file := tmp_path / "model.json").write_text(json.dumps(model("http://127.0.0.1:9/v1", KEY)))
     given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": "nobody-polls"}
     journal = f"postgresql://baton:{KEY}@127.0.0.1:9/baton"
-    code, found, _ = await examined("-f", file, **given, BATON_JOURNAL_URL=journal)
+    code, found, _ = await run_doctor("-f", file, **given, BATON_JOURNAL_URL=journal)
     assert code == 1
     wrong = {what: each["hint"] for what, each in found.items() if not each["ok"]}
     assert wrong.keys() == {"workers", "journal", "model"}
     assert all(wrong.values())
 
 
-async def test_without_a_server_the_rest_is_looked_at_all_the_same(tmp_path: Path) -> None:
-    code, found, _ = await examined(BATON_HOME=str(tmp_path / "none"))
+async def test_the_other_checks_run_without_a_server(tmp_path: Path) -> None:
+    code, found, _ = await run_doctor(BATON_HOME=str(tmp_path / "none"))
     assert (code, found["server"]["ok"], found["journal"]["ok"]) == (1, False, True)
     assert "baton dev" in found["server"]["hint"]
-    code, found, _ = await examined(BATON_JOURNAL_URL="postgres//nonsense")
+    code, found, _ = await run_doctor(BATON_JOURNAL_URL="postgres//nonsense")
     assert "is not the address of a database" in found["journal"]["text"]
-    code, found, _ = await examined(BATON_MAX_CONCURRENT_ACTIVITIES="many")
+    code, found, _ = await run_doctor(BATON_MAX_CONCURRENT_ACTIVITIES="many")
     assert (code, found["settings"]["text"][:31]) == (1, "BATON_MAX_CONCURRENT_ACTIVITIES")
 
 
-async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
+async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     env: Environment, server: EmbeddedServer
 ) -> None:
     env.answer = lambda _: Reply(status=503, text=f"overloaded, {KEY}")
     handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
     await env.wait_for_calls(4)
-    code, found, _ = await examined(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
+    code, found, _ = await run_doctor(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
     await handle.cancel()
     assert (code, found["run"]["ok"]) == (1, False)
     assert handle.id in found["run"]["text"]
@@ -84,13 +84,13 @@ async def test_a_run_whose_model_fails_again_and_again_is_told_with_the_reason(
     assert handle.id in found["run"]["hint"]
 
 
-async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
+async def test_a_short_loss_of_the_connection_fails_no_check(
     env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:
     async with TcpProxy(server.port) as proxy:
         client = await Client.connect(proxy.address)
 
-        async def server_is_well() -> bool:
+        async def server_is_ok() -> bool:
             return all([each.ok async for each in checks.server(client)])
 
         async def nothing_is_pruned() -> bool:
@@ -98,7 +98,7 @@ async def test_a_connection_that_breaks_for_a_moment_is_no_finding(
             return not (await prune_journal(client, url, None, dry=True)).conversations
 
         for look in (
-            server_is_well,
+            server_is_ok,
             nothing_is_pruned,
             lambda: has_worker(client, env.task_queue),
             lambda: search_attributes.registered(client),

@@ -1,4 +1,4 @@
-"""Encryption: nothing that is said can be read without a key, and nothing is lost for want of one."""
+"""Encryption: nothing can be read without a key, and nothing is lost if a key is missing."""
 
 import asyncio
 import io
@@ -44,25 +44,25 @@ from tests.harness.user_machine import UserMachine
 
 OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
 MARK = "zqzq-"
-"""Begins every word that nobody may read. Chance doesn't write it: base64 has no hyphen."""
+"""The beginning of every secret word. It can't occur by chance: base64 has no hyphen."""
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"zqzq-hello"')
 
 
-def holding(*keys: Key) -> dict[str, str]:
-    """The setting that holds some keys."""
+def setting(*keys: Key) -> dict[str, str]:
+    """The environment variable with these keys."""
     return {KEYS: " ".join(map(str, keys))}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def secret_stage(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Environment]:
-    """A stage whose worker and client have a key."""
-    client = await connect(server.address, holding(OLD))
+async def encrypted_env(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Environment]:
+    """An environment whose worker and client have a key."""
+    client = await connect(server.address, setting(OLD))
     async with Environment.running(client, tmp_path, encryption_keys=str(OLD)) as env:
         yield env
 
 
-async def test_what_is_encrypted_is_decrypted_and_differs_each_time() -> None:
+async def test_payloads_are_decrypted_and_encrypted_differently_each_time() -> None:
     codec = Codec(Keys(OLD))
     one, two = await codec.encode([PLAIN, PLAIN])
     assert one.data != two.data
@@ -81,7 +81,7 @@ async def test_after_a_rotation_the_new_key_encrypts_and_the_old_one_still_decry
         await Codec(Keys(NEW)).decode([before])
 
 
-async def test_what_was_changed_or_is_of_another_key_of_that_id_is_not_read() -> None:
+async def test_a_changed_payload_and_another_key_of_the_same_id_are_errors() -> None:
     [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
     for changed in (sealed.data[:-1] + b"\0", sealed.data[1:], b""):
         broken = Payload(metadata=sealed.metadata, data=changed)
@@ -109,21 +109,21 @@ SECRET = str(OLD).partition(":")[2]
         (" , ", "BATON_ENCRYPTION_KEYS holds no key"),
     ],
 )
-def test_keys_that_make_no_sense_are_refused_and_not_repeated(given: str, said: str) -> None:
+def test_invalid_keys_are_refused_and_not_shown_in_the_error(given: str, said: str) -> None:
     with pytest.raises(SettingsError) as refused:
         Keys.from_environment({KEYS: given})
     assert said in str(refused.value)
     assert SECRET[:8] not in str(refused.value)
 
 
-def test_keys_stand_in_a_file_as_well(tmp_path: Path) -> None:
+def test_keys_can_stand_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# the keys\n{NEW}\n\n{OLD}\n")
     assert Keys.from_environment({KEYS_FILE: str(file)}).ids == ("new", "old")
     assert Keys.from_environment({}).ids == ()
     for wrong in (
         {KEYS_FILE: str(tmp_path / "none")},
-        {KEYS_FILE: str(file), **holding(OLD)},
+        {KEYS_FILE: str(file), **setting(OLD)},
         {KEYS_FILE: "/dev/null"},
     ):
         with pytest.raises(SettingsError, match=KEYS_FILE):
@@ -134,7 +134,7 @@ def test_keys_stand_in_a_file_as_well(tmp_path: Path) -> None:
 
 
 def answer(request: Request) -> Reply:
-    """What the model says in the runs whose traces are searched."""
+    """The model's replies in the runs whose stored data are searched."""
     system, last = request["messages"][0]["content"], request["messages"][-1]
     if "slow" in system:
         return Reply(text=f"{MARK}slow " * 40, pause=1.5)
@@ -146,15 +146,15 @@ def answer(request: Request) -> Reply:
     return Reply.model_validate({"text": f"{MARK}thought", "calls": calls})
 
 
-async def traces(client: Client, handle: Handle) -> bytes:
-    """All that Temporal keeps of a run and its child runs, and what it tells of them to a client without a key."""
+async def stored_data(client: Client, handle: Handle) -> bytes:
+    """Everything that Temporal stores of a run and its child runs, and answers to a client without a key."""
     handle = client.get_workflow_handle(handle.id)
     found = (await handle.describe()).raw_description.SerializeToString()
     for event in (await handle.fetch_history()).events:
         found += event.SerializeToString()
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
             inner = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
-            found += await traces(client, client.get_workflow_handle(inner))
+            found += await stored_data(client, client.get_workflow_handle(inner))
     for query in ("status", "__temporal_workflow_metadata", "__stack_trace"):
         asked = QueryWorkflowRequest(
             namespace=client.namespace,
@@ -166,7 +166,7 @@ async def traces(client: Client, handle: Handle) -> bytes:
 
 
 async def started(env: Environment, *members: str) -> Handle:
-    """A query to a team in a team, full of what nobody may read."""
+    """Starts a query to a team in a team, full of secret words."""
     tools = {"one": ["calculator"]}
     agents = [agent(name, *tools.get(name, []), prompt=f"{MARK}{name}") for name in members]
     teams = [team("inner", *members, strategy="sequential"), team("outer", "inner", strategy="sequential")]
@@ -175,10 +175,10 @@ async def started(env: Environment, *members: str) -> Handle:
     return await env.start("query", given, static_summary=f"{MARK}summary", memo={"query": f"{MARK}memo"})
 
 
-async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
-    secret_stage: Environment, client: Client
+async def test_no_message_can_be_read_in_temporal_or_in_the_journal_without_the_key(
+    encrypted_env: Environment, client: Client
 ) -> None:
-    env = secret_stage
+    env = encrypted_env
     env.answer = answer
     handle = await started(env, "one", "broken")
     status = await env.status(handle)
@@ -186,7 +186,7 @@ async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
     told = io.StringIO()
     await follow(env.client, handle, Watch(env.client, Console(file=told)).on_event)
     assert [word in told.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
-    found = await traces(client, handle)
+    found = await stored_data(client, handle)
     assert b"outer" in found
     assert MARK.encode() not in found
     kept = b"".join(file.read_bytes() for file in env.folder.rglob("*") if file.is_file())
@@ -194,10 +194,10 @@ async def test_nothing_that_is_said_can_be_read_in_temporal_or_in_the_journal(
     assert MARK.encode() not in kept
 
 
-async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
-    secret_stage: Environment, client: Client
+async def test_heartbeats_and_the_reason_of_a_termination_are_encrypted(
+    encrypted_env: Environment, client: Client
 ) -> None:
-    env = secret_stage
+    env = encrypted_env
     env.answer = answer
     handle = await started(env, "slow")
     watch = Watch(env.client, Console(file=io.StringIO()))
@@ -207,17 +207,17 @@ async def test_what_is_being_said_and_why_a_run_was_ended_cant_be_read_either(
     while MARK not in call.progress.text:
         await read_heartbeats(env.client, [call])
         await asyncio.sleep(0.1)
-    found = await traces(client, handle)
+    found = await stored_data(client, handle)
     await handle.signal("terminate_team", {"reason": f"{MARK}reason", "now": True})
     assert (await env.status(handle)).note == f"{MARK}reason"
-    found += await traces(client, handle)
+    found += await stored_data(client, handle)
     assert MARK.encode() not in found
 
 
-async def test_a_client_without_a_key_starts_runs_and_is_told_which_key_it_lacks(
-    secret_stage: Environment, client: Client, server: EmbeddedServer
+async def test_a_client_without_a_key_starts_runs_and_the_error_names_the_missing_key(
+    encrypted_env: Environment, client: Client, server: EmbeddedServer
 ) -> None:
-    env = secret_stage
+    env = encrypted_env
     env.script(line("one", "hello"))
     bare = await connect(server.address, {})
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
@@ -228,22 +228,20 @@ async def test_a_client_without_a_key_starts_runs_and_is_told_which_key_it_lacks
     assert (await env.turn_result(theirs)).message == "hello"
 
 
-async def test_a_run_waits_as_long_as_its_worker_lacks_the_key(
-    env: Environment, client: Client, server: EmbeddedServer
-) -> None:
+async def test_a_run_waits_until_a_worker_has_the_key(env: Environment, client: Client, server: EmbeddedServer) -> None:
     env.script(line("one", "hello"))
-    queue, keyed = uuid.uuid4().hex, await connect(server.address, holding(NEW))
+    queue, keyed = uuid.uuid4().hex, await connect(server.address, setting(NEW))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handle = await keyed.start_workflow(
         "agent", given, id=f"waits-{queue}", task_queue=queue, task_timeout=timedelta(seconds=2)
     )
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     on = {**env.worker_env, "BATON_TASK_QUEUE": queue}
-    async with worker.running(await connect(server.address, {}), Loaded(), on):
+    async with worker.run_worker(await connect(server.address, {}), Loaded(), on):
         while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
             await asyncio.sleep(0.1)
     assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
-    async with worker.running(keyed, Loaded(), {**on, **holding(NEW)}):
+    async with worker.run_worker(keyed, Loaded(), {**on, **setting(NEW)}):
         assert (await env.turn_result(handle)).message == "hello"
 
 
@@ -258,7 +256,7 @@ def says(*texts: str) -> list[Message]:
 CATALOG = load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"), {})]).catalog
 
 
-async def test_a_journal_is_read_across_the_first_key_and_a_rotation(journal_url: str) -> None:
+async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(journal_url: str) -> None:
     head, shas = Head(), set()
     for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
         journal = await opened(journal_url, *keys)
@@ -277,7 +275,7 @@ async def test_a_journal_is_read_across_the_first_key_and_a_rotation(journal_url
     assert MARK not in repr([*rows, *names]) and CATALOG.sha not in repr(names)
 
 
-async def test_a_worker_that_lacks_a_key_of_its_journal_is_refused(journal_url: str) -> None:
+async def test_a_worker_without_a_key_of_its_journal_is_refused(journal_url: str) -> None:
     await (await opened(journal_url, OLD)).close()
     for keys, said in (
         ((), "by the key 'old', and BATON_ENCRYPTION_KEYS is not set"),
@@ -291,7 +289,7 @@ async def test_a_worker_that_lacks_a_key_of_its_journal_is_refused(journal_url: 
     await journal.close()
 
 
-async def test_a_message_that_was_changed_or_moved_in_the_journal_is_not_read(journal_url: str) -> None:
+async def test_a_changed_or_moved_message_in_the_journal_is_an_error(journal_url: str) -> None:
     journal = await opened(journal_url, OLD)
     head = await journal.append(Head(), says("yes", "no"), "call")
     await journal.close()
@@ -308,7 +306,7 @@ async def asked(url: str, path: str, body: object, **headers: str) -> httpx.Resp
         return await client.post(f"{url}/{path}", json=body, headers=headers)
 
 
-async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_elses_pages() -> None:
+async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_pages() -> None:
     ui, elsewhere = "http://localhost:8233", "http://evil.example"
     [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
     both = json_format.MessageToDict(Payloads(payloads=[sealed, PLAIN]))
@@ -322,9 +320,12 @@ async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_else
         assert again.json() == plain
         assert (await asked(url, "decode", both, origin=elsewhere)).status_code == 403
         assert (await asked(url, "decode", {"payloads": 1})).status_code == 400
-        wish = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-namespace"}
+        ask = {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "content-type,x-namespace",
+        }
         async with httpx.AsyncClient() as client:
-            allowed = [await client.options(f"{url}/decode", headers={"origin": o, **wish}) for o in (ui, elsewhere)]
+            allowed = [await client.options(f"{url}/decode", headers={"origin": o, **ask}) for o in (ui, elsewhere)]
         assert [each.status_code for each in allowed] == [200, 400]
     with serve_in_thread(codec_app(Codec(Keys(NEW)), [ui])) as url:
         refused = await asked(url, "decode", both, origin=ui)
@@ -332,9 +333,9 @@ async def test_the_codec_server_decrypts_what_temporals_ui_sends_and_nobody_else
     assert "by the key 'old'" in refused.json()["message"]
 
 
-def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machine: UserMachine) -> None:
+def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(machine: UserMachine) -> None:
     machine.script(line("one", f"{MARK}answer"))
-    machine.env |= holding(OLD)
+    machine.env |= setting(OLD)
     spec = {"input": f"{MARK}question", "targets": [{"type": "agent", "name": "one"}]}
     done = machine.run("run", "-f", machine.write(agent("one"), manifest("Query", "talk", spec)))
     assert done.stdout == f"{MARK}answer\n", done.stderr
@@ -358,7 +359,7 @@ def test_every_command_shows_what_is_encrypted_and_without_the_key_says_so(machi
     ]
 
 
-def test_a_key_is_printed_and_the_codec_server_wants_one(machine: UserMachine) -> None:
+def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine) -> None:
     key = machine.run("encryption-key").stdout
     assert Keys.from_environment({KEYS: key}).ids[0].startswith("20")
     refused = machine.run("codec-server", "--port", "0")

@@ -1,4 +1,4 @@
-"""A client that knows nothing of Baton but names and JSON."""
+"""Clients that use only Temporal, names and JSON: ``plain_client.py`` and the ``temporal`` command."""
 
 import ast
 import asyncio
@@ -23,7 +23,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
-    """A worker that has the sample's resources by itself; gives the address of its server."""
+    """The address of a server with a worker that was started with the sample's resources."""
     with ScriptedModel(Script.read(SCRIPT).answer).serve() as url:
         env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
@@ -43,7 +43,7 @@ async def run(*command: str | Path) -> str:
     return out.decode()
 
 
-async def test_the_plain_client_of_the_readme_starts_asks_ends_and_cancels(
+async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
     at: str, client: Client, tmp_path: Path
 ) -> None:
     source = ROOT / "starter" / "plain_client.py"
@@ -61,7 +61,7 @@ async def test_the_plain_client_of_the_readme_starts_asks_ends_and_cancels(
     assert state is WorkflowExecutionStatus.CANCELED
 
 
-def test_the_plain_client_imports_nothing_of_ours() -> None:
+def test_the_plain_client_imports_nothing_of_baton() -> None:
     tree = ast.parse((ROOT / "starter" / "plain_client.py").read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported == {"temporalio.client"}

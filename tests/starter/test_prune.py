@@ -1,4 +1,4 @@
-"""``baton prune``: conversations that no run needs go as a whole; what any run may still ask for stays."""
+"""``baton prune``: deletes conversations that no run needs, and keeps everything that a run may still read."""
 
 import asyncio
 import time
@@ -34,10 +34,10 @@ TEAM += [team("team", "one", "inner", strategy="sequential")]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def staged(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Environment]:
-    """A stage on each kind of journal."""
-    async with Environment.running(client, tmp_path, journal_url=journal_url) as env:
-        yield env
+async def env(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Environment]:
+    """An environment on each kind of journal."""
+    async with Environment.running(client, tmp_path, journal_url=journal_url) as running:
+        yield running
 
 
 def script(env: Environment, slow: float = 0) -> None:
@@ -45,19 +45,19 @@ def script(env: Environment, slow: float = 0) -> None:
 
 
 async def ids(env: Environment) -> set[str]:
-    """The runs of which there are rows."""
+    """The runs that have rows in the journal."""
     rows = await execute(env.journal_url, "select distinct substr(id, 1, 36) from baton_messages")
     return {str(row[0]) for row in rows}
 
 
 def made_before(days: int) -> str:
-    """The id of a run that began so many days ago."""
+    """The id of a run that was started so many days ago."""
     at = int((time.time() - days * 86_400) * 1_000)
     return str(uuid.UUID(int=(at << 80) | (7 << 76) | (2 << 62) | uuid.uuid4().int >> 66))
 
 
 async def write(url: str, *runs: str) -> None:
-    """A conversation that these runs have written to, one after the other, with a catalog."""
+    """Writes a conversation of these runs, one after the other, with a catalog."""
     catalog = load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog
     journal, head = await Journal.open(url), Head()
     await journal.pin(catalog, runs[0])
@@ -73,70 +73,70 @@ async def prune(env: Environment, age: timedelta | None = None, *, dry: bool = F
     return await prune_journal(env.client, env.journal_url, age, dry=dry)
 
 
-async def test_what_is_older_than_the_retention_goes_with_all_that_belongs_to_it(staged: Environment) -> None:
-    script(staged)
-    recent = await staged.start_team(TEAM)
-    await staged.turn_result(recent)
+async def test_conversations_older_than_the_retention_are_deleted_with_all_their_rows(env: Environment) -> None:
+    script(env)
+    recent = await env.start_team(TEAM)
+    await env.turn_result(recent)
     old, child, continued = made_before(60), made_before(59), str(uuid.uuid4())
-    await write(staged.journal_url, old, child, continued)
-    await write(staged.journal_url, made_before(20))
-    before = await ids(staged)
-    assert await prune(staged, dry=True) == Pruned(conversations=1, messages=3, kept=2)
-    assert await ids(staged) == before
-    assert await prune(staged) == Pruned(conversations=1, messages=3, kept=2)
-    assert before - await ids(staged) == {old, child, continued}
+    await write(env.journal_url, old, child, continued)
+    await write(env.journal_url, made_before(20))
+    before = await ids(env)
+    assert await prune(env, dry=True) == Pruned(conversations=1, messages=3, kept=2)
+    assert await ids(env) == before
+    assert await prune(env) == Pruned(conversations=1, messages=3, kept=2)
+    assert before - await ids(env) == {old, child, continued}
     for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1}.items():
-        assert await execute(staged.journal_url, f"select count(*) from baton_{table}") == [(left,)]
-    assert await prune(staged) == Pruned(conversations=0, messages=0, kept=2)
+        assert await execute(env.journal_url, f"select count(*) from baton_{table}") == [(left,)]
+    assert await prune(env) == Pruned(conversations=0, messages=0, kept=2)
 
 
-async def test_a_team_that_runs_keeps_its_conversation_however_old_it_is(staged: Environment) -> None:
-    script(staged)
-    over = await staged.start_team(TEAM)
-    await staged.turn_result(over)
-    script(staged, slow=2)
-    staged.model.requests.clear()
-    running = await staged.start_query(TEAM, "team/team")
-    await staged.wait_for_calls(2)
-    while over.first_execution_run_id in await ids(staged):  # the server lists it as closed a moment later
-        await prune(staged, timedelta(0))
-    ended = await staged.status(running)
+async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -> None:
+    script(env)
+    over = await env.start_team(TEAM)
+    await env.turn_result(over)
+    script(env, slow=2)
+    env.model.requests.clear()
+    running = await env.start_query(TEAM, "team/team")
+    await env.wait_for_calls(2)
+    while over.first_execution_run_id in await ids(env):  # the server lists it as closed a moment later
+        await prune(env, timedelta(0))
+    ended = await env.status(running)
     assert texts(ended.responses[0].messages) == ["I begin.", "I end."]
-    catalogs = await execute(staged.journal_url, "select count(*) from baton_catalogs")
+    catalogs = await execute(env.journal_url, "select count(*) from baton_catalogs")
     assert catalogs == [(1,)]
 
 
-async def test_a_run_that_goes_on_where_another_has_ended_keeps_what_that_one_has_said(staged: Environment) -> None:
-    script(staged)
-    first = await staged.start_team(TEAM)
-    await staged.turn_result(first)
-    script(staged, slow=3)
-    staged.model.requests.clear()
-    second = await reset(staged, first, (await reset_points(first))[1])
-    await staged.wait_for_calls(1)
+async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environment) -> None:
+    script(env)
+    first = await env.start_team(TEAM)
+    await env.turn_result(first)
+    script(env, slow=3)
+    env.model.requests.clear()
+    second = await reset(env, first, (await reset_points(first))[1])
+    await env.wait_for_calls(1)
     await asyncio.sleep(1)  # until the first is listed as closed
-    assert (await prune(staged, timedelta(0))).conversations == 0
-    assert texts((await staged.turn_result(second)).messages) == ["I begin.", "I end."]
+    assert (await prune(env, timedelta(0))).conversations == 0
+    assert texts((await env.turn_result(second)).messages) == ["I begin.", "I end."]
 
 
-async def test_long_values_go_with_the_last_workflow_that_has_kept_them(staged: Environment) -> None:
-    driver = JournalStorageDriver(lambda: Database.open(staged.journal_address))
-    script(staged, slow=3)
+async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(env: Environment) -> None:
+    driver = JournalStorageDriver(lambda: Database.open(env.journal_address))
+    script(env, slow=3)
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
-    ours = with_external_storage(staged.client, driver)
-    running = await ours.start_workflow("sequential", question, id=staged.task_queue, task_queue=staged.task_queue)
+    ours = with_external_storage(env.client, driver)
+    running = await ours.start_workflow("sequential", question, id=env.task_queue, task_queue=env.task_queue)
     [shared] = ours.data_converter.payload_converter.to_payloads([question])
-    gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{staged.task_queue}/turn-1/a", namespace=""))
+    gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{env.task_queue}/turn-1/a", namespace=""))
     claims = await driver.store(gone, [shared, Payload(data=b"its own")])
-    while len(await execute(staged.journal_url, "select distinct family from baton_holds")) > 1:
-        await prune(staged, timedelta(0))  # a second later it was kept before
+    while len(await execute(env.journal_url, "select distinct family from baton_holds")) > 1:
+        await prune(env, timedelta(0))  # the server lists the run after a second
     assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
     with pytest.raises(JournalLost):
         await driver.retrieve(StorageDriverRetrieveContext(), claims[1:])
-    assert texts((await staged.turn_result(running)).messages) == ["I begin.", "I end."]
+    assert texts((await env.turn_result(running)).messages) == ["I begin.", "I end."]
 
 
-async def test_the_command_says_what_would_go_and_deletes_it_when_told(
+async def test_the_command_counts_with_dry_run_and_deletes_without_it(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'journal.db'}"
