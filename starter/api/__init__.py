@@ -17,7 +17,7 @@ from ...conversation.temporal.temporal_client import ConnectionFailed
 from ...resources.functions import function
 from ...resources.problems import ManifestError
 from ..errors import UnreachableError
-from ..runs.runs import NoSuchRunError
+from ..runs.find_run import NoSuchRunError
 from .client import Connection, attach, connect, contributions, run, start
 from .handle import Handle, Refused, Result, RunFailed
 from .manifest import ResourceDefinition as Manifest

@@ -19,8 +19,10 @@ from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
 from ..journal.contributions import read_contributions
-from ..runs.runs import Handle as WorkflowRun
-from ..runs.runs import find_run, has_worker, start_query
+from ..runs.find_run import find_run
+from ..runs.run_handle import RunHandle
+from ..runs.server_state import has_worker
+from ..runs.start_query import start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
 from .handle import Handle, Result
@@ -141,8 +143,8 @@ class Connection:
         task_queue: str,
         own: Loaded,
         functions: Sequence[Function],
-        start_run: Callable[[], Awaitable[WorkflowRun]],
-    ) -> WorkflowRun:
+        start_run: Callable[[], Awaitable[RunHandle]],
+    ) -> RunHandle:
         """Starts a run that a worker in this process executes."""
         worker = InProcessWorker(self._server, task_queue, own, functions)
         run = await worker.execute(start_run)

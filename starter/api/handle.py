@@ -15,7 +15,8 @@ from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.panel import Contribution, contributions_in
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
-from ..runs import runs
+from ..runs.run_handle import RunHandle, request_termination
+from ..runs.run_status import closed_status, status_of
 from .message_stream import MessageEvent, stream_messages
 from .result_value import target_of, value_of
 
@@ -78,7 +79,7 @@ class Handle:
     a while; it can be repeated.
     """
 
-    def __init__(self, client: Client, run: runs.Handle, output_model: type[BaseModel] | None = None) -> None:
+    def __init__(self, client: Client, run: RunHandle, output_model: type[BaseModel] | None = None) -> None:
         self._client, self._run, self._output_model = client, run, output_model
 
     @property
@@ -99,7 +100,7 @@ class Handle:
     async def status(self) -> Status:
         """The current status of the run, or its final one."""
         closed = (await self._run.describe()).close_time
-        return await (self._ended() if closed else runs.status_of(self._run))
+        return await (self._ended() if closed else status_of(self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
         """Sends a message into the discussion, for all who speak after it. Raises Refused."""
@@ -112,7 +113,7 @@ class Handle:
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run gracefully after the current turn, or ``now``; it counts as completed."""
-        await runs.terminate(self._run, reason, now=now)
+        await request_termination(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run at once; its messages are kept."""
@@ -133,7 +134,7 @@ class Handle:
             details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
             result = details[0] if details else None
             if not isinstance(result, dict):
-                return await runs.closed_status(self._run)
+                return await closed_status(self._run)
         if isinstance(result, dict) and "phase" in result:
             return Status.model_validate_json(json.dumps(result))
         about = await self._run.describe()

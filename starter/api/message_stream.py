@@ -10,7 +10,7 @@ from temporalio.client import Client
 from ...conversation.messages.message import PanelMessageKind
 from ..history.follow import follow
 from ..history.run_events import CallEnded, RunEvent
-from ..runs.runs import Handle
+from ..runs.run_handle import RunHandle
 
 RECONNECT_TIMEOUT = 60.0
 """Seconds for which a lost connection is retried."""
@@ -29,7 +29,7 @@ class MessageEvent:
 
 
 async def stream_messages(
-    client: Client, run: Handle, reconnect_timeout: float = RECONNECT_TIMEOUT
+    client: Client, run: RunHandle, reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> AsyncIterator[MessageEvent]:
     """The messages in a run and its child runs, each once, from the beginning to the end of the run.
 

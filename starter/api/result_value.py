@@ -14,10 +14,10 @@ from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
 from ..runs.execution_chain import execution_chain
-from ..runs.runs import Handle
+from ..runs.run_handle import RunHandle
 
 
-async def target_of(client: Client, run: Handle) -> Resource | None:
+async def target_of(client: Client, run: RunHandle) -> Resource | None:
     """The target of a run; None if it has several, or if its manifest stands with the worker."""
     run_id = run.run_id or (await run.describe()).run_id
     (_, started), *_ = await execution_chain(client, run.id, run_id)

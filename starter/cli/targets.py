@@ -19,8 +19,8 @@ def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) 
     """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
     loaded = load_files(paths, partial(_with_parameters, parameters))
     if loaded.ignored:
-        passed = ", ".join(loaded.ignored)
-        print_message(f"note: ignored, as no run needs it: {passed}", style="dim")
+        names = ", ".join(loaded.ignored)
+        print_message(f"note: ignored, as no run needs it: {names}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
@@ -88,7 +88,7 @@ def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None)
     """
     if target is not None:
         return [find_resource(loaded, target, namespace)]
-    from ..diagram.model import outermost_teams
+    from ..diagram.build import outermost_teams
 
     queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
     for found in (queries, outermost_teams(loaded.catalog)):
