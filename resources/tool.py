@@ -153,6 +153,11 @@ class Tool(Manifest):
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
 
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that one use may take; None for the usual timeout."""
+        return self.spec.http.seconds if self.spec.http else None
+
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         if self.spec.mcp and self.spec.mcp.mcp_server_ref:

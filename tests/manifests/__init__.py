@@ -1,1 +1,1 @@
-""""""
+"""Tests of manifests: reading, validation, secrets, templates and the JSON Schema."""

@@ -1,4 +1,4 @@
-"""ARK's own manifests, where BATON_ARK_MANIFESTS names a folder of them: ``samples/``, ``invalid/`` and ``scenarios/``.
+"""ARK's own manifests, from the folder BATON_ARK_MANIFESTS with ``samples/``, ``invalid/`` and ``scenarios/``.
 
 ``scenarios/NAME/`` holds the manifests of an end-to-end test; the address and key of its model are filled in here.
 """
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Call, Reply, Request
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer, model
 from tests.harness.processes import baton, process_env
@@ -30,7 +30,7 @@ OUTSIDE: list[Json] = [
     manifest("Memory", "postgres-memory", {"address": {"value": "http://host"}}),
     {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"suffix": "Bye."}},
 ]
-"""What the samples need besides."""
+"""Resources that the samples need in addition."""
 
 
 def answer(request: Request) -> Reply:
@@ -39,12 +39,16 @@ def answer(request: Request) -> Reply:
     roles = [each["role"] for each in request["messages"]]
     if chosen := tools.get("select-next-speaker"):
         return Reply(
-            calls=[Call(name="select-next-speaker", arguments={"name": chosen["properties"]["name"]["enum"][0]})]
+            calls=[
+                ScriptedToolCall(
+                    name="select-next-speaker", arguments={"name": chosen["properties"]["name"]["enum"][0]}
+                )
+            ]
         )
     if "terminate" in tools and roles.count("assistant") > 2:
-        return Reply(calls=[Call(name="terminate", arguments={"response": "We have reached an end."})])
+        return Reply(calls=[ScriptedToolCall(name="terminate", arguments={"response": "We have reached an end."})])
     if "weather-tool" in tools and "tool" not in roles:
-        return Reply(calls=[Call(name="weather-tool", arguments={"latitude": 40.7, "longitude": -74.0})])
+        return Reply(calls=[ScriptedToolCall(name="weather-tool", arguments={"latitude": 40.7, "longitude": -74.0})])
     return Reply(text=f"An answer to: {request['messages'][-1]['content'][:80]}")
 
 
@@ -57,12 +61,12 @@ def test_what_ark_refuses_is_refused(file: Path) -> None:
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
-def test_what_ark_shows_its_users_is_valid_as_one_folder(tmp_path: Path) -> None:
+def test_arks_samples_are_valid_as_one_folder(tmp_path: Path) -> None:
     assert load_files([Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE)]).unresolved() == []
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
-def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: UserMachine) -> None:
+def test_arks_samples_run_except_those_that_need_a_memory(machine: UserMachine) -> None:
     machine.model._answer = answer
     own = model(baseUrl=machine.env["OPENAI_BASE_URL"])
     models = [own | {"metadata": {"name": name}} for name in ("azure", "default", "gemini")]
@@ -71,13 +75,13 @@ def test_what_ark_shows_its_users_runs_but_for_what_needs_a_memory(machine: User
     for query in (each for each in samples if each and each["kind"] == "Query"):
         done = machine.run("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
         if "memory" in query["spec"]:
-            assert "spec.memory: memory is valid but not carried out yet" in done.stderr
+            assert "spec.memory: memory is valid but not supported yet" in done.stderr
         else:
             assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS or [NOBODY], ids=lambda folder: folder.name)
-def test_a_scenario_of_arks_meets_its_test(machine: UserMachine, tool_server: ToolServer, scenario: Path) -> None:
+def test_a_scenario_of_ark_passes_its_own_test(machine: UserMachine, tool_server: ToolServer, scenario: Path) -> None:
     machine.model._answer = answer
     coded = base64.b64encode(TOKEN.encode()).decode()
     filled = {

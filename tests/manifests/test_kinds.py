@@ -1,4 +1,4 @@
-"""Every kind of ARK's: what is wrong with one is told with its file, its resource and its field; ARK's own are read."""
+"""Errors of each kind of manifest, with file, resource and field."""
 
 import pytest
 
@@ -44,7 +44,7 @@ WRONG: list[tuple[Json, str]] = [
     (ask(input=None), "Query/default/q: spec.input: is empty"),
     (ask(targets=[{"name": "a"}]), "Query/default/q: spec.targets[0].type: is missing"),
     (ask(targets=[{"type": "agent", "name": ""}]), "Query/default/q: spec.targets[0].name: is not a name"),
-    (ask(target={"type": "agent", "name": "a"}), "Query/default/q: spec.target: stands beside targets"),
+    (ask(target={"type": "agent", "name": "a"}), "Query/default/q: spec.target: can't be combined with targets"),
     (query(target={"type": "evaluator", "name": "a"}), "Query/default/q: spec.target.type: 'evaluator' is not known"),
     (ask(sessionId=""), "Query/default/q: spec.sessionId: is empty"),
     (ask(serviceAccount=""), "Query/default/q: spec.serviceAccount.name: is not a name"),
@@ -55,7 +55,7 @@ WRONG: list[tuple[Json, str]] = [
     (ask(evaluators=[{}]), "Query/default/q: spec.evaluators[0].name: is missing"),
     (
         ask(evaluators=[{"name": "e"}], evaluatorSelector=SELECTED),
-        "Query/default/q: spec.evaluatorSelector: stands beside evaluators",
+        "Query/default/q: spec.evaluatorSelector: can't be combined with evaluators",
     ),
     (ask(evaluatorSelector={}), "Query/default/q: spec.evaluatorSelector: needs matchLabels or matchExpressions"),
     (given(), "Query/default/q: spec.parameters[0]: needs either value or valueFrom"),
@@ -68,7 +68,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (ask(parameters=[{"value": "v"}]), "Query/default/q: spec.parameters[0].name: is missing"),
     (ask(parameters=[{"name": "", "value": "v"}]), "Query/default/q: spec.parameters[0].name: is empty"),
-    (ask(input="{{.b}}", parameters=[{"name": "a", "value": "v"}]), "Query/default/q: spec.input: nothing is known by"),
+    (ask(input="{{.b}}", parameters=[{"name": "a", "value": "v"}]), "Query/default/q: spec.input: unknown name"),
     (agent("a", tools=[{"type": "custom"}]), "Agent/default/a: spec.tools[0].name: is missing"),
     (
         agent("a", tools=[{"type": "builtin", "name": "x"}]),
@@ -109,7 +109,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         spec("Model", type="openai", provider="openai", model="m", config={"openai": {}}),
-        "Model/default/model: spec.provider: has no use beside type 'openai'",
+        "Model/default/model: spec.provider: can't be used with type 'openai'",
     ),
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"maxTokens": 0}}),
@@ -136,7 +136,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         tool("http", http={"url": "https://h"}, mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),
-        "Tool/default/t: spec.mcp: has no use for a tool of type 'http'",
+        "Tool/default/t: spec.mcp: can't be used for a tool of type 'http'",
     ),
     (tool("mcp"), "Tool/default/t: spec.mcp: is missing: a tool of type 'mcp' needs {mcpServerRef, toolName}"),
     (tool("mcp", mcp={"toolName": "f"}), "Tool/default/t: spec.mcp.mcpServerRef: is missing"),
@@ -146,13 +146,13 @@ WRONG: list[tuple[Json, str]] = [
     (tool("mcp", function="f"), "Tool/default/t: spec.mcpServer: is missing"),
     (
         tool("mcp", mcpServer="s", mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),
-        "Tool/default/t: spec.mcpServer: stands beside mcp",
+        "Tool/default/t: spec.mcpServer: can't be combined with mcp",
     ),
     (tool("agent"), "Tool/default/t: spec.agent: is missing: a tool of type 'agent' needs {name}"),
     (tool("team", team={}), "Tool/default/t: spec.team.name: is missing"),
     (
         tool("team", team={"name": "x"}, agent={"name": "a"}),
-        "Tool/default/t: spec.agent: has no use for a tool of type",
+        "Tool/default/t: spec.agent: can't be used for a tool of type",
     ),
     (spec("Memory"), "Memory/default/memory: spec.address: is missing"),
     (spec("Memory", address={}), "Memory/default/memory: spec.address: needs either value or valueFrom"),
@@ -186,6 +186,6 @@ WRONG: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[f"{each['kind']}-{says[-40:]}" for each, says in WRONG])
-def test_what_is_wrong_is_told_with_its_file_its_resource_and_its_field(write: Writer, wrong: Json, says: str) -> None:
+def test_an_error_names_its_file_its_resource_and_its_field(write: Writer, wrong: Json, says: str) -> None:
     said = write.refusal(wrong)
     assert any(each.startswith("m.yaml:") and says in each for each in said), said

@@ -1,4 +1,4 @@
-"""Manifests: what is read, what is refused, and in which words."""
+"""Manifests: what is read, what is refused, and the error messages."""
 
 import re
 from itertools import pairwise
@@ -25,7 +25,7 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stri
 TOKEN = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
 
 
-def test_the_brainstorming_team_of_the_seed_is_read_as_printed() -> None:
+def test_the_brainstorming_team_of_arks_documentation_is_read_as_printed() -> None:
     loaded = load_files([ROOT / "samples" / "brainstorming.yaml"])
     names = [manifest.id for manifest in loaded.catalog.manifests]
     assert names == [
@@ -41,7 +41,7 @@ def test_the_brainstorming_team_of_the_seed_is_read_as_printed() -> None:
     assert not loaded.unresolved()
 
 
-def test_a_namespace_is_its_own_world_and_a_reference_looks_in_its_owners(write: Writer) -> None:
+def test_a_reference_without_a_namespace_looks_in_the_namespace_of_its_owner(write: Writer) -> None:
     inner = {**agent("one"), "metadata": {"name": "one", "namespace": "inner"}}
     crew = {**team("crew", "one", maxTurns=1), "metadata": {"name": "crew", "namespace": "inner"}}
     other = team("other", "one", maxTurns=1)
@@ -59,16 +59,20 @@ def test_the_same_resource_twice_is_refused_with_both_places(write: Writer) -> N
     with pytest.raises(ManifestError) as error:
         load_files([write.folder])
     assert str(error.value) == (
-        f"{write.folder}/b.yaml:11: Agent/default/one: metadata.name: stands twice: first at {write.folder}/a.yaml:1"
+        f"{write.folder}/b.yaml:11: Agent/default/one: metadata.name: is defined twice: "
+        f"first at {write.folder}/a.yaml:1"
     )
 
 
 @pytest.mark.parametrize(
     ("manifest", "says"),
     [
-        (query(), "spec.targets: is missing: nobody is asked; write such as [{type: team, name: NAME}]"),
+        (query(), "spec.targets: is missing: the query has no targets; write for example [{type: team, name: NAME}]"),
         (query(targets=[], team={"name": "t"}, inptu=1), "spec.inptu: is not a field of Query; did you mean 'input'?"),
-        (query(team={"name": "t"}, targets=[{"type": "agent", "name": "a"}]), "spec.team: stands beside targets"),
+        (
+            query(team={"name": "t"}, targets=[{"type": "agent", "name": "a"}]),
+            "spec.team: can't be combined with targets",
+        ),
         (query(team="t"), "spec.team: is text, must be a mapping"),
         (query(team={"name": "t"}, timeout="5 minutes"), "spec.timeout: is not a duration: write '300s', '5m' or"),
         (query(team={"name": "t"}, timeout="0s"), "spec.timeout: is not a usable duration"),
@@ -84,8 +88,8 @@ def test_the_same_resource_twice_is_refused_with_both_places(write: Writer) -> N
         (team("t", "a", strategy="round-robbin"), "spec.strategy: 'round-robbin' is not known here; did you mean"),
         (team("t", "a", strategy="graph"), "spec.graph: is missing: the strategy 'graph' needs graph.edges"),
         (agent("a", prompt=""), "spec.prompt: is empty"),
-        (agent("a", model={"name": "x"}, modelRef={"name": "y"}), "spec.modelRef: stands beside model"),
-        (agent("a", "noop", "noop"), "spec.tools: 'noop' stands there twice"),
+        (agent("a", model={"name": "x"}, modelRef={"name": "y"}), "spec.modelRef: can't be combined with model"),
+        (agent("a", "noop", "noop"), "spec.tools: 'noop' appears twice"),
         (agent("a", tools=[{"type": "built-in", "name": "eval"}]), "spec.tools[0].name: 'eval' is not a built-in tool"),
         ({**agent("a"), "kind": "Agnet"}, "kind: 'Agnet' is not a kind; did you mean 'Agent'?"),
         ({**agent("a"), "apiVersion": "ark.mckinsey.com/v2"}, "apiVersion: 'ark.mckinsey.com/v2' is not known here"),
@@ -94,20 +98,20 @@ def test_the_same_resource_twice_is_refused_with_both_places(write: Writer) -> N
         ({**model(), "spec": {"type": "openai", "model": {"value": "x"}}}, "spec.config.openai: is missing"),
         (model(apiKey={}), "spec.config.openai.apiKey: needs either value or valueFrom"),
         (model(baseUrl="localhost:11434/v1"), "spec.config.openai.baseUrl: is not an address: it must begin with http"),
-        (model(baseUrl="https://me:pass@host/v1"), "spec.config.openai.baseUrl: holds a user or a password"),
-        (OTHER_CONFIG, "spec.config.bedrock: has no use for a model of type 'openai'"),
+        (model(baseUrl="https://me:pass@host/v1"), "spec.config.openai.baseUrl: contains a user or a password"),
+        (OTHER_CONFIG, "spec.config.bedrock: can't be used for a model of type 'openai'"),
         ({**SECRET, "data": {"token": "no base64!"}}, "data.token: is not base64 of UTF-8 text"),
         ("just text", "is not a manifest: it must be a mapping"),
     ],
     ids=lambda value: value[:50] if isinstance(value, str) else "",
 )
-def test_a_mistake_is_told_with_its_place_and_what_would_be_right(write: Writer, manifest: object, says: str) -> None:
+def test_an_error_names_its_place_and_what_is_expected(write: Writer, manifest: object, says: str) -> None:
     said = write.refusal(manifest)
     assert any(says in each for each in said), said
     assert all(re.match(r"m\.yaml:\d+: ", each) for each in said), said
 
 
-def test_every_mistake_is_told_at_once(write: Writer) -> None:
+def test_all_errors_are_reported_at_once(write: Writer) -> None:
     said = write.refusal(agent("a", prompt=5), team("t", "a", strategy="none"), query(team={"nmae": "t"}))
     assert len(said) == 4
 
@@ -120,7 +124,7 @@ def test_a_team_that_contains_itself_is_refused(write: Writer, names: list[str])
     assert f"the team contains itself ({' → '.join(chain)})" in said[0]
 
 
-def test_a_team_within_a_team_is_no_cycle(write: Writer) -> None:
+def test_a_nested_team_is_no_cycle(write: Writer) -> None:
     teams = team("outer", "inner", "inner", strategy="sequential"), team("inner", "a", strategy="sequential")
     assert len(write.load(agent("a"), *teams).catalog.manifests) == 3
 
@@ -154,12 +158,12 @@ def test_a_member_without_a_type_is_the_agent_of_that_name_before_the_team(write
     assert isinstance(catalog.find(next(iter(outer.references()))), Agent)
 
 
-def test_the_documents_spellings_are_read(write: Writer) -> None:
+def test_the_forms_of_arks_documentation_are_read(write: Writer) -> None:
     spec = {"team": {"name": "t"}, "memory": "talks", "serviceAccount": "clerk", "sessionId": "s", "ttl": "1h"}
     catalog = write.load(query(**spec), agent("a", "terminate_team", "calculator"), team("t", "a")).catalog
     asked = catalog.get("Query", "default", "q")
     assert isinstance(asked, Query)
-    assert [(target.type, target.name) for _, target in asked.spec.asked()] == [("team", "t")]
+    assert [(target.type, target.name) for _, target in asked.spec.written_targets()] == [("team", "t")]
     assert asked.spec.memory
     assert asked.spec.service_account
     assert (asked.spec.memory.name, asked.spec.service_account.name) == ("talks", "clerk")
@@ -168,12 +172,12 @@ def test_the_documents_spellings_are_read(write: Writer) -> None:
     assert all(tool.built_in for tool in held.spec.tools)
 
 
-def test_other_kubernetes_resources_are_passed_over(write: Writer) -> None:
+def test_other_kubernetes_resources_are_ignored(write: Writer) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
     later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "metadata": {"name": "e"}, "spec": {}}
     loaded = write.load(role, agent("a"), later, {"no": "kind"})
     assert len(loaded.catalog.manifests) == 1
-    assert [each.rpartition(": ")[2] for each in loaded.passed_over] == [
+    assert [each.rpartition(": ")[2] for each in loaded.ignored] == [
         "Role",
         "Evaluator",
         "a document without a kind",
@@ -188,7 +192,7 @@ def test_folders_lists_and_documents_are_read_in_the_order_of_their_files(write:
     assert [manifest.name for manifest in load_files([write.folder]).catalog.manifests] == ["a", "b", "c"]
 
 
-def test_what_kubectl_prints_of_a_resource_is_read_again(write: Writer) -> None:
+def test_the_output_of_kubectl_get_is_read(write: Writer) -> None:
     printed = query(team={"name": "t"})
     printed["metadata"] |= {"uid": "x", "resourceVersion": "5", "creationTimestamp": "2025-09-03T10:00:00Z"}
     loaded = write.load({**printed, "status": {"phase": "done"}})
@@ -199,20 +203,20 @@ def test_what_kubectl_prints_of_a_resource_is_read_again(write: Writer) -> None:
     ("text", "says"),
     [
         ("a: [", "m.yaml:2: is not YAML"),
-        ("a: 1\na: 2", "m.yaml:2: is not YAML: the key 'a' stands twice"),
+        ("a: 1\na: 2", "m.yaml:2: is not YAML: the key 'a' appears twice"),
         ("a: !!python/object:os.system x", "m.yaml:1: is not YAML"),
-        ("&a [*a]", "too large or too deep, or an alias that holds itself"),
-        ("a: &a {x: &b {y: *a}}", "too large or too deep, or an alias that holds itself"),
-        ("a: &a {<<: *a}", "too large or too deep, or an alias that holds itself"),
+        ("&a [*a]", "too large or too deep, or an alias that contains itself"),
+        ("a: &a {x: &b {y: *a}}", "too large or too deep, or an alias that contains itself"),
+        ("a: &a {<<: *a}", "too large or too deep, or an alias that contains itself"),
         (
             "a: &a [x, x, x, x, x, x, x, x, x]\n"
             + "".join(f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n" for p, n in zip("abcdefg", "bcdefgh", strict=True)),
             "too large or too deep",
         ),
-        ("a: !!int abc", "is not what its tag"),
-        ("a: !!bool maybe", "is not what its tag"),
-        ("a: !!timestamp x", "is not what its tag"),
-        (f"a: {'1' * 5_000}", "is not what its tag"),
+        ("a: !!int abc", "does not fit its tag"),
+        ("a: !!bool maybe", "does not fit its tag"),
+        ("a: !!timestamp x", "does not fit its tag"),
+        (f"a: {'1' * 5_000}", "does not fit its tag"),
         ("- " * 50_000, "is not YAML: nested deeper than 64"),
         ("[" * 5_000, "m.yaml"),
         ("a:\n- b: \u0007", "is not YAML"),
@@ -234,11 +238,11 @@ def test_what_kubectl_prints_of_a_resource_is_read_again(write: Writer) -> None:
         "control",
     ],
 )
-def test_a_file_that_means_harm_is_an_error_and_nothing_more(write: Writer, text: str, says: str) -> None:
+def test_a_malicious_file_is_only_an_error(write: Writer, text: str, says: str) -> None:
     assert says in write.refusal(text=text)[0]
 
 
-def test_a_file_that_is_no_text_is_an_error(write: Writer, tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_an_error(write: Writer, tmp_path: Path) -> None:
     for name, data in {
         "binary": b"\x00\x01\xff\xfe",
         "latin": "a: é".encode("latin-1"),
@@ -262,7 +266,7 @@ def test_merge_keys_and_aliases_are_read(write: Writer) -> None:
     assert merged.line(("d", "b")) == 2
 
 
-def test_a_key_that_a_manifest_spells_out_never_enters_the_catalog(write: Writer) -> None:
+def test_a_literal_key_in_a_manifest_is_never_in_the_catalog(write: Writer) -> None:
     loaded = write.load(model(apiKey={"value": KEY}))
     assert KEY not in loaded.catalog.canonical
     assert KEY not in repr(loaded)
@@ -271,7 +275,7 @@ def test_a_key_that_a_manifest_spells_out_never_enters_the_catalog(write: Writer
     assert secret.value("spec.config.openai.apiKey") == KEY
 
 
-def test_a_secret_outside_of_the_files_is_missed_like_anything_else(write: Writer) -> None:
+def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer) -> None:
     loaded = write.load(
         query(targets=[{"type": "agent", "name": "a"}]), agent("a", modelRef={"name": "m"}), model(apiKey=TOKEN)
     )
@@ -280,11 +284,11 @@ def test_a_secret_outside_of_the_files_is_missed_like_anything_else(write: Write
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError, match="Secret default/s is not in the files"):
-        loaded.reach(start)
-    assert len(loaded.reach(start, elsewhere=True).manifests) == 3
+        loaded.needed_by(start)
+    assert len(loaded.needed_by(start, elsewhere=True).manifests) == 3
 
 
-def test_a_resource_of_a_type_that_is_not_run_yet_is_refused_when_it_is_run(write: Writer) -> None:
+def test_a_resource_of_an_unsupported_type_is_refused_when_it_is_run(write: Writer) -> None:
     mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
     tool = manifest("Tool", "search", mcp)
     server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
@@ -293,11 +297,11 @@ def test_a_resource_of_a_type_that_is_not_run_yet_is_refused_when_it_is_run(writ
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not carried out yet"):
-        loaded.reach(start)
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not supported yet"):
+        loaded.needed_by(start)
 
 
-def test_many_teams_that_contain_each_other_are_checked_at_once(write: Writer) -> None:
+def test_many_teams_that_contain_each_other_are_checked_quickly(write: Writer) -> None:
     layers = [
         team(f"t{layer}-{side}", *(f"t{layer + 1}-{other}" for other in "ab"), strategy="sequential")
         for layer in range(30)
@@ -309,13 +313,13 @@ def test_many_teams_that_contain_each_other_are_checked_at_once(write: Writer) -
     assert "the team contains itself (c0 → c1 → c2" in write.refusal(*chain, circle)[0]
 
 
-def test_a_long_list_is_read_at_once(write: Writer) -> None:
+def test_a_long_list_is_read_quickly(write: Writer) -> None:
     items = [agent(f"a{number}") for number in range(5_000)]
     text = yaml.dump({"apiVersion": "v1", "kind": "List", "items": items}, Dumper=yaml.CSafeDumper)
     assert len(write.load(text=text).catalog.manifests) == 5_000
 
 
-def test_a_secret_never_enters_the_catalog_and_a_missing_key_of_it_is_told(write: Writer) -> None:
+def test_a_secret_is_never_in_the_catalog_and_a_missing_key_is_reported(write: Writer) -> None:
     loaded = write.load(model(apiKey=TOKEN), SECRET)
     assert KEY not in loaded.catalog.canonical + repr(loaded)
     wrong = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "tokne"}}}
@@ -325,7 +329,7 @@ def test_a_secret_never_enters_the_catalog_and_a_missing_key_of_it_is_told(write
     )
 
 
-def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Writer) -> None:
+def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
@@ -334,14 +338,14 @@ def test_a_field_that_is_not_carried_out_yet_is_refused_when_it_is_run(write: Wr
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError) as error:
-        loaded.reach(start)
+        loaded.needed_by(start)
     fields = {problem.field for problem in error.value.problems}
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
         "spec.executionEngine",
     }
-    assert all("not carried out yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
+    assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 
 
 def test_a_catalogs_sha_does_not_depend_on_the_order_of_the_files(write: Writer) -> None:
@@ -355,20 +359,20 @@ def test_a_catalogs_sha_does_not_depend_on_the_order_of_the_files(write: Writer)
     ("text", "seconds"),
     [("300s", 300), ("1h30m", 5400), ("1.5h", 5400), ("100ms", 0.1), ("2m.5s", 120.5), ("1000µs", 1e-3)],
 )
-def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+def test_durations_are_read_in_the_notation_of_go(text: str, seconds: float) -> None:
     assert parse_duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 m", "m", "-5m", "1d", "1ns", "5mm", "1h 30m", "99999999h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
-def test_a_panels_member_of_whom_nothing_is_known_but_the_name_is_told(write: Writer) -> None:
+def test_a_member_that_becomes_a_default_member_by_its_name_alone_is_reported(write: Writer) -> None:
     members = [{"name": "writr"}, {"name": "one"}, {"name": "editor", "role": "an editor"}]
     panel = manifest("Team", "t", {"strategy": "round-robin", "members": members, "maxRounds": 1})
     loaded = write.load(panel, agent("one"))
-    (note,) = loaded.assumed()
-    assert str(note).endswith("spec.members[0].name: no Agent or Team 'writr' is known: it speaks as a default member")
+    (note,) = loaded.default_members()
+    assert str(note).endswith("spec.members[0].name: no Agent or Team 'writr' is known: it becomes a default member")
     assert loaded.unresolved() == []

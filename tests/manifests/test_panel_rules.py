@@ -1,4 +1,4 @@
-"""Panels and debates that can't be meant so are refused, with the field and what would be right."""
+"""Rules of panels and debates: each violation is refused with its field."""
 
 import pytest
 
@@ -22,7 +22,10 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         (panel(role_member("a"), maxRounds=2.5), "spec.maxRounds: is a number, must be a whole number"),
         (panel(role_member("a"), maxRounds=True), "spec.maxRounds: is true or false, must be a whole number"),
         (panel(role_member("a"), maxRounds="3"), "spec.maxRounds: is text, must be a whole number"),
-        (panel(role_member("a"), maxRounds=2, maxTurns=2), "spec.maxTurns: stands beside the fields of a panel"),
+        (
+            panel(role_member("a"), maxRounds=2, maxTurns=2),
+            "spec.maxTurns: can't be combined with the fields of a panel",
+        ),
         (
             panel(role_member("a"), synthesizer=False, outputSchema={"type": "object"}),
             "spec.outputSchema: cannot be set when synthesizer: false",
@@ -31,16 +34,16 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         (panel(role_member("a"), maxRonds=2), "spec.maxRonds: is not a field of Team; did you mean 'maxRounds'?"),
         (
             panel(role_member("a"), terminateWhen="rounds > 2"),
-            "spec.terminateWhen: is not a condition: 'rounds' is no fact",
+            "spec.terminateWhen: is not a condition: 'rounds' is not known",
         ),
         (
             panel(role_member("a"), terminateWhen={"functon": "x"}),
-            "spec.terminateWhen.functon: is not a field of Named",
+            "spec.terminateWhen.functon: is not a field of FunctionRef",
         ),
         (panel(role_member("a"), terminateWhen=3), "spec.terminateWhen: is a number, must be text"),
         (
             panel(role_member("a"), terminateWhen="critiques.all(a, critiques.all(b, critiques.all(c, true)))"),
-            "spec.terminateWhen: goes through lists more than 2 times",
+            "spec.terminateWhen: loops over lists more than 2 times",
         ),
         (
             panel(role_member("a"), referee={"nam": "x"}),
@@ -48,12 +51,12 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         ),
         (
             panel(role_member("a"), moderator=True),
-            "spec.moderator: has no use with the strategy 'round-robin', but with debate",
+            "spec.moderator: can't be used with the strategy 'round-robin', only with debate",
         ),
-        (panel({"name": "a", "stance": "s"}, maxRounds=1), "spec.members[0].stance: has no use in a panel"),
+        (panel({"name": "a", "stance": "s"}, maxRounds=1), "spec.members[0].stance: can't be used in a panel"),
         (
             panel(role_member("a"), prompts={"member": "{{.Nme}}"}),
-            "spec.prompts.member: nothing is known by the name 'Nme'",
+            "spec.prompts.member: unknown name 'Nme'",
         ),
         (panel(role_member("a"), context=[{"name": "x"}]), "spec.context[0]: needs either value or valueFrom"),
         (debate(FOR), "spec.members: must contain at least 2 entries"),
@@ -64,16 +67,16 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         (debate(FOR, AGAINST, judge=False), "spec.judge: can't be false"),
         (
             debate(FOR, AGAINST, referee=True),
-            "spec.referee: has no use with the strategy 'debate', but with round-robin",
+            "spec.referee: can't be used with the strategy 'debate', only with round-robin",
         ),
         (debate(FOR, AGAINST, maxTurns=3), "spec.maxTurns"),
         (
             team("panel", "x", strategy="sequential", maxRounds=2),
-            "spec.maxRounds: has no use with the strategy 'sequential'",
+            "spec.maxRounds: can't be used with the strategy 'sequential'",
         ),
     ],
 )
-def test_what_can_not_be_meant_is_refused(write: Writer, wrong: Json, told: str) -> None:
+def test_a_violation_of_a_rule_is_refused(write: Writer, wrong: Json, told: str) -> None:
     problems = write.refusal(wrong)
     assert any(told in each for each in problems), problems
 
@@ -81,7 +84,7 @@ def test_what_can_not_be_meant_is_refused(write: Writer, wrong: Json, told: str)
 def test_members_of_other_strategies_have_no_roles(write: Writer) -> None:
     wrong = manifest("Team", "t", {"strategy": "sequential", "members": [{"name": "a", "role": "r"}]})
     assert (
-        "spec.members[0].role: has no use with the strategy 'sequential', but with a panel"
+        "spec.members[0].role: can't be used with the strategy 'sequential', only in a panel"
         in write.refusal(wrong, agent("a"))[0]
     )
 
@@ -97,11 +100,11 @@ def test_members_of_other_strategies_have_no_roles(write: Writer) -> None:
         (team("panel", "a", maxTurns=1), ["Agent or Team default/a"]),
     ],
 )
-def test_only_a_panels_members_may_have_no_manifest(write: Writer, start: Json, missing: list[str]) -> None:
+def test_only_members_of_a_panel_can_have_no_manifest(write: Writer, start: Json, missing: list[str]) -> None:
     catalog = write.load(start).catalog
     assert [str(each.reference) for each in catalog.needed_by(catalog.manifests[0])[1]] == missing
 
 
 @pytest.mark.parametrize("condition", ["contributions[3].text == 'done'", "critiques[size(critiques) - 1].round == 2"])
-def test_a_condition_may_speak_of_what_is_not_said_yet(write: Writer, condition: str) -> None:
+def test_a_condition_can_use_lists_that_are_still_empty(write: Writer, condition: str) -> None:
     assert write.load(panel(role_member("a"), terminateWhen=condition)).catalog.manifests

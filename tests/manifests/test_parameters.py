@@ -1,4 +1,4 @@
-"""Parameters: values from manifests, ConfigMaps, Secrets and the query, in inputs and prompts, at the moment of use."""
+"""Parameters: values from manifests, ConfigMaps, Secrets and the query, in inputs and prompts."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,18 +34,18 @@ OF_CONFIG = source("city", "configMapKeyRef", name="office", key="city")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    """A worker that was given a Secret."""
+    """A worker with a Secret."""
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(HELD))
     async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
         yield env
 
 
 def heard(env: Environment, role: str) -> list[str]:
-    """What the model was told in a role, in its last call."""
-    return [each["content"] for each in env.model.asked[-1].request["messages"] if each["role"] == role]
+    """The message of a role in the last model call."""
+    return [each["content"] for each in env.model.requests[-1].body["messages"] if each["role"] == role]
 
 
-async def test_an_input_is_filled_in_from_values_and_config_maps(env: Environment) -> None:
+async def test_an_input_is_filled_from_values_and_config_maps(env: Environment) -> None:
     given = [literal("who", "Ada"), OF_CONFIG]
     handle = await env.start_query(
         [agent("one"), CONFIG], "agent/one", input="Where is {{who}} in {{.city}}?", parameters=given
@@ -57,7 +57,7 @@ async def test_an_input_is_filled_in_from_values_and_config_maps(env: Environmen
 
 
 @pytest.mark.parametrize("text", ["{{not}} a template", "Go: {{range .x}}", "{{"])
-async def test_a_text_without_parameters_passes_untouched(env: Environment, text: str) -> None:
+async def test_a_text_without_parameters_is_not_changed(env: Environment, text: str) -> None:
     await env.status(await env.start_query([agent("one", prompt=f"{text}.")], "agent/one", input=text))
     assert heard(env, "user") == [text]
     assert heard(env, "system") == [f"{text}."]
@@ -92,7 +92,7 @@ async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(env: Envi
         assert SECRET not in (await run.fetch_history()).to_json()
 
 
-async def test_a_prompt_is_filled_in_with_what_the_query_gives(env: Environment) -> None:
+async def test_a_prompt_is_filled_with_the_parameters_of_the_query(env: Environment) -> None:
     prompt = "You serve {{customer}} in {{city}} with the code {{code}}."
     given = [source("customer", "queryParameterRef", name="name"), OF_CONFIG, OF_SECRET]
     handle = await env.start_query(
@@ -102,7 +102,7 @@ async def test_a_prompt_is_filled_in_with_what_the_query_gives(env: Environment)
     assert heard(env, "system") == [f"You serve Ada in Turin with the code {SECRET}."]
 
 
-async def test_a_query_parameter_that_is_secret_stays_so_in_a_prompt(env: Environment) -> None:
+async def test_a_secret_query_parameter_stays_secret_in_a_prompt(env: Environment) -> None:
     given = [source("pin", "queryParameterRef", name="code")]
     handle = await env.start_query(
         [agent("one", prompt="It is {{pin}}.", parameters=given)], "agent/one", parameters=[OF_SECRET]
@@ -126,12 +126,12 @@ async def test_an_optional_value_that_is_missing_is_empty(env: Environment) -> N
 @pytest.mark.parametrize(
     ("parameters", "text", "wrong"),
     [
-        ([literal("city", "x")], "{{town}}", "spec.input: nothing is known by the name 'town'; known: city"),
-        ([literal("a", "x"), literal("a", "y")], "{{a}}", "spec.parameters: 'a' stands there twice"),
+        ([literal("city", "x")], "{{town}}", "spec.input: unknown name 'town'; known: city"),
+        ([literal("a", "x"), literal("a", "y")], "{{a}}", "spec.parameters: 'a' appears twice"),
         ([{"name": "a"}], "{{a}}", "spec.parameters[0]: needs either value or valueFrom"),
-        ([literal("a", "x")], "{{if .a}}", "spec.input: '{{if .a}}' is not understood"),
+        ([literal("a", "x")], "{{if .a}}", "spec.input: '{{if .a}}' is invalid"),
         ([source("a", "queryParameterRef", name="b")], "{{a}}", "a query's parameter can't refer to another"),
-        ([source("a", "serviceRef", name="b")], "{{a}}", "serviceRef is valid but not carried out yet"),
+        ([source("a", "serviceRef", name="b")], "{{a}}", "serviceRef is valid but not supported yet"),
     ],
 )
 async def test_a_wrong_parameter_fails_the_query_and_says_why(
@@ -139,10 +139,10 @@ async def test_a_wrong_parameter_fails_the_query_and_says_why(
 ) -> None:
     status = await env.status(await env.start_query([agent("one")], "agent/one", input=text, parameters=parameters))
     assert wrong in (status.error or "")
-    assert not env.model.asked
+    assert not env.model.requests
 
 
-async def test_an_agent_that_wants_a_parameter_which_the_query_lacks_is_refused(env: Environment) -> None:
+async def test_an_agent_with_a_parameter_that_the_query_lacks_is_refused(env: Environment) -> None:
     one = agent("one", prompt="{{a}}", parameters=[source("a", "queryParameterRef", name="town")])
     wrong = "Agent/default/one: the query has no parameter 'town'; it has: city"
     status = await env.status(await env.start_query([one], "agent/one", parameters=[literal("city", "x")]))
@@ -152,14 +152,14 @@ async def test_an_agent_that_wants_a_parameter_which_the_query_lacks_is_refused(
     assert "the query has no parameter 'town'; it has: none" in turn.failure.message
 
 
-def test_the_files_are_checked_for_names_before_anything_starts(tmp_path: Path) -> None:
+def test_unknown_names_are_reported_before_anything_starts(tmp_path: Path) -> None:
     write = Writer(tmp_path)
     one = agent("one", prompt="{{a}}", parameters=[source("a", "queryParameterRef", name="town")])
     loaded = write.load(query(targets=[{"type": "agent", "name": "one"}]), one)
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError, match="the query has no parameter 'town'; it has: none"):
-        loaded.reach(start)
+        loaded.needed_by(start)
     said = write.refusal(
         query(targets=[{"type": "agent", "name": "a"}], parameters=[OF_CONFIG], input="{{city}}"),
         {**CONFIG, "data": {}},
@@ -167,10 +167,10 @@ def test_the_files_are_checked_for_names_before_anything_starts(tmp_path: Path) 
     assert said[0].endswith("configMapKeyRef.key: ConfigMap 'office' has no key 'city'; its keys: none")
 
 
-async def test_a_secret_that_the_worker_lacks_is_named_without_asking_the_model(env: Environment) -> None:
+async def test_a_secret_that_the_worker_lacks_is_reported_without_asking_the_model(env: Environment) -> None:
     lost = source("a", "secretKeyRef", name="lost", key="x")
     handle = await env.start_query([agent("one", prompt="{{a}}", parameters=[lost])], "agent/one")
     status = await env.status(handle)
     assert "the worker has no Secret 'default/lost' with the key 'x'" in (status.error or "")
-    assert not env.model.asked
+    assert not env.model.requests
     assert KEY not in str(status)

@@ -1,4 +1,4 @@
-"""Every sample runs, and what the documents say can be typed."""
+"""The samples and the commands of the documentation: all of them run."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
 SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
-SEED = """
+DOCUMENTED = """
 apiVersion: ark.mckinsey.com/v1alpha1
 kind: Team
 metadata:
@@ -34,18 +34,18 @@ spec:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
-def test_a_sample_is_valid_complete_and_says_what_it_shows(sample: Path) -> None:
+def test_a_sample_is_valid_and_complete_and_says_what_it_shows(sample: Path) -> None:
     assert sample.read_text().startswith("# ")
     loaded = load_files([sample])
     assert not loaded.unresolved()
     for manifest in loaded.catalog.manifests:
-        loaded.reach(manifest)
+        loaded.needed_by(manifest)
     Script.read(ROOT / "samples" / "scripts" / sample.name)
 
 
-def test_the_brainstorming_sample_holds_the_team_as_the_documents_print_it() -> None:
+def test_the_brainstorming_sample_has_the_team_of_arks_documentation() -> None:
     documents = [*yaml.safe_load_all((ROOT / "samples" / "brainstorming.yaml").read_text())]
-    assert yaml.safe_load(SEED) in documents
+    assert yaml.safe_load(DOCUMENTED) in documents
     agents = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Agent"}
     assert all(spec["model"] == {"name": "gpt-4", "type": "openai"} for spec in agents.values())
     told = {"name": "terminate_team", "description": "Call this when the team has reached a good conclusion"}
@@ -144,7 +144,7 @@ def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
 ) -> None:
     place = {"results": [{"name": "Madrid", "latitude": 40.4165, "longitude": -3.70256}]}
     tool_server.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
-    with ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "weather.yaml").answer).serving() as url:
+    with ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "weather.yaml").answer).serve() as url:
         text = (ROOT / "samples" / "weather.yaml").read_text().replace("https://api.openai.com/v1", url)
         for host in ("https://geocoding-api.open-meteo.com", "https://api.open-meteo.com"):
             text = text.replace(host, tool_server.url)
@@ -171,7 +171,7 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
     )
     assert done.returncode == 0, done.stderr
     assert "turn 6 of 9 · scripted:gpt-4" in done.stderr
-    assert "(the words below are scripted: no model is asked)" in done.stderr
+    assert "(the answers below are scripted: no language model is called)" in done.stderr
     status = yaml.safe_load(done.stdout.partition("\nThe words above are scripted.")[0])["status"]
     assert (status["phase"], status["stopReason"]) == ("Completed", "terminated")
     assert "baton dev" in done.stdout

@@ -1,4 +1,4 @@
-"""The schema for editors: it is the one that is committed, and it refuses and accepts what the loader does."""
+"""The JSON Schema for editors: it is up to date, and accepts and refuses what the loader does."""
 
 import ast
 import contextlib
@@ -71,7 +71,7 @@ RICH: list[Json] = [
 
 
 def refusal(data: object) -> str:
-    """What the loader has against a document; nothing if it accepts it."""
+    """The error of the loader for a document; empty if it accepts it."""
     try:
         load_documents([Document("m.yaml", copy.deepcopy(data), {})])  # type: ignore[arg-type]  # a test gives it anything
     except ManifestError as error:
@@ -79,13 +79,13 @@ def refusal(data: object) -> str:
     return ""
 
 
-def test_the_schema_that_is_committed_is_what_the_command_prints() -> None:
+def test_the_committed_schema_is_up_to_date() -> None:
     printed = baton("schema", env=process_env())
     assert printed.returncode == 0
     assert (ROOT / "schema.json").read_text() == printed.stdout, "write it anew with: make schema"
 
 
-def test_the_schema_is_one_and_refers_to_nothing_outside_of_it() -> None:
+def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     text = json.dumps(SCHEMA)
     known = {"#", *(f"#/$defs/{name}" for name in SCHEMA["$defs"])}
@@ -93,13 +93,13 @@ def test_the_schema_is_one_and_refers_to_nothing_outside_of_it() -> None:
     assert "seed" not in text
 
 
-def test_an_editor_is_told_what_a_field_is_for_its_words_and_its_default() -> None:
+def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
     told = SCHEMA["$defs"]["TeamSpec"]["properties"]
     assert told["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
-    assert "(not carried out yet: bedrock)" in model["type"]["description"]
+    assert "(not supported yet: bedrock)" in model["type"]["description"]
     cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]
-    assert cancel == {"type": "boolean", "default": False, "description": "not carried out yet"}
+    assert cancel == {"type": "boolean", "default": False, "description": "not supported yet"}
     assert told["onMaxTurns"]["default"] == "fail"
     assert "default" not in told["maxTurns"]
     assert SCHEMA["$defs"]["Secret"]["properties"]["stringData"]["additionalProperties"] == {"type": "string"}
@@ -110,7 +110,7 @@ def test_an_editor_is_told_what_a_field_is_for_its_words_and_its_default() -> No
 
 
 def _written() -> Iterator[object]:
-    """Every document in the samples, and in the texts that the tests hold."""
+    """Every document of the samples and of the tests."""
     for sample in SAMPLES:
         yield from (document.data for document in read_documents(sample))
     for file in sorted((ROOT / "tests").glob("*.py")):
@@ -188,18 +188,18 @@ WRONG: list[Json] = [
 
 
 @pytest.mark.parametrize("data", WRONG, ids=lambda data: str(data.get("spec", data))[:60])
-def test_what_is_wrong_by_itself_both_refuse(data: Json) -> None:
+def test_the_schema_and_the_loader_refuse_the_same_single_errors(data: Json) -> None:
     assert refusal(data)
     assert not VALIDATOR.is_valid(data)
 
 
 @pytest.mark.parametrize("data", ["text", 5, [], True])
-def test_a_document_that_is_no_mapping_both_refuse(data: object) -> None:
+def test_the_schema_and_the_loader_refuse_a_document_that_is_no_mapping(data: object) -> None:
     assert refusal(data)
     assert not VALIDATOR.is_valid(data)
 
 
-def test_a_mistake_is_told_in_the_words_of_its_own_kind_and_no_other() -> None:
+def test_an_error_is_reported_for_its_own_kind_only() -> None:
     (error,) = VALIDATOR.iter_errors(team("t", "a", strategy="robin"))
     assert error.json_path == "$.spec.strategy"
     assert "'robin' is not one of ['sequential'" in error.message
@@ -213,7 +213,7 @@ KEYS = st.sampled_from(sorted({key for each in SCHEMA["$defs"].values() for key 
 
 @st.composite
 def changed(draw: st.DrawFn) -> Json:
-    """A manifest in which something has been replaced, put in, or taken out."""
+    """A manifest with one value replaced, added or removed."""
     data = copy.deepcopy(draw(st.sampled_from(RICH)))
     place: Any = data
     while isinstance(place, dict | list) and place:
@@ -246,7 +246,7 @@ def test_however_a_manifest_is_changed_the_schema_accepts_it_if_the_loader_does(
         assert not VALIDATOR.is_valid(data), said
 
 
-def test_every_document_of_a_sample_leads_an_editor_to_the_schema() -> None:
+def test_every_document_of_a_sample_refers_to_the_schema() -> None:
     for sample in SAMPLES:
         for document in sample.read_text().split("\n---\n"):
             (path,) = [line.removeprefix(MODELINE) for line in document.splitlines() if line.startswith(MODELINE)]

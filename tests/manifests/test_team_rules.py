@@ -1,4 +1,4 @@
-"""What a team may not say: edges that lead nowhere or both ways, names that mean two members, teams without an end."""
+"""Rules of teams: edges, names of members, fields of each strategy, and teams without an end."""
 
 from pathlib import Path
 from typing import Any
@@ -42,33 +42,33 @@ WRONG: list[tuple[Json, str]] = [
     (team("t", "a", "b", strategy="sequential", loops=True), "spec.maxTurns: is missing"),
     (
         team("t", "a", "a", strategy="selector", maxTurns=2),
-        "spec.members[1]: 'a' stands there twice: give one of them another name, as: NAME",
+        "spec.members[1]: 'a' appears twice: give one of them another name, as: NAME",
     ),
     (
         team("t", "a", "b", strategy="selector", maxTurns=2, graph=edges("a-b", when="turn > 1")),
-        "spec.graph.edges[0].when: has no use beside a selector",
+        "spec.graph.edges[0].when: can't be used with a selector",
     ),
     (
         team("t", "a", "b", maxTurns=2, loops=True),
-        "spec.loops: has no use with the strategy 'round-robin', but with sequential",
+        "spec.loops: can't be used with the strategy 'round-robin', only with sequential",
     ),
     (
         team("t", "a", "b", maxTurns=2, aggregator="a"),
-        "spec.aggregator: has no use with the strategy 'round-robin', but with parallel",
+        "spec.aggregator: can't be used with the strategy 'round-robin', only with parallel",
     ),
     (
         team("t", "a", strategy="selector", selector={"model": "x", "agent": "y"}),
-        "spec.selector.agent: stands beside model: keep one of them",
+        "spec.selector.agent: can't be combined with model: keep one of them",
     ),
     (
         team("t", "a", strategy="selector", selector={"selectorPrompt": "{{.Members}}"}),
-        "spec.selector.selectorPrompt: nothing is known by the name 'Members'; known: History, Participants, Roles",
+        "spec.selector.selectorPrompt: unknown name 'Members'; known: History, Participants, Roles",
     ),
     (team("t", "a", maxTurns=2, contextWindow={}), "spec.contextWindow: needs either maxMessages or maxTokens"),
     (team("t", "a", maxTurns=2, terminateWhen="turn >"), "spec.terminateWhen: is not a condition: Failed to parse"),
     (
         team("t", "a", maxTurns=2, terminateWhen="turns > 3"),
-        "spec.terminateWhen: is not a condition: 'turns' is no fact of a discussion; known: contributions, critiques, elapsed, goal, message, round, session, speaker, tokens, turn",
+        "spec.terminateWhen: is not a condition: 'turns' is not known in a condition; known: contributions, critiques, elapsed, goal, message, round, session, speaker, tokens, turn",
     ),
     (
         team("t", "a", maxTurns=2, terminateWhen="turn + 1"),
@@ -76,7 +76,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         team("t", "a", maxTurns=2, terminateWhen="[1, 2].all(x, x > 0)"),
-        "spec.terminateWhen: is not a condition: it goes through a list",
+        "spec.terminateWhen: is not a condition: it loops over a list",
     ),
     (team("t", "a", maxTurns=2, terminateWhen="[1][5] == 1"), "spec.terminateWhen: is not a condition: "),
     (team("t", "a", maxTurns=2, terminateWhen="message > 3"), "spec.terminateWhen: is not a condition: "),
@@ -84,7 +84,7 @@ WRONG: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("given", "wrong"), WRONG, ids=[wrong[:60] for _, wrong in WRONG])
-def test_a_team_that_can_not_be_meant_so_is_refused(tmp_path: Path, given: Json, wrong: str) -> None:
+def test_a_team_that_violates_a_rule_is_refused(tmp_path: Path, given: Json, wrong: str) -> None:
     said = Writer(tmp_path).refusal(*AB, given)
     assert any(wrong in each for each in said), said
 
@@ -110,5 +110,5 @@ def test_a_team_that_can_not_be_meant_so_is_refused(tmp_path: Path, given: Json,
         team("t", "a", strategy="parallel", aggregator="b", maxConcurrency=1, onMemberError="continue"),
     ],
 )
-def test_a_team_that_ends_by_itself_needs_no_bound(tmp_path: Path, given: Json) -> None:
+def test_a_team_that_ends_by_itself_needs_no_limit(tmp_path: Path, given: Json) -> None:
     Writer(tmp_path).load(*AB, given)

@@ -1,8 +1,8 @@
-"""``{{name}}`` in a text: found in the forms that people write, filled in once, refused where nothing stands for it."""
+"""Templates: placeholders ``{{name}}`` are found, filled once, and refused if the name is unknown."""
 
 import pytest
 
-from baton.resources.template import TemplateError, check_names, fill, names
+from baton.resources.template import TemplateError, check_names, fill, names_in
 
 
 @pytest.mark.parametrize(
@@ -16,20 +16,20 @@ from baton.resources.template import TemplateError, check_names, fill, names
         ("{single} }} {{ without an end", []),
     ],
 )
-def test_a_place_is_a_name_in_double_braces(template: str, found: list[str]) -> None:
-    assert names(template) == found
+def test_a_placeholder_is_a_name_in_double_braces(template: str, found: list[str]) -> None:
+    assert names_in(template) == found
 
 
 @pytest.mark.parametrize("template", ["{{if .x}}", "{{range .x}}", "{{ city | upper }}", "{{}}", "{{a b}}"])
-def test_what_is_no_name_is_refused_and_repeated(template: str) -> None:
-    with pytest.raises(TemplateError, match="is not understood: only a name can stand there"):
-        names(template)
+def test_an_invalid_placeholder_is_refused_and_repeated(template: str) -> None:
+    with pytest.raises(TemplateError, match="is invalid: a placeholder has only a name"):
+        names_in(template)
 
 
-def test_a_place_in_a_value_is_no_place() -> None:
+def test_a_placeholder_in_a_value_is_plain_text() -> None:
     assert fill("{{a}}, {{b}}!", {"a": "{{b}}", "b": "end"}.__getitem__) == "{{b}}, end!"
 
 
-def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
-    with pytest.raises(TemplateError, match="nothing is known by the name 'town'; known: city, country"):
+def test_an_unknown_name_is_reported_with_the_known_names() -> None:
+    with pytest.raises(TemplateError, match="unknown name 'town'; known: city, country"):
         check_names("{{town}}", ["country", "city"])

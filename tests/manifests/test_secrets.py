@@ -1,4 +1,4 @@
-"""Secrets: read on the worker alone, and found nowhere afterwards."""
+"""Secrets: only the worker reads them, and they are found nowhere else."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import yaml
 from temporalio.client import Client
 
 from baton.activities.process.secrets import SecretStore
-from baton.activities.runtime.heartbeat import SHOWN, Heartbeat
+from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
 from baton.activities.runtime.redaction import RedactingFormatter
 from baton.conversation.errors import KeyMissing
 from baton.resources.loader import load_files
@@ -36,7 +36,7 @@ def model(name: str, url: str, key: Json) -> Json:
 
 
 def everything(folder: Path) -> bytes:
-    """All bytes of all files of a folder, but the manifests that a test has put there."""
+    """The bytes of all files of a folder, except the manifests of the test."""
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "secret.yaml")
 
 
@@ -44,8 +44,8 @@ def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_pa
     script = Script(lines=[line("one", "hello"), line("two", {"status": 401, "text": f"Incorrect key: {HELD}"})])
     server = ScriptedModel(script.answer)
     heard: list[str] = []
-    with server.serving() as url:
-        server.hear = lambda headers: heard.append(headers["authorization"])
+    with server.serve() as url:
+        server.on_headers = lambda headers: heard.append(headers["authorization"])
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
         held = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
         query = {
@@ -90,18 +90,18 @@ async def test_no_history_holds_the_key_that_a_run_used(env: Environment, client
     assert KEY.encode() not in env.journal.read_bytes()
 
 
-def test_a_secret_at_the_edge_of_what_a_heartbeat_shows_is_not_shown_in_part() -> None:
+def test_a_secret_at_the_edge_of_a_heartbeat_is_not_shown_in_part() -> None:
     vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert vault.environment_secret("OPENAI_API_KEY")
     for room in range(len(KEY)):
-        pulse = Heartbeat(vault.redact_partial)
-        pulse.hear("x" * 3_000 + KEY + "y" * (SHOWN - room))
-        live = pulse.live
-        assert len(live.text) == SHOWN
+        heartbeat = Heartbeat(vault.redact_partial)
+        heartbeat.on_text("x" * 3_000 + KEY + "y" * (SHOWN_CHARACTERS - room))
+        live = heartbeat.live_text
+        assert len(live.text) == SHOWN_CHARACTERS
         assert not any(KEY[start:] in live.text for start in range(len(KEY) - 6))
 
 
-async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(env: Environment, client: Client) -> None:
+async def test_a_secret_at_the_edge_of_a_long_error_is_not_shown_in_part(env: Environment, client: Client) -> None:
     for room in (2_000, 1_990, 480):
         env.script(line("one", {"status": 400, "text": "x" * (room - 60) + KEY + "y" * 50}))
         status = await env.status(await env.start_query([agent("one")], "agent/one"))
@@ -109,7 +109,7 @@ async def test_a_secret_at_the_edge_of_a_long_error_is_not_told_in_part(env: Env
         assert KEY[:8] not in status.error
 
 
-def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None:
+def test_a_secret_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
     file = tmp_path / "secret.yaml"
     sources = tmp_path / "sources"
     sources.mkdir()
@@ -124,7 +124,7 @@ def test_a_secret_is_read_anew_when_its_file_has_changed(tmp_path: Path) -> None
         vault.read("another run", "default", ref)
 
 
-def test_a_file_that_is_being_edited_costs_no_run(tmp_path: Path) -> None:
+def test_a_file_that_is_being_edited_fails_no_run(tmp_path: Path) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump_all([secret, {**agent("one"), "spec": {}}]))
     (tmp_path / "broken.yaml").write_text("a: [")
@@ -144,7 +144,7 @@ def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path
     assert vault.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
 
 
-def test_what_was_read_is_blacked_out_of_errors_and_logs() -> None:
+def test_secrets_that_were_read_are_removed_from_errors_and_logs() -> None:
     vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert vault.environment_secret("OPENAI_API_KEY") == KEY
     assert vault.redact(f"key {KEY} refused") == "key [secret] refused"

@@ -1,4 +1,4 @@
-"""The YAML examples of seed 003, as printed; around a fragment stands what it leaves out, and servers are local."""
+"""The YAML examples of ARK's query documentation, as printed; fragments are completed, and servers are local."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ async def test_an_agent_is_asked(env: Environment) -> None:
     assert status["message"] == "You are biology-tutor. Explain what photosynthesis is"
 
 
-async def test_a_sequential_team_analyses(env: Environment) -> None:
+async def test_a_sequential_team_runs(env: Environment) -> None:
     env.answer = says_who
     members = "researcher", "analyst", "presenter"
     sales = team("sales-analysis-team", *members, strategy="sequential")

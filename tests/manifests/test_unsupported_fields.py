@@ -1,4 +1,4 @@
-"""What is read but not run yet, or never heeded: references are checked, a run is refused, or a line says so."""
+"""Fields and kinds that are ignored or not supported yet: references are checked, and a run is refused or warned."""
 
 import re
 
@@ -36,7 +36,7 @@ def refused(loaded: Loaded) -> list[str]:
     start = loaded.catalog.get("Query", "default", "q")
     assert start
     with pytest.raises(ManifestError) as error:
-        loaded.reach(start)
+        loaded.needed_by(start)
     return [f"{problem.resource}: {problem.field}: {problem.text}" for problem in error.value.problems]
 
 
@@ -62,14 +62,14 @@ def refused(loaded: Loaded) -> list[str]:
     ],
     ids=["mcp", "mcpServer", "agent", "team", "engine", "a2a", "memory"],
 )
-def test_a_run_of_what_is_not_carried_out_yet_is_refused_in_one_sentence(
+def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
     write: Writer, manifests: list[Json], says: str
 ) -> None:
     loaded = write.load(*manifests)
     assert loaded.unresolved() == []
     (said,) = refused(loaded)
     assert said.startswith(says)
-    assert said.endswith(" is valid but not carried out yet: take it out to run this")
+    assert said.endswith(" is valid but not supported yet: remove it to run this")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_run_of_what_is_not_carried_out_yet_is_refused_in_one_sentence(
         ),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_told(write: Writer, given: Json, says: str) -> None:
+def test_a_reference_to_a_missing_resource_is_reported(write: Writer, given: Json, says: str) -> None:
     (problem,) = write.load(given, agent("a")).unresolved()
     assert says in str(problem)
 
@@ -100,11 +100,11 @@ def test_a_reference_that_leads_nowhere_is_told(write: Writer, given: Json, says
     [
         (
             [agent("a", tools=[{"name": "t"}]), behind("agent", "a")],
-            "Tool/default/t: spec.agent.name: the agent contains itself (a → t → a): take one of them out",
+            "Tool/default/t: spec.agent.name: the agent contains itself (a → t → a): remove one of them",
         ),
         (
             [team("d", "a", strategy="sequential"), agent("a", tools=[{"name": "t"}]), behind("team", "d")],
-            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): take one of them out",
+            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): remove one of them",
         ),
         (
             [
@@ -113,17 +113,19 @@ def test_a_reference_that_leads_nowhere_is_told(write: Writer, given: Json, says
                 agent("a", tools=[{"name": "t"}]),
                 behind("team", "d"),
             ],
-            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): take one of them out",
+            "Tool/default/t: spec.team.name: the team contains itself (d → a → t → d): remove one of them",
         ),
     ],
     ids=["agent", "team", "aggregator"],
 )
-def test_who_would_ask_itself_through_a_tool_is_refused(write: Writer, manifests: list[Json], says: str) -> None:
+def test_an_agent_that_would_call_itself_through_a_tool_is_refused(
+    write: Writer, manifests: list[Json], says: str
+) -> None:
     (said,) = write.refusal(*manifests)
     assert says in said
 
 
-def test_an_agent_that_two_others_ask_through_tools_contains_nothing_twice(write: Writer) -> None:
+def test_an_agent_that_two_others_call_through_tools_is_no_cycle(write: Writer) -> None:
     write.load(
         agent("a", tools=[{"name": "t"}, {"name": "u"}]),
         behind("agent", "b"),
@@ -136,7 +138,7 @@ def test_an_agent_that_two_others_ask_through_tools_contains_nothing_twice(write
 
 
 @pytest.mark.parametrize(("kind", "fits"), [("mcp", True), ("custom", True), ("http", False), ("agent", False)])
-def test_an_agent_may_say_the_type_of_its_tool_and_must_be_right(write: Writer, kind: str, fits: bool) -> None:
+def test_the_type_of_an_agents_tool_must_match_its_manifest(write: Writer, kind: str, fits: bool) -> None:
     user = agent("a", tools=[{"name": "t", "type": kind}])
     if fits:
         write.load(user, MCP, SERVER)
@@ -146,22 +148,22 @@ def test_an_agent_may_say_the_type_of_its_tool_and_must_be_right(write: Writer, 
         assert f"Agent/default/a: {says}" in said
 
 
-def test_what_no_run_heeds_and_what_is_an_older_spelling_is_a_line_on_stderr(write: Writer) -> None:
+def test_ignored_fields_and_deprecated_values_are_reported_on_stderr(write: Writer) -> None:
     heedless = query(targets=[{"type": "agent", "name": "a"}], serviceAccount="clerk", evaluators=[{"name": "e"}])
     file = write.file(heedless, agent("a"), model(), manifest("Evaluator", "e", {}), manifest("Evaluation", "v", {}))
     done = baton("validate", "-f", file, env=process_env())
     assert (done.returncode, done.stdout) == (0, "3 manifests are valid\n")
     assert [re.sub(rf"{file}:\d+", "m", said) for said in done.stderr.splitlines()] == [
-        "note: passed over, as no run needs it: m: Evaluator, m: Evaluation",
-        "warning: m: Model/default/m: spec.type: 'openai' is an older spelling: "
+        "note: ignored, as no run needs it: m: Evaluator, m: Evaluation",
+        "warning: m: Model/default/m: spec.type: 'openai' is deprecated: "
         "write type: completions, and provider: 'openai'",
-        "warning: m: Query/default/q: spec.evaluators: is passed over, as no answer is evaluated",
-        "warning: m: Query/default/q: spec.serviceAccount: is passed over, as rights are those of the worker, "
-        "and no service accounts exist outside of Kubernetes",
+        "warning: m: Query/default/q: spec.evaluators: is ignored: no answer is evaluated",
+        "warning: m: Query/default/q: spec.serviceAccount: is ignored: a run has the rights of the worker, "
+        "and service accounts exist only in Kubernetes",
     ]
 
 
-def test_todays_spelling_of_a_model_says_nothing(write: Writer) -> None:
+def test_the_current_form_of_a_model_is_read_without_a_warning(write: Writer) -> None:
     today = {"type": "completions", "provider": "azure", "model": "gpt", "config": {"azure": {"baseUrl": "http://h"}}}
     assert write.load(manifest("Model", "m", today)).notices() == []
 
@@ -174,7 +176,7 @@ async def test_a_query_with_a_service_account_and_one_target_runs(env: Environme
     assert (status.phase, status.message) == ("Completed", "Here.")
 
 
-async def test_todays_spelling_of_a_model_is_asked_where_it_says(env: Environment) -> None:
+async def test_a_model_in_the_current_form_is_asked_at_its_address(env: Environment) -> None:
     env.answer = lambda request: line("", f"I am {request['model']}.").say[0]
     config = {"openai": {"baseUrl": env.model_url}}
     today = manifest("Model", "m", {"type": "completions", "provider": "openai", "model": "gpt", "config": config})

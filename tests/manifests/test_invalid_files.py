@@ -1,4 +1,4 @@
-"""What if a file of manifests is none? Whatever is given with -f is read in a moment, or refused with its name."""
+"""Files that are no manifests: each is read or refused, quickly and with its name."""
 
 import contextlib
 import json
@@ -41,23 +41,23 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "UTF-16": ("kind: Agent".encode("utf-16"), "is not UTF-8 text"),
     "UTF-16 without a mark": ("kind: Agent".encode("utf-16-le"), "is not YAML: unacceptable character"),
     "Latin-1": ("kind: café".encode("latin-1"), "is not UTF-8 text"),
-    "an alias of itself": ("a: &a [*a]", "an alias that holds itself"),
+    "an alias of itself": ("a: &a [*a]", "an alias that contains itself"),
     "10,000 brackets": ("[" * 10_000, "is not YAML: nested deeper than 64"),
     "10,000 brackets, closed": ("[" * 10_000 + "]" * 10_000, "is not YAML: nested deeper than 64"),
-    "a key twice": ("kind: Agent\nkind: Team", ":2: is not YAML: the key 'kind' stands twice"),
+    "a key twice": ("kind: Agent\nkind: Team", ":2: is not YAML: the key 'kind' appears twice"),
     "a line of 1 MB": ("x" * 1_000_000, "is not a manifest"),
     "a word of 1 MB": (f"{TEAM}  strategy: {'x' * 1_000_000}", "spec.strategy: 'xxx"),
     "a kind of 1 MB": (TEAM.replace("Team", "x" * 1_000_000), "…: kind: 'xxx"),
     "a control character": (TEAM + "  description: \a", "is not YAML: unacceptable character #x0007"),
     "an escape sequence": (TEAM + '  strategy: "\\e[31mred\\n"', r"spec.strategy: '\x1b[31mred\n' is not known"),
-    "empty": ("", "holds no manifest"),
-    "only a comment": ("# Later.\n---\n", "holds no manifest"),
+    "empty": ("", "contains no manifest"),
+    "only a comment": ("# Later.\n---\n", "contains no manifest"),
     "NaN": (
         '{"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Team", "spec": {"maxTurns": NaN}}',
         "maxTurns: is text",
     ),
-    "Infinity": ("a: 1e999", "not a number that JSON knows"),
-    "a tagged infinity": ("a: !!float .inf", "not a number that JSON knows"),
+    "Infinity": ("a: 1e999", "not a number in JSON"),
+    "a tagged infinity": ("a: !!float .inf", "not a number in JSON"),
     "code": ("a: !!python/object/apply:os.system [ls]", "the tag tag:yaml.org,2002:python/object/apply:os.system"),
     "code, as a mapping": ("!!python/object:os.system {a: b}", "the tag tag:yaml.org,2002:python/object:os.system"),
     "a set": ("a: !!set {b, c}", "the tag tag:yaml.org,2002:set is not known"),
@@ -65,7 +65,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "octal": (TEAM + "  maxTurns: 0o17", "spec.maxTurns: is text, must be a whole number"),
     "yes": (TEAM + "  loops: yes", "spec.loops: is text, must be true or false"),
     "a number as text": (TEAM + "  description: 5", "spec.description: is a number, must be text"),
-    "5,000 digits": (TEAM + f"  maxTurns: {'1' * 5_000}", "is not what its tag"),
+    "5,000 digits": (TEAM + f"  maxTurns: {'1' * 5_000}", "does not fit its tag"),
     "a key that is a list": ("? [a]\n: b", "a key must be text"),
     "a key that is a number": (TEAM + "  5: x", "spec.5: is not a field of Team"),
     "one broken document": (f"{TEAM}---\na: [\n---\n{TEAM}", ":7: is not YAML"),
@@ -78,7 +78,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "says"), TEXTS.values(), ids=TEXTS)
-def test_a_file_that_holds_no_manifest_is_refused_by_name_in_a_moment(
+def test_a_file_without_a_manifest_is_refused_quickly_with_its_name(
     tmp_path: Path, content: str | bytes, says: str
 ) -> None:
     file = tmp_path / "m.yaml"
@@ -152,7 +152,7 @@ STRANGE: dict[Callable[[Path], Path], str] = {
 
 
 @pytest.mark.parametrize(("make", "says"), STRANGE.items(), ids=[make.__name__.strip("_") for make in STRANGE])
-def test_what_is_no_file_of_text_ends_a_command_with_one_sentence(
+def test_a_file_that_is_not_text_ends_a_command_with_one_sentence(
     tmp_path: Path, make: Callable[[Path], Path], says: str
 ) -> None:
     file = make(tmp_path / "m.yaml")
@@ -167,7 +167,7 @@ def test_what_is_no_file_of_text_ends_a_command_with_one_sentence(
 
 
 @pytest.mark.parametrize("make", [_dangling, _pipe, _device], ids=["dangling", "pipe", "device"])
-def test_what_is_no_file_of_text_is_told_also_inside_of_a_folder(write: Writer, make: Callable[[Path], Path]) -> None:
+def test_a_file_that_is_not_text_is_reported_inside_a_folder_too(write: Writer, make: Callable[[Path], Path]) -> None:
     write.file(agent("a"), name="a.yaml")
     file = make(write.folder / "m.yaml")
     with pytest.raises(ManifestError) as error:
@@ -175,7 +175,7 @@ def test_what_is_no_file_of_text_is_told_also_inside_of_a_folder(write: Writer, 
     assert [problem.file for problem in error.value.problems] == [str(file)]
 
 
-def test_an_empty_file_among_others_and_an_empty_folder_are_no_mistake(write: Writer) -> None:
+def test_an_empty_file_among_others_and_an_empty_folder_are_no_errors(write: Writer) -> None:
     assert not load_files([write.folder]).catalog.manifests
     write.file(agent("a"), name="a.yaml")
     write.file(text="# Later.", name="b.yaml")
@@ -191,7 +191,7 @@ def test_hidden_files_and_folders_are_not_read(write: Writer) -> None:
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may look everywhere, so that for a moment it is ``nobody`` who looks."""
+    """Acts as the user ``nobody`` for a moment, because root can read everything."""
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)
     try:
@@ -201,7 +201,7 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("inner", ["", "deep", "deep/est"])
-def test_a_folder_that_may_not_be_listed_is_told(inner: str) -> None:
+def test_a_folder_that_can_not_be_listed_is_reported(inner: str) -> None:
     top = Path(tempfile.mkdtemp())
     locked = top / inner
     locked.mkdir(parents=True, exist_ok=True)
@@ -218,14 +218,14 @@ def test_a_folder_that_may_not_be_listed_is_told(inner: str) -> None:
         shutil.rmtree(top)
 
 
-def test_a_file_that_goes_between_listing_and_reading_is_told(write: Writer) -> None:
+def test_a_file_that_disappears_between_listing_and_reading_is_reported(write: Writer) -> None:
     (file,) = manifest_files(write.file(agent("a")).parent)
     file.unlink()
     with pytest.raises(ManifestError, match=r"m\.yaml: can't be read: No such file"):
         read_documents(file)
 
 
-def test_a_dangling_link_beside_a_secret_costs_no_run(write: Writer) -> None:
+def test_a_dangling_link_beside_a_secret_fails_no_run(write: Writer) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": KEY}}
     write.file(secret)
     _dangling(write.folder / "n.yaml")
@@ -236,13 +236,13 @@ def test_a_dangling_link_beside_a_secret_costs_no_run(write: Writer) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_utf_8_is_read_with_a_mark_and_without(write: Writer, encoding: str) -> None:
+def test_utf_8_is_read_with_and_without_a_byte_order_mark(write: Writer, encoding: str) -> None:
     file = write.file(text="")
     file.write_bytes(f"{TEAM}  description: café ☕\n  strategy: sequential\n  members: [name: a]".encode(encoding))
     assert "café ☕" in load_files([file]).catalog.canonical
 
 
-def test_dates_and_old_booleans_stay_the_text_that_was_written(write: Writer) -> None:
+def test_dates_and_yaml_1_1_booleans_stay_text(write: Writer) -> None:
     text = "data: {a: 2025-09-03, b: yes, c: on, d: 0o17, e: 017, f: 1_000, g: 0x1F, h: 12:30:00, i: NaN, j: .inf}\n"
     document = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n{text}"
     assert '"b":"yes","c":"on","d":"0o17","e":"017"' in write.load(text=document).catalog.canonical
@@ -252,7 +252,7 @@ def test_a_text_of_a_megabyte_is_read(write: Writer) -> None:
     assert len(write.load(team("t", "a", maxTurns=1, description="x " * 500_000)).catalog.canonical) > 1_000_000
 
 
-def test_a_character_that_json_writes_in_two_halves_is_read_as_one(tmp_path: Path) -> None:
+def test_a_surrogate_pair_in_json_is_read_as_one_character(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_text(json.dumps({"a": "hi 😀!", "b": "\\ud83d\\ude00"}))
     assert "\\ud83d" in file.read_text()
