@@ -1,7 +1,7 @@
 """Runs a worker: makes all its parts, registers workflows and activities, and works until it is told to stop.
 
 ``python -m baton.worker [MANIFESTS ...]``: files and folders, whose resources every run may name and whose Secrets this
-worker alone reads. It connects as its environment and ``temporal.toml`` say. Settings: ``activities/process/settings.py``.
+worker alone reads. Connection: the environment and ``temporal.toml``. Settings: ``activities/process/settings.py``.
 """
 
 if not __package__:  # started as `python worker.py`: run the same file as a part of the package

@@ -1,1 +1,1 @@
-"""The activities: everything with an effect or a secret – models, tools and the journal. One file each activity type."""
+"""The activities: everything with an effect or a secret. One file here for each activity type."""

@@ -43,7 +43,7 @@ def _json(shape: PanelShape | DebateShape) -> str:
 
 
 def shortened(shape: PanelShape | DebateShape) -> PanelShape | DebateShape:
-    """The result with all texts cut to the same length, as long as a history allows: cutting the JSON would break it."""
+    """The result with its texts cut to one length that fits into a history: to cut the JSON itself would break it."""
     limit = MAX_MESSAGE
     while byte_size(_json(shape)) > MAX_MESSAGE and limit > 1:
         limit //= 2

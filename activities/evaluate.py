@@ -29,7 +29,7 @@ class Evaluate:
 
     @activity.defn(name="evaluate")
     async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
-        """Whether ``terminateWhen`` is true, and the first edge from the last speaker whose ``when`` is true or missing."""
+        """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
         async with heartbeats():
             catalog = await self._journal.catalog(request.thread.catalog)
             team = catalog.by_id(request.team)

@@ -1,4 +1,4 @@
-"""The activity ``perform``: calls a registered function that speaks in a panel, and writes its answer to the journal."""
+"""The activity ``perform``: calls a registered function that speaks in a panel, and journals its answer."""
 
 from functools import partial
 

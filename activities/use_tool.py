@@ -82,7 +82,7 @@ class UseTool:
 
 
 def _reply(call: ToolCall, text: str, *, to_model: bool) -> Message:
-    """A tool's result: the answer to a model's call, or, where a query is put to the tool, what the tool itself says."""
+    """A tool's result: the answer to a model's call, or, for a query that is put to the tool, its own message."""
     if to_model:
         return Message(role="tool", content=text, name=call.name, tool_call_id=call.id)
     return Message(role="assistant", content=text, name=call.name)

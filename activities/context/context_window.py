@@ -15,8 +15,8 @@ def model_messages(
 ) -> list[Message]:
     """The messages of one model call: system prompt, history, question, then the turn's own messages.
 
-    ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun``, without
-    the question, are the history, of which the window keeps a part; later rows are the turn's own.
+    ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun`` are the
+    history, without the question; the window keeps a part of it. Later rows are the turn's own.
     (ARK, agent execution: local execution path)
     """
     system = [Message(role="system", content=prompt)] if prompt else []

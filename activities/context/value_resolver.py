@@ -1,4 +1,4 @@
-"""Resolves the values that manifests name: parameters, ConfigMaps, Secrets and shared transcripts, at the time of use."""
+"""Resolves the values that manifests name, at the time of use: parameters, ConfigMaps, Secrets, shared transcripts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

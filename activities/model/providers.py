@@ -14,7 +14,7 @@ def _openai() -> Provider:
 
 
 PROVIDERS: dict[str, Callable[[], Provider]] = {"openai": _openai, "azure": _openai, "gemini": _openai}
-"""For each type of a Model, the function that makes its provider. It imports the provider's library, and nobody else."""
+"""For each type of a Model, the function that makes its provider. Only this function imports the provider's library."""
 
 ENVIRONMENT = "openai"
 """The type of the models on the environment's server, which have no manifest."""

@@ -34,7 +34,7 @@ def find_speaker(catalog: Catalog, speaker_id: str) -> Resource:
 
 
 def panel_output_schema(catalog: Catalog, brief: SpeakerBrief | None) -> JsonObject | None:
-    """The JSON Schema that the answer of a panel's synthesizer has to fit, if any (round-robin pattern: outputSchema)."""
+    """The JSON Schema for the answer of a panel's synthesizer, if it has one (round-robin pattern: output schema)."""
     team = catalog.by_id(brief.team) if brief and brief.part == "synthesizer" else None
     return team.spec.output_schema if isinstance(team, Team) else None
 

@@ -15,7 +15,7 @@ Label = Callable[[Contribution], str]
 
 @dataclass(frozen=True)
 class PromptSections:
-    """One method for each role. ``window`` limits the contributions; ``seed`` fixes how a debate is shuffled for its judge."""
+    """One method for each role. ``window`` limits the contributions; ``seed`` fixes the order that a judge sees."""
 
     transcript: Transcript
     briefing: Briefing

@@ -57,13 +57,15 @@ class SpeakerContext:
         return self.transcript.briefing(self.brief, self.name)
 
     def as_json(self) -> str:
-        """What a speaker that is no default agent gets: a synthesizer the panel's result so far, others their briefing."""
+        """What a speaker gets that is no default agent: a synthesizer the panel's result, others their briefing."""
         if self.brief.part == "synthesizer":
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)
 
-    async def messages(self, agent: Agent, speaker: str, values: ValueResolver, functions: FunctionRegistry) -> list[Message]:
-        """The messages for the model of the agent with the id ``speaker``. Only a default agent's prompt is a template."""
+    async def messages(
+        self, agent: Agent, speaker: str, values: ValueResolver, functions: FunctionRegistry
+    ) -> list[Message]:
+        """The messages for the model of the agent with the id ``speaker``."""
         if speaker.partition("/")[0] not in (MEMBER, ROLE):
             prompt, text = values.prompt(agent), self.as_json()
         else:

@@ -1,4 +1,4 @@
-"""The transcript of a panel or a debate, read from the rows of its conversation: each row's ``part`` says what it is."""
+"""The transcript of a panel or a debate, read from its conversation: each row's ``part`` says what it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

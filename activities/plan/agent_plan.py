@@ -14,7 +14,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
-        timeout = _timeout(tool) if isinstance(tool, Tool) else None
+        timeout = tool.timeout if isinstance(tool, Tool) else None
         tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
     return AgentPlan(
         kind="agent",
@@ -36,9 +36,4 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
 
 def tool_plan(tool: Tool) -> ToolTarget:
     """How a tool is used by itself."""
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=_timeout(tool))
-
-
-def _timeout(tool: Tool) -> float | None:
-    """The seconds that one use of a tool may take; None for the usual timeout."""
-    return tool.spec.http.seconds if tool.spec.http else None
+    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)

@@ -1,4 +1,4 @@
-"""Which Python functions may manifests name? Those that the worker was given: members, conditions, instructions."""
+"""The registered functions of a worker: Python functions that manifests name as members, conditions or instructions."""
 
 import asyncio
 import importlib
@@ -11,50 +11,50 @@ from ...resources.functions import Function, is_marked, name_of
 
 
 class FunctionRegistry:
-    """The functions of a worker, by their names."""
+    """The functions of a worker, by the names that manifests use."""
 
-    def __init__(self, given: Iterable[Function] = ()) -> None:
-        self._known = {name_of(each): each for each in given}
+    def __init__(self, functions: Iterable[Function] = ()) -> None:
+        self._by_name = {name_of(each): each for each in functions}
 
     @classmethod
-    def of(cls, modules: Iterable[str], given: Iterable[Function] = ()) -> "FunctionRegistry":
-        """Those that are marked in modules, which are imported, and others."""
+    def of(cls, modules: Iterable[str], functions: Iterable[Function] = ()) -> "FunctionRegistry":
+        """The functions that are marked with ``@function`` in ``modules``, which it imports, and ``functions``."""
         found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
-        return cls([*(each for each in found if is_marked(each)), *given])
+        return cls([*(each for each in found if is_marked(each)), *functions])
 
-    async def invoke(self, name: str, *given: object, **named: object) -> object:
-        """What the function gives.
+    async def invoke(self, name: str, *arguments: object, **named: object) -> object:
+        """What the function returns. A function that is not async runs in a thread.
 
         Raises:
             UnknownResource: the worker has no such function.
-            FunctionFailed: it has raised something; worth another try where that was a connection's or a timeout.
+            FunctionFailed: it raised something; retryable if that was a failed connection or a timeout.
         """
-        target = self._known.get(name)
+        target = self._by_name.get(name)
         if target is None:
-            known = ", ".join(sorted(self._known)) or "none"
+            known = ", ".join(sorted(self._by_name)) or "none"
             raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
-        value, error = await _outcome(partial(target, *given, **named))
+        value, error = await _outcome(partial(target, *arguments, **named))
         if error is None:
             return value
         text = f"the function '{name}' failed: {type(error).__name__}: {error}"
         raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
 
 
-async def _outcome(call: Function) -> tuple[object, BaseException | None]:
-    """What a call gives, or what it raises, be it SystemExit: that would end the worker."""
-    if not inspect.iscoroutinefunction(call):
-        return await asyncio.to_thread(_outcome_here, call)
+async def _outcome(function: Function) -> tuple[object, BaseException | None]:
+    """What a function returns or raises; SystemExit too, which would otherwise end the worker."""
+    if not inspect.iscoroutinefunction(function):
+        return await asyncio.to_thread(_outcome_in_thread, function)
     try:
-        return await call(), None
+        return await function(), None
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         task = asyncio.current_task()
-        if task and task.cancelling():
+        if task and task.cancelling():  # the activity was cancelled, not something within the function
             raise
         return None, error
 
 
-def _outcome_here(call: Function) -> tuple[object, BaseException | None]:
+def _outcome_in_thread(function: Function) -> tuple[object, BaseException | None]:
     try:
-        return call(), None
+        return function(), None
     except BaseException as error:
         return None, error

@@ -1,4 +1,4 @@
-"""The health check of a worker: an HTTP address for container platforms, 200 while the worker runs, 503 while it ends."""
+"""The health check of a worker: an HTTP address that answers 200 while the worker runs and 503 while it ends."""
 
 import asyncio
 import contextlib

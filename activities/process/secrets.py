@@ -1,4 +1,4 @@
-"""Where are secrets read? Here alone, on the worker, at the moment of use; and nothing that was read gets out."""
+"""The secret store of a worker: reads secrets at the time of use, and redacts every secret that it has given out."""
 
 import json
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from ...resources.loader import load_secrets
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 
-SHORTEST = 6
-"""A secret shorter than this is not looked for in texts: it would be found everywhere."""
+MIN_LENGTH = 6
+"""Characters. A shorter secret is not redacted: it would be found in every text."""
 
 
 class SecretStore:
-    """What a worker may know: its environment, the Secrets of its own manifests, and of the files that runs name.
+    """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
 
-    ``sources`` is a folder that holds, for a run's catalog, the paths of the files it was made of: written by a client
-    on the same machine, so that a Secret stays in the file where its owner has put it.
+    ``sources`` is a folder where a client on the same machine writes, for the catalog of a run, the paths of the files
+    that it was made from. So a Secret stays in the file where its owner has put it.
     """
 
     def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
@@ -34,17 +34,20 @@ class SecretStore:
         return self._environment.get(name) or None
 
     def environment_secret(self, name: str) -> str | None:
-        """The same, for a variable that holds a secret."""
+        """The same for a variable that holds a secret: its value is redacted from now on."""
         value = self.environment(name)
         return self._remember(value) if value else None
 
     def read(self, catalog: str, namespace: str, ref: KeyRef) -> str:
-        """The value under a key of a Secret; raises KeyMissing where this worker doesn't know it."""
+        """The value of a Secret's key. ``catalog`` is the SHA-256 of the run's catalog.
+
+        Raises KeyMissing if this worker does not have it; retryable if one of the run's files can't be read now.
+        """
         of_run, unreadable = self._of_run(catalog)
         for secrets in (of_run, self._own):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
-            if value and (value := value.rstrip("\r\n")):  # which a file or an echo has left there
+            if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
                 return self._remember(value)
         wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if unreadable:
@@ -52,19 +55,19 @@ class SecretStore:
         raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
-        """The text with every secret that was given out blacked out."""
+        """The text with ``[secret]`` in place of every secret that was given out."""
         for secret in sorted(self._given_out, key=len, reverse=True):
             text = text.replace(secret, "[secret]")
         return text
 
     def redact_message(self, message: Message) -> Message:
-        """A message with every such secret blacked out of its texts: a model may repeat what it was told."""
+        """A message with redacted texts: a model may repeat a secret from its prompt."""
         calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
         clean = message.model_copy(update={"content": self.redact(message.content)})
         return clean.model_copy(update={"tool_calls": calls}) if calls else clean
 
     def redact_partial(self, text: str) -> str:
-        """The same for a text that goes on, without an end that may be the beginning of a secret."""
+        """The same for a text that is not complete: without an end that may be the beginning of a secret."""
         clean = self.redact(text)
         for secret in self._given_out:
             for length in range(min(len(secret) - 1, len(clean)), 0, -1):
@@ -74,23 +77,23 @@ class SecretStore:
         return clean
 
     def _remember(self, value: str) -> str:
-        """Keeps a secret in the forms in which it may come back: as it is, in an address, and inside of JSON."""
-        if len(value) >= SHORTEST:
+        """Remembers a secret in all forms in which it may appear: as it is, quoted in a URL, escaped in JSON."""
+        if len(value) >= MIN_LENGTH:
             self._given_out |= {value, quote(value, ""), quote(value), json.dumps(value)[1:-1]}
         return value
 
     def _of_run(self, catalog: str) -> tuple[Secrets, tuple[str, ...]]:
-        """The Secrets in a run's files, and the files that can't be read just now: somebody may be editing them."""
+        """The Secrets in a run's files, and the files that can't be read now: somebody may be editing them."""
         file = self._sources / f"{catalog}.json" if self._sources else None
         if file is None or not file.is_file():
             return Secrets(), ()
         paths = (Path(path) for path in json.loads(file.read_text()))
         files = (each for path in paths if path.exists() for each in manifest_files(path))
-        return _load(tuple((each, _changed(each)) for each in files))
+        return _load(tuple((each, _changed_at(each)) for each in files))
 
 
-def _changed(file: Path) -> int:
-    """When a file was changed; 0 for one that can't be looked at just now."""
+def _changed_at(file: Path) -> int:
+    """The time of a file's last change in ns; 0 where it can't be read."""
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0
@@ -98,5 +101,5 @@ def _changed(file: Path) -> int:
 
 @lru_cache(maxsize=100)
 def _load(files: tuple[tuple[Path, int], ...]) -> tuple[Secrets, tuple[str, ...]]:
-    """The Secrets in these files, and the files that can't be read; read again when one has changed."""
+    """The Secrets in these files, and the files that can't be read. Cached until one of the files changes."""
     return load_secrets(file for file, _ in files)

@@ -48,7 +48,7 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
     """Whether a failure of this attempt is final.
 
-    The policy allows ``MISSED_HEARTBEATS`` attempts more, which only serve to replace attempts that timed out without a heartbeat.
+    The policy allows ``MISSED_HEARTBEATS`` attempts more. They only replace attempts that ended without a heartbeat.
     """
     maximum = policy.maximum_attempts if policy else 0
     return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS

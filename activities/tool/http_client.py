@@ -84,7 +84,7 @@ class HttpClient:
         raise ToolFailed(f"the server redirected the request more than {MAX_REDIRECTS} times", retryable=False)
 
     async def _connect(self, request: HttpRequest, waits: tuple[float, ...]) -> httpx.Response:
-        """Sends a request. Where no connection was made, so that nothing was sent, it tries again after each of ``waits``."""
+        """Sends a request. Where no connection could be made, it tries again after each of ``waits`` (seconds)."""
         for wait in (*waits, None):
             try:
                 return await self._client.send(await self._addressed(request), stream=True)

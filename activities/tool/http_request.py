@@ -40,7 +40,7 @@ def request_of(
 ) -> HttpRequest:
     """The request for a tool's arguments. Raises BadArguments where they can't make one.
 
-    ``headers`` are the tool's own, filled in. ``key`` becomes the header ``Idempotency-Key``: the same for all attempts.
+    ``headers`` are the tool's own, filled in. ``key`` becomes the header ``Idempotency-Key``.
     """
     base, template = _based(http.url, value)
     given: JsonObject = {name: each for name, each in arguments.items() if each is not None}

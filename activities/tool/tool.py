@@ -1,4 +1,4 @@
-"""The protocol of a tool type: how the tools of a type are discovered, what a model is told of them, how they are used."""
+"""The protocol of a tool type: how its tools are discovered, described to a model, and used."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

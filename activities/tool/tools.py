@@ -6,6 +6,8 @@ from dataclasses import replace
 from ...conversation.errors import NotCarriedOut, UnknownResource
 from ...resources import tool as resources
 from ...resources.agent import Agent
+from ...resources.base import Reference
+from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from .built_in import BuiltInTools
@@ -34,17 +36,11 @@ class Tools:
         """
         tools = []
         for given, reference in agent.tools():
-            manifest = values.catalog.find(reference) if reference else None
-            if reference and not isinstance(manifest, resources.Tool):
-                raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
-            tool = manifest if isinstance(manifest, resources.Tool) else None
-            retry = given.on_error == "retry"
-            context = ToolContext(given.name, tool, values, agent, retry, begin_once)
-            for found in await self._discover(context):
-                description = given.description or found.definition.description
-                tools.append(
-                    replace(found, definition=replace(found.definition, description=description), retries=retry)
-                )
+            manifest = _find(values.catalog, reference) if reference else None
+            repeatable = given.on_error == "retry"
+            for tool in await self._discover(ToolContext(given.name, manifest, values, agent, repeatable, begin_once)):
+                definition = replace(tool.definition, description=given.description or tool.definition.description)
+                tools.append(replace(tool, definition=definition, retries=repeatable))
         return tools
 
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
@@ -61,3 +57,9 @@ class Tools:
         """Closes the connections."""
         for source in self._sources.values():
             await source.close()
+
+
+def _find(catalog: Catalog, reference: Reference) -> resources.Tool:
+    if isinstance(found := catalog.find(reference), resources.Tool):
+        return found
+    raise UnknownResource(f"{reference} is known neither to the run nor to its worker")

@@ -134,3 +134,21 @@ async def test_a_health_check_finds_a_worker_that_works_and_none_that_ends(clien
             await asyncio.sleep(0.02)
     with pytest.raises(httpx.ConnectError):
         await state(url)
+
+
+async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
+    port, _ = free_ports((0, 0))
+    async with serve_health(port, lambda: True):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
+        assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 4")
+        writer.close()
+        assert await state(f"http://127.0.0.1:{port}/") == 200
+
+
+async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
+    port, _ = free_ports((0, 0))
+    async with serve_health(port, lambda: True):
+        with pytest.raises(OSError, match="in use"):
+            async with serve_health(port, lambda: True):
+                pass
