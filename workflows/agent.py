@@ -8,6 +8,7 @@ from ..conversation.contracts.plan import AgentPlan
 from ..conversation.messages.turn import TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .discussion.agent_turn import AgentTurn
+from .discussion.member_turn import MemberTurn
 
 
 @workflow.defn(name="agent")
@@ -22,7 +23,8 @@ class AgentWorkflow(TurnWorkflow):
         plan = self.pinned.plan
         assert isinstance(plan, AgentPlan)
         assert state is None or isinstance(state, AgentState)
-        return AgentTurn(plan, self.pinned.thread, self.run_state, of=1, continues=True, state=state)
+        turn = MemberTurn(plan.name, number=1, of=1, thread=self.pinned.thread, index=0, state=state)
+        return AgentTurn(plan, self.run_state, turn)
 
 
 @workflow.defn(name="model")

@@ -1,7 +1,6 @@
 """The activities that workflows call: the name, timeouts, retries and summary of each."""
 
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -57,17 +56,6 @@ CALL = ActivityOptions(
 """Options of activities that call a model, a tool or a function."""
 
 
-async def with_fallbacks(models: tuple[str, ...], ask: Callable[[int], Awaitable[Result]]) -> Result:
-    """The answer of the first of ``models`` that does not fail; ``ask`` is called with a model's index."""
-    for index in range(len(models)):
-        try:
-            return await ask(index)
-        except ActivityFailed as failed:
-            if index == len(models) - 1 or failed.failure.family not in FALLBACK_FAMILIES:
-                raise
-    raise AssertionError("there is always a model")
-
-
 async def pin(run: RunState, request: PinRequest) -> Pinned:
     """Resolves the manifests that the run needs, and finds its place in the conversation.
 
@@ -82,7 +70,7 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
 
 
 async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, ...]) -> AskModelResult:
-    """Asks an agent's model, or the fallback that the request names, for its next message."""
+    """Asks an agent's model, and if that fails its fallbacks, for the next message."""
     speaker, brief = request.speaker.rpartition("/")[2], request.brief
     place = f"round {brief.round}" if brief else f"turn {request.turn}"
     return await _ask(run, "ask_model", request, AskModelResult, models, f"{place} · {speaker}")
@@ -102,12 +90,26 @@ async def _ask(
     models: tuple[str, ...],
     summary: str,
 ) -> Result:
-    """Asks a model: the last one for a minute and a half at least, any other for 15 seconds, then its fallback."""
-    model, attempts = models[request.fallback], 10 if request.fallback == len(models) - 1 else 6
+    """The answer of the first of ``models`` that does not fail."""
+    for index, model in enumerate(models):
+        asked = request.model_copy(update={"fallback": index})
+        is_last = index == len(models) - 1
+        queue = run.task_queues.for_model(model)
+        try:
+            return await execute_activity(
+                run, name, asked, result_type, _model_options(is_last), f"{summary} · {model}", queue
+            )
+        except ActivityFailed as failed:
+            if is_last or failed.failure.family not in FALLBACK_FAMILIES:
+                raise
+    raise AssertionError("there is always a model")
+
+
+def _model_options(is_last: bool) -> ActivityOptions:
+    """The last model is tried for a minute and a half at least, any other for 15 seconds, then its fallback."""
+    attempts = 10 if is_last else 6
     policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
-    options: ActivityOptions = {**CALL, "retry_policy": policy}
-    queue = run.task_queues.for_model(model)
-    return await execute_activity(run, name, request, result_type, options, f"{summary} · {model}", queue)
+    return {**CALL, "retry_policy": policy}
 
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 from ...conversation.contracts.continuation import AgentState
-from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, ToolPlan
 from ...conversation.contracts.requests import (
     AskModelRequest,
@@ -16,7 +15,7 @@ from ...conversation.contracts.requests import (
 from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
-from ...conversation.messages.turn import StopReason, Thread, TurnResult
+from ...conversation.messages.turn import StopReason, TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
 from ..state.cancellation import gather_outcomes, uncancelled
@@ -24,31 +23,18 @@ from ..state.constants import MAX_OUTPUT_RETRIES
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
+from .member_turn import MemberTurn
 
 
 class AgentTurn:
-    """One turn of an agent in a thread: turn ``number`` of at most ``of``, or on the ``brief`` of a panel.
+    """One turn of an agent. Between two of its steps a long run may continue as new, if no other member speaks."""
 
-    With ``continues``, a long run may continue as new between two steps of the turn, from its ``state``.
-    """
-
-    def __init__(
-        self,
-        agent: AgentPlan,
-        thread: Thread,
-        run: RunState,
-        number: int = 1,
-        of: int | None = None,
-        brief: SpeakerBrief | None = None,
-        *,
-        continues: bool = False,
-        state: AgentState | None = None,
-    ) -> None:
-        state = state or AgentState(kind="agent", head=thread.head, asked=0)
-        self.agent, self.thread, self.run, self.number, self.of, self.brief = agent, thread, run, number, of, brief
+    def __init__(self, agent: AgentPlan, run: RunState, turn: MemberTurn) -> None:
+        state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
+        self.agent, self.run, self.turn = agent, run, turn
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
-        self.continues, self.rejected, self.pending = continues, state.refused, list[ConversationItem]()
+        self.rejected, self.pending = state.refused, list[ConversationItem]()
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -118,11 +104,8 @@ class AgentTurn:
 
     async def _ask_model(self) -> AskModelResult:
         await self.run.ready()
-        self.pending += [] if self.brief else self.run.inbox.drain()  # a brief holds them already
-        models = self.agent.models
-        reply = await effects.with_fallbacks(
-            models, lambda index: effects.ask_model(self.run, self._request(index), models)
-        )
+        self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
+        reply = await effects.ask_model(self.run, self._request(), self.agent.models)
         self.head, self.pending, self.reply = reply.head, [], reply
         self.asked += 1
         self.open_calls = list(reply.message.tool_calls)
@@ -130,17 +113,16 @@ class AgentTurn:
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         return reply
 
-    def _request(self, fallback: int) -> AskModelRequest:
+    def _request(self) -> AskModelRequest:
         return AskModelRequest(
-            thread=self.thread.model_copy(update={"head": self.head}),
+            thread=self.turn.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
-            begun=self.thread.head.depth,
+            begun=self.turn.thread.head.depth,
             pending=tuple(self.pending),
-            fallback=fallback,
-            turn=self.number,
-            turns=self.of,
+            turn=self.turn.number,
+            turns=self.turn.of,
             window=self.agent.window,
-            brief=self.brief,
+            brief=self.turn.brief,
         )
 
     async def _use_tools(self, reply: AskModelResult) -> None:
@@ -170,7 +152,7 @@ class AgentTurn:
 
     async def _use_tool(self, reply: AskModelResult, index: int, call: ToolCall) -> UseToolResult | Message:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
-        thread = self.thread.model_copy(update={"head": self.head})
+        thread = self.turn.thread.model_copy(update={"head": self.head})
         request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         self.usage += TokenUsage(tool_calls=1)
         try:
@@ -196,12 +178,12 @@ class AgentTurn:
             self.head = await uncancelled(asyncio.create_task(effects.append(self.run, self.head, items)))
 
     async def _continue_as_new_if_long(self) -> None:
-        if self.continues and should_continue_as_new():
+        if self.turn.index is not None and should_continue_as_new():
             await self._append_pending()
             raise ContinueAsNew
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
-        self.pending += [] if self.brief else self.run.inbox.drain()
+        self.pending += [] if self.turn.brief else self.run.inbox.drain()
         for call in [*self.open_calls]:
             refusal = call.result_message("Not carried out: the turn ended first.")
             self._add_result(call, refusal, refusal)
@@ -210,6 +192,6 @@ class AgentTurn:
         except ActivityFailed as failed:
             reason, failure = "failed", failure or failed.failure
         if failure:
-            failure = failure.model_copy(update={"member": self.agent.name, "turn": self.number})
+            failure = failure.model_copy(update={"member": self.agent.name, "turn": self.turn.number})
         end = {"ended": self.ends_team and reason == "completed", "stop_reason": reason, "failure": failure}
         return self.so_far.model_copy(update=end)

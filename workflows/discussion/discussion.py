@@ -17,7 +17,8 @@ from ..state.continue_as_new import should_continue_as_new
 from ..state.current_details import show_turn
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
-from .member_runner import MemberRunner, MemberTurn
+from .member_runner import MemberRunner
+from .member_turn import MemberTurn
 from .stall_detection import StallDetection
 from .team_result import TeamResult
 

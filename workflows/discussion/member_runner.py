@@ -2,40 +2,22 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from temporalio import workflow
 
-from ...conversation.contracts.continuation import AgentState
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, SpeakerBrief
+from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest
 from ...conversation.contracts.plan import ActivityMember, AgentPlan, MemberPlan, TeamMember
 from ...conversation.messages.message import Message, TokenUsage
-from ...conversation.messages.turn import Thread, TurnResult
+from ...conversation.messages.turn import TurnResult
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
 from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from .agent_turn import AgentTurn
-
-
-@dataclass(frozen=True)
-class MemberTurn:
-    """Turn ``number`` of at most ``of``, taken by the member that is called ``name``, at a place in the conversation.
-
-    In a panel the member reads a ``brief`` instead of the conversation. With an ``index`` no other member speaks at the
-    same time: a long run may continue as new in the middle of the turn, which then goes on from ``state``.
-    """
-
-    name: str
-    number: int
-    of: int | None
-    thread: Thread
-    brief: SpeakerBrief | None = None
-    index: int | None = None
-    state: AgentState | None = None
+from .member_turn import MemberTurn
 
 
 class MemberRunner:
@@ -60,14 +42,11 @@ class MemberRunner:
             return TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
 
     async def _run_agent(self, agent: AgentPlan, turn: MemberTurn) -> TurnResult:
-        alone = turn.index is not None
-        running = AgentTurn(
-            agent, turn.thread, self._run, turn.number, turn.of, turn.brief, continues=alone, state=turn.state
-        )
+        running = AgentTurn(agent, self._run, turn)
         if turn.index is not None:
             self.agent_turn = turn.index, running
         result = await running.execute()
-        if alone:
+        if turn.index is not None:
             self.agent_turn = None
         return result
 

@@ -14,7 +14,7 @@ from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ContinueAsNew
 from .discussion import Discussion
-from .member_runner import MemberTurn
+from .member_turn import MemberTurn
 
 Taken = tuple[MemberPlan, TurnResult]
 

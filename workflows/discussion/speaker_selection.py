@@ -32,15 +32,5 @@ def _candidates(team: Discussion) -> list[int]:
 
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
-    models = team.plan.chooser.models if team.plan.chooser else ()
-
-    def request(fallback: int) -> SelectRequest:
-        return SelectRequest(
-            thread=team.thread,
-            team=team.plan.id,
-            candidates=tuple(candidates),
-            fallback=fallback,
-            turn=team.turns + 1,
-        )
-
-    return await effects.with_fallbacks(models, lambda index: effects.select(team.run, request(index), models))
+    request = SelectRequest(thread=team.thread, team=team.plan.id, candidates=tuple(candidates), turn=team.turns + 1)
+    return await effects.select(team.run, request, team.plan.chooser.models if team.plan.chooser else ())

@@ -8,7 +8,7 @@ from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..calls import effects
 from ..discussion.discussion import Discussion
-from ..discussion.member_runner import MemberTurn
+from ..discussion.member_turn import MemberTurn
 from ..state.errors import ActivityFailed, ActivityInterrupted
 from .role_outputs import read_critique, read_decision, read_verdict
 from .transcript import PanelTranscript

@@ -7,7 +7,7 @@ from ...conversation.contracts.continuation import State
 from ...conversation.messages.turn import TurnResult
 from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
-from ..discussion.member_runner import MemberTurn
+from ..discussion.member_turn import MemberTurn
 from ..discussion.parallel_turns import run_all_members
 from ..discussion.team_turn import TeamTurn
 
