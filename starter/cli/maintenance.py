@@ -1,6 +1,5 @@
 """Commands that look after an installation: doctor, prune, version."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 

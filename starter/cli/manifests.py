@@ -58,8 +58,8 @@ def graph(
     ] = DrawingFormat.mermaid,
 ) -> None:
     """Draws the queries in FILE with their targets, or the teams if there is no query, or the resource named."""
-    from ..diagram.mermaid import mermaid
     from ..diagram.build import build_diagram
+    from ..diagram.mermaid import mermaid
     from ..diagram.svg import svg
     from .targets import load_manifests, resources_to_draw
 

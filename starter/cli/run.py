@@ -28,7 +28,7 @@ def run(
     """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results."""
     import asyncio
 
-    from ..server.connection import is_elsewhere, use_server
+    from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
     from .targets import choose_queries, load_manifests, read_parameters
@@ -37,7 +37,7 @@ def run(
     loaded = load_manifests(file, parameters)
     queries = choose_queries(loaded, target, text, namespace, parameters)
     for query in queries:
-        loaded.needed_by(query, elsewhere=is_elsewhere())
+        loaded.needed_by(query, elsewhere=uses_remote_server())
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, file, run_id=own_id, detach=detach))

@@ -67,7 +67,7 @@ def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
     return Database.open(url)
 
 
-def is_elsewhere() -> bool:
+def uses_remote_server() -> bool:
     """Whether the environment names a Temporal server; otherwise this machine's own is used."""
     return "target_host" in connect_config()
 
@@ -79,7 +79,7 @@ def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[Server
     With ``start`` they are started if they don't run; ``report`` is given warnings. Raises UnreachableError if there is
     no server to use.
     """
-    if is_elsewhere():
+    if uses_remote_server():
         yield ServerLocation(None)
         return
     state_dir = StateDir.of(os.environ)
