@@ -59,8 +59,8 @@ class Peer:
         run = f"{self.environment}-{uuid.uuid4().hex[:8]}"
         files = tempfile.mkdtemp(dir=env.folder)
         where = {"model": env.model, "temporal": env.address, "postgres": postgres, "folder": files}
-        told = json.dumps({**where, "run": run, "turns": turns, "size": size, "teams": teams})
-        command = [str(self.install(folder)), str(PEERS / self.program), told, self.flag]
+        params = json.dumps({**where, "run": run, "turns": turns, "size": size, "teams": teams})
+        command = [str(self.install(folder)), str(PEERS / self.program), params, self.flag]
         return PeerRun(await said_by(command), f"{run}-0", Path(files))
 
     async def kept(self, env: BenchmarkEnvironment, played: "PeerRun", postgres: str) -> int:

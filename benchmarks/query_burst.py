@@ -70,12 +70,12 @@ async def ends(env: ProcessEnvironment) -> Json:
 def summary(env: ProcessEnvironment, samples: list[Json]) -> dict[str, Any]:
     """Time in all, model calls, and the worker's memory: idle, maximum, and at the end."""
     memory, seconds = [each["worker_mb"] for each in samples], samples[-1]["seconds"]
-    told = {
+    counts = {
         "calls": len(env.model.requests),
         "seconds": seconds,
         "queries per s": round(samples[-1]["ended"] / seconds, 1),
     }
-    return {**told, "idle MB": memory[0], "most MB": max(memory), "last MB": memory[-1]}
+    return {**counts, "idle MB": memory[0], "most MB": max(memory), "last MB": memory[-1]}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ PROMPT = "You are the {}. Say what you think of it."
 
 
 @dataclass(frozen=True)
-class Given:
+class Params:
     """The input of a program, as JSON. ``teams`` is their number; their runs are ``run-0``, ``run-1`` and so on."""
 
     model: str
@@ -36,9 +36,9 @@ class Given:
         return [f"{self.run}-{number}" for number in range(self.teams)]
 
 
-def given() -> Given:
+def read_params() -> Params:
     """The input of this program."""
-    return Given(**json.loads(sys.argv[1]))
+    return Params(**json.loads(sys.argv[1]))
 
 
 async def timed(ids: list[str], play: Callable[[str], Awaitable[object]]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from typing import Annotated, Any, TypedDict
 
-from common import MEMBERS, PROMPT, QUESTION, Given, given, timed
+from common import MEMBERS, PROMPT, QUESTION, Params, read_params, timed
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI
 from langgraph.channels import DeltaChannel
@@ -33,9 +33,9 @@ class Delta(TypedDict):
     messages: Annotated[list[AnyMessage], DeltaChannel(extended)]
 
 
-def graph(told: Given, state: type) -> Any:
+def graph(params: Params, state: type) -> Any:
     """The members, of whom each leads to the next, until all turns are taken."""
-    model = ChatOpenAI(model=told.model_name, base_url=told.model, api_key="scripted")
+    model = ChatOpenAI(model=params.model_name, base_url=params.model, api_key="scripted")
     built = StateGraph(state)
     for seat, name in enumerate(MEMBERS):
 
@@ -44,7 +44,7 @@ def graph(told: Given, state: type) -> Any:
             return {"messages": [AIMessage(answer.content, name=name)]}
 
         def following(now: Any, other: str = MEMBERS[seat - 1]) -> str:
-            return END if len(now["messages"]) > told.turns else other
+            return END if len(now["messages"]) > params.turns else other
 
         built.add_node(name, speak)
         built.add_conditional_edges(name, following, [MEMBERS[seat - 1], END])
@@ -52,16 +52,16 @@ def graph(told: Given, state: type) -> Any:
 
 
 async def main() -> None:
-    told = given()
-    async with AsyncPostgresSaver.from_conn_string(told.postgres) as saver:
+    params = read_params()
+    async with AsyncPostgresSaver.from_conn_string(params.postgres) as saver:
         await saver.setup()
-        team = graph(told, Delta if "delta" in sys.argv else Plain).compile(checkpointer=saver)
+        team = graph(params, Delta if "delta" in sys.argv else Plain).compile(checkpointer=saver)
 
         async def play(run: str) -> object:
-            config: Any = {"configurable": {"thread_id": run}, "recursion_limit": told.turns + 10}
+            config: Any = {"configurable": {"thread_id": run}, "recursion_limit": params.turns + 10}
             return await team.ainvoke({"messages": [HumanMessage(QUESTION)]}, config)
 
-        await timed(told.ids, play)
+        await timed(params.ids, play)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from agents import Agent, OpenAIProvider, Runner, set_tracing_disabled
-    from common import MEMBERS, PROMPT, QUESTION, given
+    from common import MEMBERS, PROMPT, QUESTION, read_params
     from on_temporal import on_temporal
     from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
 
@@ -28,10 +28,10 @@ class Team:
 
 async def main() -> None:
     set_tracing_disabled(True)
-    told = given()
-    provider = OpenAIProvider(base_url=told.model, api_key="scripted", use_responses=False)
+    params = read_params()
+    provider = OpenAIProvider(base_url=params.model, api_key="scripted", use_responses=False)
     timeouts = ModelActivityParameters(start_to_close_timeout=timedelta(minutes=5))
-    await on_temporal(told, Team, OpenAIAgentsPlugin(model_params=timeouts, model_provider=provider))
+    await on_temporal(params, Team, OpenAIAgentsPlugin(model_params=timeouts, model_provider=provider))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from common import given, timed
+from common import read_params, timed
 from dbos import DBOS, SetWorkflowID
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai_members import discuss, members
 
-TOLD = given()
-DBOS(config={"name": "team", "system_database_url": TOLD.postgres, "log_level": "ERROR"})
-AGENTS = members(TOLD, DBOSDurability)
+PARAMS = read_params()
+DBOS(config={"name": "team", "system_database_url": PARAMS.postgres, "log_level": "ERROR"})
+AGENTS = members(PARAMS, DBOSDurability)
 
 
 @DBOS.workflow()
@@ -21,13 +21,13 @@ async def team(turns: int) -> int:
 async def play(run: str) -> object:
     """Runs a team to its end."""
     with SetWorkflowID(run):
-        handle = await DBOS.start_workflow_async(team, TOLD.turns)
+        handle = await DBOS.start_workflow_async(team, PARAMS.turns)
     return await handle.get_result()
 
 
 async def main() -> None:
     DBOS.launch()
-    await timed(TOLD.ids, play)
+    await timed(PARAMS.ids, play)
     DBOS.destroy()
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from common import MEMBERS, PROMPT, QUESTION, Given
+from common import MEMBERS, PROMPT, QUESTION, Params
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
-def members(told: Given, durability: Callable[[], Any]) -> list[Agent]:
+def members(params: Params, durability: Callable[[], Any]) -> list[Agent]:
     """The agents, made durable."""
-    model = OpenAIChatModel(told.model_name, provider=OpenAIProvider(base_url=told.model, api_key="scripted"))
+    model = OpenAIChatModel(params.model_name, provider=OpenAIProvider(base_url=params.model, api_key="scripted"))
     return [Agent(model, name=name, instructions=PROMPT.format(name), capabilities=[durability()]) for name in MEMBERS]
 
 

@@ -5,13 +5,13 @@ import asyncio
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from common import given
+    from common import read_params
     from on_temporal import on_temporal
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
     from pydantic_ai_members import discuss, members
 
-TOLD = given()
-AGENTS = members(TOLD, TemporalDurability)
+PARAMS = read_params()
+AGENTS = members(PARAMS, TemporalDurability)
 
 
 @workflow.defn
@@ -26,4 +26,4 @@ class Team(PydanticAIWorkflow):
 
 
 if __name__ == "__main__":
-    asyncio.run(on_temporal(TOLD, Team, PydanticAIPlugin()))
+    asyncio.run(on_temporal(PARAMS, Team, PydanticAIPlugin()))

@@ -47,14 +47,14 @@ def _write_corpus(corpus: Path) -> None:
 
 def row(seconds: int) -> dict[str, Any]:
     """Runs for so many seconds; the findings as a row of the table."""
-    told: dict[str, Any] = {"what": "manifests, read, guided by coverage", "examples": 0, "s": seconds}
+    row_start: dict[str, Any] = {"what": "manifests, read, guided by coverage", "examples": 0, "s": seconds}
     if not find_spec("atheris"):
-        return {**told, "wrong": "not tried: atheris is missing"}
+        return {**row_start, "wrong": "not tried: atheris is missing"}
     command = [sys.executable, "-m", "tests.chaos.coverage_guided", f"-max_total_time={seconds}", "-timeout=20"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     counts = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("Done ")]
     wrong = None if done.returncode == 0 else done.stderr[-2_000:]
-    return {**told, "examples": int(counts[0]) if counts else 0, "wrong": wrong}
+    return {**row_start, "examples": int(counts[0]) if counts else 0, "wrong": wrong}
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ class SecretSearch:
 
     def history(self, run: str, events: Iterable[HistoryEvent]) -> None:
         """Searches the history of a run."""
-        told = [*events]
-        self.events.update(map(_name, told))
-        self.text(run, b"".join(event.SerializeToString() for event in told), "histories")
+        all_events = [*events]
+        self.events.update(map(_name, all_events))
+        self.text(run, b"".join(event.SerializeToString() for event in all_events), "histories")
 
     def file(self, file: Path) -> None:
         """Searches a file, piece by piece."""

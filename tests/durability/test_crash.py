@@ -1,4 +1,4 @@
-"""A worker that is killed at any moment loses nothing, says nothing twice, and asks for no answer twice."""
+"""A worker that is killed at any time loses no message, writes none twice, and repeats no answered call."""
 
 import json
 import time
@@ -77,7 +77,7 @@ UNKNOWN = "was begun by a worker that died; whether it was carried out is unknow
 
 
 async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
-    """Starts an agent that uses a tool over HTTP once, and then repeats what it heard."""
+    """Starts an agent that uses a tool over HTTP once, and then repeats its result."""
 
     def say(request: Request) -> Reply:
         heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]

@@ -1,4 +1,4 @@
-"""What does a user see of a server that is killed on one machine? Nothing, or how to come back."""
+"""A local server that is killed: its runs go on unnoticed, or users are told how to come back."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def machine(tmp_path: Path) -> Iterator[UserMachine]:
         machine.shut_down()
 
 
-def told(text: str) -> list[str]:
+def said_lines(text: str) -> list[str]:
     """What was said, of what a command has told."""
     return [each.strip() for each in text.splitlines() if each.startswith("  ")]
 
@@ -38,7 +38,7 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     machine.wait_for_calls(3)
     kill_server(machine.dev().pid)
     out, err = following.communicate(timeout=60)
-    assert (following.returncode, out, told(err)) == (0, "b\n", RESULT), err
+    assert (following.returncode, out, said_lines(err)) == (0, "b\n", RESULT), err
     assert len(machine.model.requests) == 6, "no call was made twice"
     assert "the Temporal server has died, and is started again" in (machine.home.folder / "dev.log").read_text()
 
@@ -57,7 +57,7 @@ def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(ma
     dev = machine.start("dev")
     while not machine.home.read_dev_server():
         time.sleep(0.05)
-    assert told(machine.run("watch", "talk").stderr) == RESULT
+    assert said_lines(machine.run("watch", "talk").stderr) == RESULT
     assert sum(each.answered for each in machine.model.requests) == 6, "no answered call was repeated"
     dev.terminate()
     dev.communicate(timeout=20)

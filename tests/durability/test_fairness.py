@@ -1,4 +1,4 @@
-"""Whose turn is it where many wait? Labels say it; child runs and all their calls carry it."""
+"""Priority and fairness: a query's labels set them, and child runs and all their calls inherit them."""
 
 import dataclasses
 import uuid

@@ -1,4 +1,4 @@
-"""What a user sees of each way in which a model's or a tool's server fails: what was tried again, and what is kept."""
+"""Failures of a model's or a tool's server: what is retried, what is kept, and what users see."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,7 +12,7 @@ from tests.harness.tool_server import Answer, ToolServer
 
 
 def soon() -> datetime:
-    """In about two seconds, to the second: servers write no parts of them."""
+    """In about two seconds, rounded down: HTTP dates have whole seconds."""
     return (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
 
 

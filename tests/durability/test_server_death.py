@@ -1,4 +1,4 @@
-"""What is lost when the Temporal server is killed, alone or with its worker? No word, and no answered call."""
+"""A Temporal server that is killed, alone or with its worker: no message is lost and no answered call repeated."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def killable(tmp_path: Path) -> AsyncIterator[KillableEnvironment]:
 
 
 def asked(killable: KillableEnvironment, *, answered: bool = False) -> Counter[int]:
-    """How often each answer was asked for."""
+    """How often each reply was requested."""
     return Counter(reply_count(each.body) for each in killable.model.requests if each.answered or not answered)
 
 

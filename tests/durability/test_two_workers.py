@@ -1,4 +1,4 @@
-"""Two workers on one journal: they share the work, and each message stands once."""
+"""Two workers with one journal share the work, and each message is stored once."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ async def start(client: Client, number: int) -> WorkflowHandle[object, object]:
 
 
 async def calls_of_workers(handles: list[WorkflowHandle[object, object]]) -> Counter[str]:
-    """How many calls each worker has carried out; replays the runs on the way."""
+    """How many activities each worker has executed; also replays the runs."""
     histories = [await handle.fetch_history() for handle in handles]
     await replay(histories)
     return Counter(

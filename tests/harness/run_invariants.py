@@ -110,10 +110,10 @@ def check_usage(run: FinishedRun) -> None:
     assert least <= own.total_tokens <= all_.total_tokens
     assert own == all_ or not run.calm
     (end,) = [e for e in run.events if is_end(e) and e.get("team") == "team" and e["event"].startswith("TeamEx")]
-    told = TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
-    if own != told:  # an answer that comes in the very moment of the end stands in the history alone
+    in_events = TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
+    if own != in_events:  # an answer that comes in the very moment of the end stands in the history alone
         assert not run.calm
-        assert own.total_tokens < told.total_tokens
+        assert own.total_tokens < in_events.total_tokens
 
 
 def check_pairs(events: list[Json]) -> None:

@@ -1,4 +1,4 @@
-"""A run whose history becomes long goes on in a new one: nobody who starts, steers or waits for it notices."""
+"""A run with a long history continues as new, without a visible difference for those who start or wait for it."""
 
 from baton.starter.scripted_model.script import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
@@ -23,7 +23,7 @@ async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(
 
 
 async def test_an_agents_long_turn_goes_on_between_its_tool_calls(env_with_short_histories: Environment) -> None:
-    """Once alone, and once as a member, whose team hears it to its end and then the next one."""
+    """Once alone, and once as a member of a team, which waits for its end before the next member."""
     many = {"calls": [{"name": "noop", "arguments": {"message": f"m{n}"}} for n in range(20)]}
     env_with_short_histories.script(line("one", *[many] * 3, "Done."), line("two", "I agree."))
     manifests = [agent("one", "noop"), agent("two"), team("team", "one", "two", strategy="sequential")]

@@ -1,4 +1,4 @@
-"""What a run leaves in Temporal's history: little, the same for every turn, and under names that never change."""
+"""Recorded histories replay with the present code, and stored names and shapes never change; runs can be reset."""
 
 import json
 from typing import get_args
@@ -40,11 +40,11 @@ def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> 
 
 
 def reasons(last: HistoryEvent) -> set[str]:
-    """Why a run and its members have stopped, as its last event tells it."""
+    """The stop reasons of a run and its members, from its last event."""
     ends = last.workflow_execution_completed_event_attributes, last.workflow_execution_failed_event_attributes
     details = ends[1].failure.application_failure_info.details
-    told = b"".join(each.data for each in (*ends[0].result.payloads, *details.payloads))
-    return {reason for reason in get_args(StopReason) if f'"stopReason":"{reason}"'.encode() in told}
+    stored_json = b"".join(each.data for each in (*ends[0].result.payloads, *details.payloads))
+    return {reason for reason in get_args(StopReason) if f'"stopReason":"{reason}"'.encode() in stored_json}
 
 
 def test_a_history_is_recorded_of_every_reason_to_stop() -> None:

@@ -1,4 +1,4 @@
-"""Versions of a worker: a run stays on the one it began with, a new one goes to the current one, and back again."""
+"""Worker versions: a run stays on the version it started with, and new runs start on the current one."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""One agent's turn: asking, using tools, asking again, and what becomes of tools that fail (seed 004)."""
+"""One agent's turn: asking, using tools, asking again, and what becomes of tools that fail (ARK, agent execution)."""
 
 import json
 
@@ -32,13 +32,13 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
     manifest["spec"]["tools"] = tools
     env.script(line("one", "hello"))
     await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]}))
-    told = [tool["function"] for tool in env.model.requests[0].body["tools"]]
-    assert [tool["name"] for tool in told] == ["noop", "terminate_team", "calculator"]
-    assert told[1]["description"] == "Call this at the end."
+    expected = [tool["function"] for tool in env.model.requests[0].body["tools"]]
+    assert [tool["name"] for tool in expected] == ["noop", "terminate_team", "calculator"]
+    assert expected[1]["description"] == "Call this at the end."
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ('{"expression": "1/0"}', "Error: division by zero"),
         ('{"expression": ', "Error: the arguments of calculator are not JSON"),
@@ -47,12 +47,12 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
         ("", "Error: the arguments of calculator don't fit its schema: $: 'expression' is a required property"),
     ],
 )
-async def test_a_tools_failure_is_told_to_the_model(env: Environment, arguments: str, told: str) -> None:
+async def test_a_tools_failure_is_told_to_the_model(env: Environment, arguments: str, expected: str) -> None:
     env.script(line("one", {"calls": [{"name": "calculator", "arguments": arguments}]}, "I see."))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
     turn = await env.turn_result(handle)
     assert turn.stop_reason == "completed"
-    assert turn.messages[1].content.startswith(told)
+    assert turn.messages[1].content.startswith(expected)
     assert env.model.requests[1].body["messages"][-1]["content"] == turn.messages[1].content
 
 

@@ -1,4 +1,4 @@
-"""Runs are found by team, strategy, phase and stop reason, and run as well on a server that knows none of these."""
+"""Search attributes: runs are found by team, strategy, phase and stop reason; servers without them run teams, too."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bare(tmp_path: Path) -> AsyncIterator[Client]:
-    """A server that knows none of the search_attributes."""
+    """A client of a server without the search attributes."""
     home = StateDir(tmp_path / "bare")
     home.folder.mkdir()
     with home.lock("dev") as lock:

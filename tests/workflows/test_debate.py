@@ -56,10 +56,10 @@ async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(env:
     env.script(*lines, verdict)
     spec = {"maxRounds": 3, "synthesizer": False}
     turn = await env.turn_result(await env.start_team([debate(*debaters, **spec)], "debate"))
-    told = model_requests(env)[-1].user
-    assert "# The stances\n- S0\n- S1" in told
-    assert "d0" not in told
-    orders = [[row for row in part.splitlines() if row.startswith("[")] for part in told.split("## Round")[1:]]
+    expected = model_requests(env)[-1].user
+    assert "# The stances\n- S0\n- S1" in expected
+    assert "d0" not in expected
+    orders = [[row for row in part.splitlines() if row.startswith("[")] for part in expected.split("## Round")[1:]]
     assert all(sorted(order) == [f"[S{n}]: says S{n}" for n in range(6)] for order in orders)
     assert any(order != sorted(order) for order in orders)
     assert panel_result(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
@@ -117,7 +117,7 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         ([opens({"nextSpeakers": ["eve"]})], "calls on 'eve', who takes no part; there are: ada, bob"),
         ([opens({"nextSpeakers": []})], "calls on nobody, and doesn't end the debate either"),
@@ -128,9 +128,9 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
         ([prompt_line("You judge", "Tabs!")], "judge"),
     ],
 )
-async def test_a_part_that_is_not_played_fails_the_debate(env: Environment, lines: list[Any], told: str) -> None:
+async def test_a_part_that_is_not_played_fails_the_debate(env: Environment, lines: list[Any], expected: str) -> None:
     env.script(*lines, argues(FOR, "a"), argues(AGAINST, "b"))
     spec: Json = {"moderator": True} if "moderate" in lines[0].system else {}
     turn = await env.turn_result(await env.start_team([debate(FOR, AGAINST, maxRounds=1, **spec)], "debate"))
     assert turn.failure is not None
-    assert told in turn.failure.message
+    assert expected in turn.failure.message

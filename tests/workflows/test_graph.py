@@ -1,4 +1,4 @@
-"""Drawings: which boxes stand there, who speaks after whom, and that nothing runs through anything else."""
+"""Diagrams: their boxes, who speaks after whom, and that no arrow runs through a box."""
 
 import html
 import re
@@ -61,7 +61,7 @@ def names(box: Box) -> list[str]:
     return [each.lines[0] if each.lines else each.shape for each in box.inside]
 
 
-def told(box: Box) -> list[str]:
+def arrows(box: Box) -> list[str]:
     """The arrows in a box, with the titles of what they join."""
     titles = names(box)
     heads = {(False, False): "→", (True, False): "↔", (False, True): "⇢"}
@@ -69,7 +69,7 @@ def told(box: Box) -> list[str]:
 
 
 def arrows_of(write: Writer, *members: str, **spec: Any) -> list[str]:
-    return told(drawn(write.load(team("t", *members, **spec))).inside[0])
+    return arrows(drawn(write.load(team("t", *members, **spec))).inside[0])
 
 
 def edges(*pairs: str) -> Json:
@@ -89,7 +89,7 @@ def test_members_speak_in_order_and_a_round_leads_back_to_the_first(write: Write
 
 def test_parallel_members_stand_between_a_fork_and_a_join(write: Writer) -> None:
     box = drawn(write.load(team("t", "a", "b", strategy="parallel"))).inside[0]
-    assert told(box) == ["dot → a", "dot → b", "a → dot", "b → dot"]
+    assert arrows(box) == ["dot → a", "dot → b", "a → dot", "b → dot"]
     assert [each.column for each in box.inside] == [1, 1, 0, 2]
 
 
@@ -117,7 +117,7 @@ def test_edges_limit_whom_a_selector_may_choose_next(write: Writer) -> None:
 
 def test_a_graph_begins_at_the_first_member_and_says_who_is_never_reached(write: Writer) -> None:
     box = drawn(write.load(team("t", "b", "a", "c", "x", strategy="graph", graph=edges("bc", "ca", "ac")))).inside[0]
-    assert told(box) == ["dot → b", "b → c", "c ↔ a"]
+    assert arrows(box) == ["dot → b", "b → c", "c ↔ a"]
     assert [each.column for each in box.inside] == [1, 3, 2, 4, 0]
     assert [each.lines[-1] == "is never reached" for each in box.inside[:4]] == [False, False, False, True]
 
@@ -126,7 +126,7 @@ def test_a_panel_is_a_loop_that_a_referee_closes_and_that_ends_in_what_is_delive
     spec: Json = {"maxRounds": 2, "referee": "strict"}
     box = drawn(write.load(team("t", "a", "b", **spec))).inside[0]
     assert box.lines == ("t", "round-robin · 2 rounds")
-    assert told(box) == ["a → b", "b → strict", "strict → a", "strict → synthesizer"]
+    assert arrows(box) == ["a → b", "b → strict", "strict → a", "strict → synthesizer"]
     assert [each.column for each in box.inside] == [0, 1, 2, 3]
     assert box.inside[2].lines == ("strict", "referee")
     once = {"maxRounds": 1, "synthesizer": False}
@@ -140,12 +140,12 @@ def test_a_debate_ends_with_a_judge_and_may_be_opened_by_a_moderator(write: Writ
     page = drawn(write.load(manifest("Team", "t", spec)))
     box = page.inside[0]
     assert box.lines == ("t", "debate · 2 rounds")
-    assert told(box) == ["a → b", "b → a", "b → judge", "judge → synthesizer"]
+    assert arrows(box) == ["a → b", "b → a", "b → judge", "judge → synthesizer"]
     assert [each.lines for each in box.inside[:2]] == [("a", "For"), ("b", "a cynic", "Against")]
     nothing_is_crossed(page)
     page = drawn(write.load(manifest("Team", "t", {**spec, "moderator": True, "judge": "solomon"})))
     box = page.inside[0]
-    assert told(box) == ["moderator ↔ a", "moderator ↔ b", "moderator → solomon", "solomon → synthesizer"]
+    assert arrows(box) == ["moderator ↔ a", "moderator ↔ b", "moderator → solomon", "solomon → synthesizer"]
     assert [each.column for each in box.inside] == [1, 1, 0, 2, 3]
     nothing_is_crossed(page)
 
@@ -215,8 +215,8 @@ def test_all_queries_are_drawn_and_what_two_of_them_ask_once(write: Writer) -> N
     other = {**query(targets=asked[1:] * 2), "metadata": {"name": "r"}}
     loaded = write.load(query(targets=asked), other, model(), agent("one"), team("t", "one", maxTurns=1))
     assert names(drawn(loaded)) == ["q", "r", "m", "one"]
-    assert told(drawn(loaded)) == ["q → m", "q → one", "r → one"]
-    assert told(drawn(loaded, "query/r")) == ["r → one"]
+    assert arrows(drawn(loaded)) == ["q → m", "q → one", "r → one"]
+    assert arrows(drawn(loaded, "query/r")) == ["r → one"]
 
 
 def test_a_namespace_is_chosen_and_another_one_is_named(write: Writer) -> None:

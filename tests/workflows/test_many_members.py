@@ -1,10 +1,10 @@
-"""Teams and queries of more members and targets than speak at once: all speak once, and are told in their order."""
+"""Teams and queries with more members and targets than run at once: all run once, and are listed in their order."""
 
 from baton.starter.scripted_model.script import Reply, Request
 from tests.harness.environment import Environment, agent, team
 
-NAMES = [f"a{number}" for number in range(130)]
-"""A hundred speak at once."""
+NAMES = [f"a{number}" for number in range(105)]
+"""More than the 100 that run at once."""
 
 
 def own_name(request: Request) -> Reply:

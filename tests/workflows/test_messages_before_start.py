@@ -1,4 +1,4 @@
-"""What a run is told before it has begun counts: after all that it was given, and for whoever it has yet to start."""
+"""Signals and updates that arrive before a run's first step apply after its input, also to children not yet started."""
 
 import asyncio
 import json

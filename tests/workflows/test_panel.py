@@ -1,4 +1,4 @@
-"""A panel: round-robin with rounds, a goal and a deliverable, as seed 002 has it."""
+"""A panel: round-robin with rounds, a goal and a deliverable, as in the round-robin pattern."""
 
 import json
 from pathlib import Path

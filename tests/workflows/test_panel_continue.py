@@ -1,4 +1,4 @@
-"""A panel that becomes long goes on in a new run in the midst of a round, and nobody who takes part notices."""
+"""A long panel continues as new in the middle of a round, without any visible difference."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ NAMES = "a", "b", "ballot"
 async def env_with_short_histories(
     server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> AsyncIterator[Environment]:
-    """A stage with a function, on a server on which a run is long after fifty events."""
+    """A test environment with a function, on a server where runs continue as new after 50 events."""
     async with Environment.running(
         await connect(server_with_short_histories.address), tmp_path, functions=[ballot]
     ) as env:

@@ -1,4 +1,4 @@
-"""Queries: several targets, each with its own outcome; phases, timeouts and what a client in any language may send."""
+"""Queries: several targets, each with its own result; phases, timeouts and what a client in any language may send."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Round-robin: the three scenarios of seed 000, and what seed 001 says of the strategy."""
+"""Round-robin: the three scenarios of ARK's team documentation, and the rules of the strategy."""
 
 import json
 

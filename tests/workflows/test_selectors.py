@@ -1,4 +1,4 @@
-"""Queries that find whom they ask by labels: who is found, in which order, and what is said where nobody is."""
+"""Queries that select targets by labels: which are found, in which order, and the error when none is."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_a_selector_that_finds_nobody_is_told_and_a_run_of_it_refused(write: Wri
     loaded = write.load(query(selector=RED), agent("a"))
     (problem,) = loaded.unresolved()
     assert str(problem).endswith(
-        "m.yaml:7: Query/default/q: spec.selector: nobody is asked: "
+        "m.yaml:7: Query/default/q: spec.selector: no targets: "
         "no agent, team, model or tool in namespace 'default' has these labels"
     )
     start = loaded.catalog.get("Query", "default", "q")
@@ -135,7 +135,7 @@ async def test_a_run_whose_selector_finds_nobody_fails_with_a_sentence(env: Envi
     status = await env.status(await env.start_query([agent("a")], selector=RED))
     failure: Any = status.failure
     assert (status.phase, failure.type) == ("Failed", "InvalidManifest")
-    assert "Query/default/q: nobody is asked: no agent" in failure.message
+    assert "Query/default/q: no targets: no agent" in failure.message
 
 
 async def test_what_is_not_carried_out_is_said_before_what_is_missing(env: Environment) -> None:

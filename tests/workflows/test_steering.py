@@ -1,4 +1,4 @@
-"""People take part: they say something to a run, let it wait, and let it go on."""
+"""People steer a run: they add messages, pause it and resume it."""
 
 import asyncio
 from typing import Any

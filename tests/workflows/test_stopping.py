@@ -1,4 +1,4 @@
-"""Ending a run from outside: gracefully by a signal, at once, or by a cancel; what was said is always kept."""
+"""Ending a run from outside: gracefully by a signal, at once, or by a cancel; all messages are kept."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The strategies: who speaks, in which order, who hears what, how it ends, and what is kept."""
+"""The strategies: who speaks, in which order, with which context, how a team ends, and what is kept."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Queries put to models and tools: by themselves, mixed with others, and several at once."""
+"""Queries with models and tools as targets: alone, with others, and several at once."""
 
 from typing import Any
 
