@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import json
 import shutil
 import signal
 import sys
@@ -19,11 +18,13 @@ from baton.activities.journal.database import Database
 from baton.activities.journal.engine import connect
 from baton.activities.journal.journal import Journal
 from baton.activities.journal.migrate import MIGRATIONS, VERSION, migrate
+from baton.activities.process.settings import Settings
 from baton.conversation.errors import JournalUnavailable
 from baton.conversation.messages.message import Head, Message
+from baton.starter.operations import checks
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.postgres import execute
-from tests.harness.processes import baton, process_env
+from tests.harness.processes import process_env
 
 NEXT = VERSION + 1
 
@@ -183,12 +184,10 @@ async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
 
 async def test_the_doctor_names_the_version_of_a_newer_journal_and_what_to_do(journal_url: str, tmp_path: Path) -> None:
     await migrated(journal_url, migrations(tmp_path, ADDS))
-    env = process_env(BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
-    ended = await asyncio.to_thread(baton, "doctor", "-o", "json", env=env)
-    [found] = [each for each in json.loads(ended.stdout) if each["what"] == "journal"]
-    assert (ended.returncode, found["ok"]) == (1, False)
-    assert found["text"].endswith(f"is of version {NEXT}")
-    assert found["hint"] == f"this Baton knows the tables up to version {VERSION}: run one that knows version {NEXT}"
+    [found] = [each async for each in checks.journal(Settings.of({"BATON_JOURNAL_URL": journal_url}))]
+    assert not found.ok
+    assert found.text.endswith(f"is of version {NEXT}")
+    assert found.hint == f"this Baton knows the tables up to version {VERSION}: run one that knows version {NEXT}"
 
 
 async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_ones(
