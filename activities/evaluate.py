@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from temporalio import activity
 
 from ..conversation.contracts.requests import EvaluateRequest, EvaluateResult
-from ..conversation.errors import ConditionFailed, UnknownResource
+from ..conversation.errors import ConditionFailed
 from ..conversation.failure import BatonError
 from ..conversation.messages.message import last_spoken
 from ..conversation.messages.turn import Thread
@@ -14,6 +14,7 @@ from ..resources.base import JsonObject
 from ..resources.condition import Facts, evaluate_condition
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
+from .context.lookup import find_team
 from .journal.journal import Journal
 from .journal.row import Row
 from .panel.transcript import Transcript
@@ -32,9 +33,7 @@ class Evaluate:
         """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
         async with heartbeats():
             catalog = await self._journal.catalog(request.thread.catalog)
-            team = catalog.by_id(request.team)
-            if not isinstance(team, Team):
-                raise UnknownResource(f"the run's catalog has no {request.team}")
+            team = find_team(catalog, request.team)
             rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
             facts = _facts(request, team, rows)
             if await self._ends(request, team, rows, facts):
@@ -52,10 +51,10 @@ class Evaluate:
         try:
             value = await self._functions.invoke(ends.function, given, **ends.parameters)
         except BatonError as error:
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {error.message}") from None
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {error.message}") from None
         if not isinstance(value, bool):
             problem = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be judged: {problem}")
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {problem}")
         return value
 
 
@@ -100,4 +99,4 @@ async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
     try:
         return await asyncio.to_thread(evaluate_condition, expression, facts)
     except ValueError as error:
-        raise ConditionFailed(f"{team.id}: {field} can't be judged after turn {facts['turn']}: {error}") from None
+        raise ConditionFailed(f"{team.id}: {field} can't be evaluated after turn {facts['turn']}: {error}") from None

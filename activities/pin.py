@@ -1,4 +1,4 @@
-"""``pin``: what a run needs is resolved once, pinned in the journal, and never looked up anywhere else again."""
+"""The activity ``pin``: resolves the manifests that a run needs, and pins them in the journal for the whole run."""
 
 import asyncio
 
@@ -26,59 +26,62 @@ from .runtime.heartbeat import heartbeats
 
 
 class Pin:
-    """The activity ``pin``. ``own`` are the manifests that the worker was started with, ``route`` leads to its like."""
+    """The activity ``pin``.
+
+    ``own`` are the manifests that the worker was started with, ``queues`` the task queues for a run's activities.
+    ``searchable``: the server has Baton's search attributes.
+    """
 
     def __init__(
-        self, journal: Journal, own: Catalog, secrets: SecretStore, route: TaskQueues, *, searchable: bool
+        self, journal: Journal, own: Catalog, secrets: SecretStore, queues: TaskQueues, *, searchable: bool
     ) -> None:
         self._journal, self._own, self._secrets = journal, own, secrets
-        self._route, self._searchable = route, searchable
+        self._queues, self._searchable = queues, searchable
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
-        """Finds a run's place in a conversation and its plan."""
+        """The run's thread in the journal and its plan. A child run brings the thread that its parent has pinned."""
         async with heartbeats():
-            return await (self._look_up(request, request.thread) if request.thread else self._begin(request))
+            return await (self._find(request, request.thread) if request.thread else self._begin(request))
 
-    async def _look_up(self, request: PinRequest, thread: Thread) -> Pinned:
-        """What a run's parent has pinned already."""
+    async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
-        plan = await asyncio.to_thread(build_plan, _named(request, catalog), catalog, request.workflow)
-        return self._pinned(thread, plan, self._route)
+        plan = await asyncio.to_thread(build_plan, _start(request, catalog), catalog, request.workflow)
+        return self._pinned(thread, plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
-        """A new conversation, with the question as its first row."""
-        start, catalog = await asyncio.to_thread(self._resolve, request)  # thousands of manifests take seconds
+        """Pins the catalog, and begins a conversation with the question as its first row."""
+        start, catalog = await asyncio.to_thread(
+            self._resolve, request
+        )  # in a thread: thousands of manifests take seconds
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
             question = (await ValueResolver.of(self._journal, catalog, self._secrets)).question(start)
         run = activity.info().workflow_run_id or ""
-        head = await self._journal.append(Head(), [question], f"{run}/1")  # once, in whichever task it is pinned
+        head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head)
         labels = start.metadata.labels
-        turn = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
-        return self._pinned(thread, plan, self._route.model_copy(update={k: v for k, v in turn.items() if v}))
+        order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
+        return self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
 
-    def _pinned(self, thread: Thread, plan: Plan, route: TaskQueues) -> Pinned:
-        """The reply; what is as it always is takes no place in the history."""
-        other = {"searchable": self._searchable, "route": None if route == TaskQueues() else route}
+    def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
+        """The result; fields with their default value stay unset, so that they take no space in the history."""
+        other = {"searchable": self._searchable, "route": None if queues == TaskQueues() else queues}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
-        """What the run starts with, and all that it needs of what it brings and what the worker has."""
-        loaded = _brought(request)
-        known = loaded.catalog.overlaid_on(self._own)
-        start = _named(request, known)
+        """The manifest that the run starts with, and a catalog of all that it needs, of the request or the worker."""
+        known = _load(request).catalog.overlaid_on(self._own)
+        start = _start(request, known)
         catalog, unknown = known.needed_by(start)
-        if refused := [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]:
-            raise NotCarriedOut(
-                "; ".join(f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in refused)
-            )
-        if missing := [
-            each for each in unknown if each.reference.kinds != ("Secret",)
-        ]:  # the SecretStore knows of those
+        unsupported = [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]
+        if unsupported:
+            texts = (f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in unsupported)
+            raise NotCarriedOut("; ".join(texts))
+        missing = [each for each in unknown if each.reference.kinds != ("Secret",)]  # the SecretStore has those
+        if missing:
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
@@ -86,8 +89,8 @@ class Pin:
         return start, catalog
 
 
-def _brought(request: PinRequest) -> Loaded:
-    """The manifests that a run brings, the query it spells out among them."""
+def _load(request: PinRequest) -> Loaded:
+    """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
     given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
     if request.spec is not None:
         metadata: JsonObject = {"name": request.name or "query", "namespace": request.namespace}
@@ -104,7 +107,8 @@ def _brought(request: PinRequest) -> Loaded:
     return loaded
 
 
-def _named(request: PinRequest, catalog: Catalog) -> Startable:
+def _start(request: PinRequest, catalog: Catalog) -> Startable:
+    """The manifest that the request names. Raises UnknownResource."""
     kind = request.kind.capitalize()
     name = request.name or "query"
     found = catalog.get(kind, request.namespace, name)

@@ -7,7 +7,6 @@ from functools import partial
 from temporalio import activity
 
 from ..conversation.contracts.requests import SelectRequest, SelectResult
-from ..conversation.errors import UnknownResource
 from ..conversation.failure import BatonError
 from ..conversation.messages.message import Message, TokenUsage
 from ..resources.agent import Agent
@@ -15,6 +14,7 @@ from ..resources.team import Team
 from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
 from .context.context_window import apply_window, window_end
+from .context.lookup import find_team
 from .context.model_chain import ChainedModel, selector_model_chain
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -95,9 +95,7 @@ class Select:
 
     async def _context(self, request: SelectRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
-        team = values.catalog.by_id(request.team)
-        if not isinstance(team, Team):
-            raise UnknownResource(f"the run's catalog has no {request.team}")
+        team = find_team(values.catalog, request.team)
         names = [team.spec.members[place].name_in_team for place in request.candidates]
         model = selector_model_chain(team, values.catalog)[request.fallback]
         return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)

@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-from ...conversation.errors import UnknownResource
 from ...resources.agent import Agent
-from ...resources.base import Reference
 from ...resources.catalog import Catalog, Resource
 from ...resources.model import Model
 from ...resources.team import Team
+from .lookup import find, find_optional
 
 
 class ChainedModel(NamedTuple):
@@ -15,18 +14,6 @@ class ChainedModel(NamedTuple):
 
     manifest: Model | None
     name: str
-
-
-def find(catalog: Catalog, reference: Reference) -> Resource:
-    """The resource that a reference names. Raises UnknownResource if there is none."""
-    if found := catalog.find(reference):
-        return found
-    raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
-
-
-def find_optional(catalog: Catalog, reference: Reference) -> Resource | None:
-    """The same; None where the reference is optional and names nothing."""
-    return catalog.find(reference) if reference.optional else find(catalog, reference)
 
 
 def model_chain(speaker: Agent | Model, catalog: Catalog) -> list[ChainedModel]:

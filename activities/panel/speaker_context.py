@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...conversation.contracts.panel_requests import SpeakerBrief
-from ...conversation.errors import FunctionFailed, UnknownResource
+from ...conversation.errors import FunctionFailed
 from ...conversation.messages.message import Message
 from ...conversation.messages.panel import Briefing
 from ...resources.agent import Agent
@@ -12,6 +12,7 @@ from ...resources.member import Member
 from ...resources.panel import FunctionRef
 from ...resources.team import Team
 from ...resources.template import fill
+from ..context.lookup import find_team
 from ..context.value_resolver import ValueResolver
 from ..journal.row import Row
 from ..process.functions import FunctionRegistry
@@ -41,10 +42,7 @@ class SpeakerContext:
     @classmethod
     def of(cls, brief: SpeakerBrief, values: ValueResolver, rows: Sequence[Row], question: str) -> "SpeakerContext":
         """The context for a brief. Raises UnknownResource if the catalog has not got the brief's team."""
-        team = values.catalog.by_id(brief.team)
-        if not isinstance(team, Team):
-            raise UnknownResource(f"the run's catalog has no {brief.team}")
-        return cls(team, brief, rows, question)
+        return cls(find_team(values.catalog, brief.team), brief, rows, question)
 
     @property
     def name(self) -> str:

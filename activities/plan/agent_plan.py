@@ -6,7 +6,8 @@ from ...resources.catalog import Catalog
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
-from ..context.model_chain import find, model_chain
+from ..context.lookup import find
+from ..context.model_chain import model_chain
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:

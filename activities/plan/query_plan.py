@@ -5,7 +5,7 @@ from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
 from ...resources.query import TARGETS, Query
 from ...resources.team import Team
-from ..context.model_chain import find
+from ..context.lookup import find
 
 
 def query_plan(query: Query, catalog: Catalog) -> QueryPlan:

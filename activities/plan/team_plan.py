@@ -16,7 +16,8 @@ from ...resources.catalog import Catalog
 from ...resources.member import Member, Speaker
 from ...resources.panel import Visibility
 from ...resources.team import Team
-from ..context.model_chain import find_optional, selector_model_chain
+from ..context.lookup import find_optional
+from ..context.model_chain import selector_model_chain
 from ..panel.default_agents import default_agent, default_agent_id
 from .agent_plan import agent_plan
 

@@ -8,6 +8,7 @@ from ...resources import tool as resources
 from ...resources.agent import Agent
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
+from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from .built_in import BuiltInTools
@@ -60,6 +61,6 @@ class Tools:
 
 
 def _find(catalog: Catalog, reference: Reference) -> resources.Tool:
-    if isinstance(found := catalog.find(reference), resources.Tool):
-        return found
-    raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
+    if isinstance(tool := find(catalog, reference), resources.Tool):
+        return tool
+    raise UnknownResource(f"{tool.id} is no tool")

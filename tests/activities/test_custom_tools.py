@@ -139,7 +139,7 @@ def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_pa
         ({"body": "x"}, "spec.http.body: can't be used with GET: remove it, or set another method"),
         (
             {"schema": {"$ref": "file:///etc/passwd"}},
-            "spec.inputSchema: refers to 'file:///etc/passwd', which does not",
+            "spec.inputSchema: refers to 'file:///etc/passwd', which it does not",
         ),
         (
             {"schema": {"$ref": "#/$defs/none"}},

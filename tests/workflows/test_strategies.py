@@ -106,7 +106,7 @@ async def test_a_condition_that_cannot_be_judged_fails_the_team_and_is_named(env
     assert names(turn) == ["a", "b"]
     assert turn.failure
     assert turn.failure.type == "ConditionFailed"
-    assert "graph.edges[1].when can't be judged after turn 2" in turn.failure.message
+    assert "graph.edges[1].when can't be evaluated after turn 2" in turn.failure.message
 
 
 async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(env: Environment) -> None:
