@@ -1,0 +1,100 @@
+"""The commands and programs that the documents show run as they are shown."""
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from baton.starter.scripted_model.script import Reply, Script, ScriptLine
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import KEY
+from tests.harness.processes import ROOT, WorkerProcess, process_env
+from tests.harness.user_machine import UserMachine
+
+README = (ROOT / "README.md").read_text()
+SAMPLE = ROOT / "samples" / "brainstorming.yaml"
+SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
+COMMANDS = [
+    *re.findall(r"^\$ \.venv/bin/baton (.*)$", README, re.MULTILINE),
+    *re.findall(r"^baton (graph .*?)(?: *[#>].*)?$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE),
+]
+
+
+def test_the_manifests_of_the_readme_stand_in_the_sample() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    sample = {each["metadata"]["name"]: each for each in yaml.safe_load_all(SAMPLE.read_text())}
+    for manifest in yaml.safe_load_all(shown):
+        spec = sample[manifest["metadata"]["name"]]["spec"]
+        assert {**spec, **manifest["spec"]} == spec
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_is_shown_can_be_typed(machine: UserMachine, command: str) -> None:
+    shutil.copytree(ROOT / "samples", machine.folder / "samples")
+    assert machine.run(*shlex.split(command)).returncode == 0
+
+
+def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:
+    shown = README.partition("$ make demo\n")[2].partition("```")[0]
+    run_id = re.compile(r"brainstorming-session-\w{6}")
+    done = machine.run("run", "-f", SAMPLE)
+    lines = run_id.sub("ID", re.sub(r"\d+ s$", "N s", done.stderr, flags=re.MULTILINE)).splitlines()
+    for line in run_id.sub("ID", re.sub(r"\d+ s$", "N s", shown, flags=re.MULTILINE)).splitlines():
+        assert line == "…" or line in lines or line.startswith("started ID  http://127.0.0.1:"), line
+
+
+def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    machine.script(
+        ScriptLine(system="You write", say=[Reply(text="Rivers carry salt into it.")]),
+        ScriptLine(system="You shorten", say=[Reply(text="Rivers salt it.")]),
+    )
+    program = machine.folder / "program.py"
+    program.write_text(text)
+    done = subprocess.run(
+        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=80
+    )
+    assert done.stdout.splitlines() == [
+        "writer Rivers carry salt into it.",
+        "editor Rivers salt it.",
+        "Rivers salt it.",
+    ], done.stderr
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def address(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a server with a worker that has the sample's resources, and a model that takes a second."""
+    script = Script.read(SCRIPT).model_copy(update={"delay": 1.0})
+    with ScriptedModel(script.answer).serve() as url:
+        env = process_env(
+            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+        )
+        worker = WorkerProcess(env, tmp_path / "worker.log", SAMPLE)
+        worker.start()
+        yield server.address
+        assert await worker.stop() == 0
+
+
+async def test_the_temporal_commands_of_the_reference_can_be_typed(address: str) -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    (commands,) = re.findall(r"```sh\n(temporal workflow start.*?)```", reference, re.DOTALL)
+    unique = uuid.uuid4().hex[:6]
+    own = commands.replace("my-talk", f"my-talk-{unique}").replace("my-query", f"my-query-{unique}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-ec", own, stdout=asyncio.subprocess.PIPE, env=process_env(TEMPORAL_ADDRESS=address, PATH=path)
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert "enough for today" in out.decode()

@@ -1,0 +1,189 @@
+"""The documents are true: the paths, links, settings, commands and names in them exist, and none is missing."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from temporalio import workflow
+
+import baton
+from baton.conversation import errors
+from baton.resources.parse import MANIFEST_KINDS
+from baton.starter.cli.app import app
+from baton.workflows.registry import WORKFLOWS
+from tests.harness.processes import ROOT
+from tests.test_architecture import FOLDERS, ROOMS
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+TEXTS = {file: file.read_text() for file in PAGES}
+CURRENT = [file for file in PAGES if file.name != "CHANGELOG.md" and file.parent.name != "decisions"]
+"""The pages that describe Baton as it is; the others also tell of what was."""
+
+
+def page(name: str) -> str:
+    return TEXTS[ROOT / "docs" / name]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_every_link_leads_to_a_file_and_a_heading(file: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[file]):
+        path, _, anchor = link.partition("#")
+        target = (file.parent / path).resolve() if path else file
+        if "://" not in link:
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text()), link
+
+
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|yml|lock)|(?:Makefile|Dockerfile))`")
+NOT_OURS = ("temporal.toml", "temporalio/", "v0/", ".baton/", "baton/", "activities.py", "workflows.py")
+"""Paths that are not in the repository: a user's configuration and modules, a bucket, a folder of data, labels."""
+
+
+@pytest.mark.parametrize("file", [each for each in PAGES if each.name != "CHANGELOG.md"], ids=lambda file: file.name)
+def test_a_path_that_is_named_exists(file: Path) -> None:
+    named = {
+        each for each in PATH.findall(TEXTS[file]) if not each.startswith(NOT_OURS) and not re.search("N{2}", each)
+    }
+    ours = {each for each in named if each.split("/")[0] in {*FOLDERS, "tests", "docs", "samples", "benchmarks"}}
+    top = {each for each in named if "/" not in each}
+    missing = {each for each in ours if "NAME" not in each and not (ROOT / each).exists()}
+    everywhere = {each.name for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")}
+    assert missing | {each for each in top if not (ROOT / each).exists() and each not in everywhere} == set()
+
+
+def functions(file: Path) -> set[str]:
+    """The functions of a file, and its methods as ``Class.method``."""
+    found: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{each.name}"
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return found
+
+
+WALK = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `([\w.]+)` \|", page("architecture.md"), re.MULTILINE)
+
+
+def test_each_step_of_the_walk_of_a_model_call_calls_the_next_one() -> None:
+    assert len(WALK) > 4
+    for (file, name), (_, following) in zip(WALK, [*WALK[1:], ("", "")], strict=True):
+        assert name in functions(ROOT / file), f"{file}: {name}"
+        assert following.rpartition(".")[2] in (ROOT / file).read_text(), f"{file} does not name {following}"
+
+
+def test_every_folder_of_the_package_is_in_the_architecture() -> None:
+    text = page("architecture.md")
+    rooms = {each for each in ROOMS if each and (ROOT / each).is_dir()}
+    assert {each for each in rooms if f"`{each}/`" not in text} == set()
+
+
+SETTING = re.compile(r"\bBATON_[A-Z]+(?:_[A-Z]+)*\b")
+FOR_TESTS = {"BATON_ARK_MANIFESTS"}
+
+
+def test_the_settings_of_the_documents_are_those_of_the_code() -> None:
+    sources = [ROOT / "worker.py", *(file for each in FOLDERS for file in (ROOT / each).rglob("*.py"))]
+    in_code = {name for file in sources for name in SETTING.findall(file.read_text())}
+    named = {name for file in CURRENT for name in SETTING.findall(TEXTS[file])}
+    assert named - FOR_TESTS == in_code
+    tables = page("reference.md") + page("operations.md") + page("encryption.md")
+    rows = {name for row in re.findall(r"^\| (`[^|]*) \|", tables, re.MULTILINE) for name in SETTING.findall(row)}
+    assert in_code - rows == set()
+
+
+COMMANDS = dict(typer.main.get_command(app).commands.items())  # type: ignore[attr-defined]
+
+
+def test_the_commands_of_the_documents_are_those_of_the_command_line() -> None:
+    rows = re.findall(r"^\| (`baton [^|]*(?:\\\|[^|]*)*) \| (.*) \|$", page("commands.md"), re.MULTILINE)
+    named = {name for row, _ in rows for name in re.findall(r"`baton ([a-z-]+)", row)}
+    assert named == set(COMMANDS)
+    for row, text in rows:
+        options = {
+            option
+            for name in re.findall(r"`baton ([a-z-]+)", row)
+            for each in COMMANDS[name].params
+            for option in each.opts
+        }
+        assert {*re.findall(r"(?<![\w-])--?[a-z][a-z-]*", row + text)} <= options, row
+
+
+def test_every_command_that_is_shown_exists() -> None:
+    for file in CURRENT:
+        for name in re.findall(r"(?:^|`|bin/)baton ([a-z][a-z-]+)", TEXTS[file], re.MULTILINE):
+            assert name in COMMANDS, file
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)}
+    for file in CURRENT:
+        assert {*re.findall(r"(?:`|^ *|\$ )make ([a-z-]+)", TEXTS[file], re.MULTILINE)} <= targets, file
+
+
+def test_every_name_of_the_python_interface_is_explained() -> None:
+    text = page("python.md")
+    assert [name for name in baton.__all__ if not re.search(rf"\b{name}\b", text)] == []
+    assert {*re.findall(r"\bbaton\.(\w+)", text)} <= {*baton.__all__}
+
+
+def test_every_type_of_error_is_listed_with_its_family() -> None:
+    table = page("reference.md").partition("## Errors")[2]
+    for name, error in vars(errors).items():
+        if (family := getattr(error, "family", None)) and not name.endswith("Fault"):
+            (row,) = [row for row in table.splitlines() if row.startswith(f"| `{family}`")]
+            assert f"`{name}`" in row
+
+
+def test_every_workflow_type_is_listed() -> None:
+    types = {str(workflow._Definition.must_from_class(each).name) for each in WORKFLOWS}
+    for text in (TEXTS[ROOT / "README.md"], page("reference.md")):
+        table = text.partition("| workflow type |")[2].partition("\n\n")[0]
+        assert {*re.findall(r"`([a-z-]+)`", table)} == types
+
+
+def fields(model: object) -> Iterator[str]:
+    for name, field in getattr(model, "model_fields", {}).items():
+        yield field.alias or name
+
+
+@pytest.mark.parametrize("kind", sorted(MANIFEST_KINDS))
+def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
+    spec = MANIFEST_KINDS[kind].model_fields.get("spec")
+    text = page("reference.md")
+    missing = (
+        [name for name in fields(spec.annotation) if not re.search(rf"\b{name}\b", text)]
+        if spec and spec.annotation
+        else []
+    )
+    assert missing == []
+
+
+def test_every_decision_has_its_form_and_its_line_in_the_index() -> None:
+    index = page("decisions/README.md")
+    lines = re.findall(r"^\| (\d+) \| ([\d-]+) \| \[(.*)\]\((.*)\) \| (.*) \|$", index, re.MULTILINE)
+    files = sorted(each for each in (ROOT / "docs" / "decisions").glob("*.md") if each.name != "README.md")
+    assert sorted(name for *_, name, _ in lines) == [each.name for each in files]
+    for number, date, title, name, status in lines:
+        text = page(f"decisions/{name}")
+        assert text.startswith(f"# {number}. {title}\n\n{date} · {status}\n\n**Context.** "), name
+        assert "\n\n**Decision.** " in text, name
+        assert "\n\n**Consequences.** " in text, name
+
+
+def test_the_readme_can_be_read_at_once() -> None:
+    assert TEXTS[ROOT / "README.md"].count("\n") <= 150
