@@ -1,4 +1,4 @@
-"""Contributions that a panel shares: others read them by a key of a session, while it runs and afterwards."""
+"""A panel can share its contributions under a key of a session: others read them while it runs and afterwards."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from tests.harness.processes import baton, process_env
 
 
 def reader(key: str = "contributions", session: str | None = None) -> Json:
-    """An agent that is told what was said under a key."""
+    """An agent whose prompt contains the contributions that are shared under a key."""
     ref = {"key": key, **({"session": session} if session else {})}
     parameter = {"name": "said", "valueFrom": {"contributionsRef": ref}}
     return agent("reader", prompt="You are reader.\n{{.said}}", parameters=[parameter])
@@ -21,26 +21,26 @@ def shared(name: str, *roster: Json, **spec: Any) -> Json:
     return manifest("Team", name, panel(*roster, **{"contributions": {}, "maxRounds": 1, **spec})["spec"])
 
 
-def told(env: Environment) -> list[str]:
-    """What each time the reader was told, without its own prompt."""
+def reader_prompts(env: Environment) -> list[str]:
+    """The contributions in the reader's prompts, one text for each call."""
     return [each.system.partition("\n")[2] for each in model_requests(env) if each.system.startswith("You are reader.")]
 
 
-async def test_a_later_member_reads_what_was_said_in_a_panel(env: Environment) -> None:
+async def test_a_later_member_reads_the_contributions_to_a_panel(env: Environment) -> None:
     env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), line("reader", "Read."), SYNTHESIS)
     row = team("row", "panel", "reader", strategy="sequential")
     manifests = [reader(), shared("panel", role_member("a"), role_member("b"), maxRounds=2), row]
     status = await env.status(await env.start_query(manifests, "team/row"))
     assert status.phase == "Completed"
-    assert told(env) == ["[round 1] a: a1\n[round 1] b: b1\n[round 2] a: a2\n[round 2] b: b2"]
+    assert reader_prompts(env) == ["[round 1] a: a1\n[round 1] b: b1\n[round 2] a: a2\n[round 2] b: b2"]
 
 
-async def test_a_member_reads_what_was_said_until_then_and_another_run_has_its_own(env: Environment) -> None:
+async def test_a_member_reads_the_contributions_until_then_and_each_run_has_its_own(env: Environment) -> None:
     env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
     manifests = [reader(), shared("panel", role_member("a"), {"name": "reader"})]
     for _ in range(2):
         await env.turn_result(await env.start_team(manifests, "panel"))
-    assert told(env) == ["[round 1] a: a1"] * 2
+    assert reader_prompts(env) == ["[round 1] a: a1"] * 2
 
 
 async def test_a_second_run_in_one_session_begins_with_an_empty_transcript(env: Environment) -> None:
@@ -49,7 +49,7 @@ async def test_a_second_run_in_one_session_begins_with_an_empty_transcript(env: 
     first = shared("panel", {"name": "reader"}, role_member("a"), contributions=contributions)
     for _ in range(2):
         await env.turn_result(await env.start_team([reader("k", "s"), first], "panel"))
-    assert told(env) == ["", ""]
+    assert reader_prompts(env) == ["", ""]
 
 
 async def test_two_panels_of_a_session_keep_their_contributions_under_two_keys(env: Environment) -> None:
@@ -58,7 +58,7 @@ async def test_two_panels_of_a_session_keep_their_contributions_under_two_keys(e
     two = shared("two", role_member("b"), contributions={"key": "two"}, context=[{"name": "Before", **given("one")}])
     row = team("row", "one", "two", "reader", strategy="sequential")
     await env.turn_result(await env.start_team([reader("two"), one, two, row], "row"))
-    assert told(env) == ["[round 1] b: b1"]
+    assert reader_prompts(env) == ["[round 1] b: b1"]
     assert "Before: [round 1] a: a1" in model_requests(env)[2].system
 
 
@@ -66,7 +66,7 @@ def given(key: str) -> Json:
     return {"valueFrom": {"contributionsRef": {"key": key}}}
 
 
-async def test_of_two_panels_under_one_key_the_later_has_it_and_neither_reads_the_other(env: Environment) -> None:
+async def test_if_two_panels_use_one_key_the_later_one_is_read_and_neither_reads_the_other(env: Environment) -> None:
     env.script(
         prompt_line("You are slow", {"text": "s1", "delay": 2}, "s2"),
         prompt_line("You are quick", "q1", "q2"),
@@ -84,10 +84,10 @@ async def test_of_two_panels_under_one_key_the_later_has_it_and_neither_reads_th
     assert sorted(each.rpartition("\n")[2] for each in second) == ["quick: q1", "slow: s1"]
     env.script(line("reader", "Read."))
     await env.turn_result(await env.start("agent", {"agent": "reader", "input": "?", "resources": [reader("k", "s")]}))
-    assert told(env) == ["[round 1] quick: q1\n[round 2] quick: q2"]
+    assert reader_prompts(env) == ["[round 1] quick: q1\n[round 2] quick: q2"]
 
 
-async def test_a_querys_parameter_may_be_what_was_said(env: Environment) -> None:
+async def test_a_parameter_of_a_query_can_be_the_contributions(env: Environment) -> None:
     env.script(panelist_line("a", "a1"), line("one", "1"), SYNTHESIS)
     await env.turn_result(
         await env.start_team([shared("panel", role_member("a"), contributions={"session": "s"})], "panel")
@@ -98,7 +98,7 @@ async def test_a_querys_parameter_may_be_what_was_said(env: Environment) -> None
     assert model_requests(env)[-1].user == "Sum it up: [round 1] a: a1"
 
 
-async def test_contributions_are_typed_as_a_command(env: Environment, server: EmbeddedServer) -> None:
+async def test_the_command_contributions_prints_them(env: Environment, server: EmbeddedServer) -> None:
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     handle = await env.start_team([shared("panel", role_member("a"))], "panel")
     await env.turn_result(handle)

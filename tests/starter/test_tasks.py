@@ -1,4 +1,4 @@
-"""The audit of a panel: one task for each turn of a member, made of histories, and how a panel is watched."""
+"""The tasks of a panel, one for each turn of a member, and how a panel is shown while it runs."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def short(found: list[TurnTask]) -> list[str]:
     return [f"{task.goal} {task.status}" for task in found]
 
 
-async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_parts(env: Environment) -> None:
+async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_roles(env: Environment) -> None:
     referee = prompt_line("You are the referee", '{"critique": "c"}')
     env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), referee, SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), role_member("b"), maxRounds=2, referee=True)], "panel")
@@ -57,7 +57,7 @@ async def test_there_is_one_task_for_each_member_and_round_and_none_for_other_pa
     ]
 
 
-async def test_calls_of_tools_and_repeated_calls_are_steps_of_one_task(env: Environment) -> None:
+async def test_tool_calls_and_retried_calls_belong_to_one_task(env: Environment) -> None:
     flaky = {"text": "At last.", "before": [{"status": 500}, {"status": 500}]}
     uses = line("one", call("calculator", expression="6*7"), flaky)
     env.script(uses, SYNTHESIS)
@@ -67,7 +67,7 @@ async def test_calls_of_tools_and_repeated_calls_are_steps_of_one_task(env: Envi
     assert (task.goal, task.status, task.attempts, task.output) == ("one (round 1)", "completed", 3, "At last.")
 
 
-async def test_a_task_that_goes_on_or_has_failed_says_so(env: Environment) -> None:
+async def test_a_task_in_progress_and_a_failed_task_have_that_status(env: Environment) -> None:
     env.script(panelist_line("a", "a1", {"hang": True}), panelist_line("b", {"status": 400, "text": "no such thing"}))
     handle = await env.start_team([panel(role_member("a"), role_member("b"))], "panel")
     await env.turn_result(handle)
@@ -83,7 +83,7 @@ async def test_a_task_that_goes_on_or_has_failed_says_so(env: Environment) -> No
     assert short(await tasks(env, handle)) == ["a (round 1) cancelled"]
 
 
-async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_of_all_its_steps(
+async def test_nested_teams_have_tasks_and_a_task_counts_the_attempts_of_all_its_activities(
     env: Environment,
 ) -> None:
     env.script(
@@ -105,7 +105,7 @@ async def test_a_team_and_those_in_it_have_tasks_and_a_task_counts_the_attempts_
     ]
 
 
-async def test_a_debater_who_is_called_on_twice_has_two_tasks_with_the_stance(env: Environment) -> None:
+async def test_a_debater_who_speaks_twice_in_a_round_has_two_tasks_with_the_stance(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["ada", "bob", "ada"], "done": True})
     verdict = json.dumps({"verdict": "Tabs.", "winner": "Tabs", "reasoning": "So it is."})
     says_so = (
@@ -131,22 +131,22 @@ def desk(briefing: Briefing) -> str:
     return f"{briefing.agent_name} in round {briefing.round}"
 
 
-async def test_a_function_that_speaks_has_a_task_events_and_a_line(client: Client, tmp_path: Path) -> None:
+async def test_a_function_as_a_member_has_a_task_and_events_and_is_printed(client: Client, tmp_path: Path) -> None:
     async with Environment.running(client, tmp_path, functions=[desk]) as env:
         member = {"name": "desk", "type": "activity", "as": "risk"}
         handle = await env.start_team([panel(member, maxRounds=1, synthesizer=False)], "panel")
         await env.turn_result(handle)
         (task,) = await tasks(env, handle)
         assert (task.goal, task.output) == ("risk (round 1)", "risk in round 1")
-        told = [each.value for each in await events(env.client, handle)]
-        (ended,) = named(told, "FunctionCallCompleted")
+        recorded = [each.value for each in await events(env.client, handle)]
+        (ended,) = named(recorded, "FunctionCallCompleted")
         assert (ended["member"], ended["function"], ended["round"]) == ("risk", "desk", 1)
-        assert [each["turn"] for each in named(told, "TeamTurn")] == [0]
+        assert [each["turn"] for each in named(recorded, "TeamTurn")] == [0]
         assert re.search(r"risk  round 1 · function desk · \d s\n  risk in round 1\n", await watched(env, handle))
 
 
 async def watched(env: Environment, handle: Handle) -> str:
-    """What who watches a run from its beginning is told."""
+    """The text that Watch prints for a run, from its start."""
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(env.client, console)
     await follow(env.client, handle, watch.on_event)
@@ -154,7 +154,7 @@ async def watched(env: Environment, handle: Handle) -> str:
     return console.file.getvalue()
 
 
-async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(env: Environment) -> None:
+async def test_a_debate_is_printed_with_rounds_and_roles_and_each_message_once(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["bob", "ada"], "briefing": "Mind the width.", "done": True})
     verdict = json.dumps({"verdict": "Tabs it is.", "winner": "Tabs", "reasoning": "So it is."})
     judge = (line("solomon", verdict), prompt_line("You write", "Use tabs."), prompt_line("You moderate", opening))
@@ -182,7 +182,7 @@ async def test_who_watches_a_debate_reads_rounds_and_parts_and_no_words_twice(en
     ]
 
 
-async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(env: Environment) -> None:
+async def test_events_have_rounds_and_roles_and_each_turn_of_a_member_once(env: Environment) -> None:
     env.script(
         panelist_line("a", "a1", "a2"),
         prompt_line("You are the referee", '{"critique": "c"}'),
@@ -193,10 +193,12 @@ async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(env: 
     manifests = [agent("one"), inner, panel(role_member("a"), "inner", maxRounds=2, referee=True)]
     handle = await env.start_team(manifests, "panel")
     await env.turn_result(handle)
-    told = [each.value for each in await events(env.client, handle)]
-    turns = [(each["turn"], each["round"], each["maxRounds"]) for each in named(told, "TeamTurn") if "round" in each]
+    recorded = [each.value for each in await events(env.client, handle)]
+    turns = [
+        (each["turn"], each["round"], each["maxRounds"]) for each in named(recorded, "TeamTurn") if "round" in each
+    ]
     assert turns == [(0, 1, 2), (1, 1, 2), (2, 2, 2), (3, 2, 2)]
-    spoke = [(each["agent"], each.get("round"), each.get("part")) for each in named(told, "AgentExecutionStarted")]
+    spoke = [(each["agent"], each.get("round"), each.get("part")) for each in named(recorded, "AgentExecutionStarted")]
     assert spoke == [
         ("a", 1, None),
         ("one", None, None),
@@ -206,14 +208,14 @@ async def test_events_tell_rounds_and_parts_and_each_turn_of_a_member_once(env: 
         ("referee", 2, "referee"),
         ("synthesizer", 2, "synthesizer"),
     ]
-    assert len(named(told, "AgentExecutionCompleted")) == len(spoke)
+    assert len(named(recorded, "AgentExecutionCompleted")) == len(spoke)
 
 
 APPOINTED = {"default": None, "agent": "one", "team": {"name": "inner", "type": "team"}}
 
 
 @pytest.mark.parametrize("appointed", APPOINTED.values(), ids=APPOINTED)
-async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(env: Environment, appointed: Any) -> None:
+async def test_a_synthesizer_hidden_from_clients_is_in_the_result_alone(env: Environment, appointed: Any) -> None:
     env.script(
         panelist_line("a", "a1"),
         line("one", "The secret deliverable."),
@@ -227,13 +229,13 @@ async def test_a_synthesizer_that_is_not_for_watchers_is_in_the_result_alone(env
     ]
     handle = await env.start_team(manifests, "panel")
     assert (await env.turn_result(handle)).message == "The secret deliverable."
-    told = json.dumps([each.value for each in await events(env.client, handle)])
-    assert "a1" in told
-    assert "secret" not in told
+    recorded = json.dumps([each.value for each in await events(env.client, handle)])
+    assert "a1" in recorded
+    assert "secret" not in recorded
     assert "secret" not in await watched(env, handle)
 
 
-async def test_what_goes_on_is_drawn_by_its_round_and_not_at_all_where_it_is_hidden(env: Environment) -> None:
+async def test_an_open_call_is_shown_with_its_round_and_a_hidden_one_is_not_shown(env: Environment) -> None:
     env.script(
         panelist_line("a", "a1"),
         prompt_line("You are the referee", {"hang": True}),
@@ -253,7 +255,7 @@ async def test_what_goes_on_is_drawn_by_its_round_and_not_at_all_where_it_is_hid
     assert shown == [[("referee", "panel · round 1 · default")], []]
 
 
-async def test_temporals_ui_tells_rounds(env: Environment) -> None:
+async def test_temporals_ui_shows_rounds(env: Environment) -> None:
     env.script(panelist_line("a", "a1", "a2"), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=2)], "panel")
     await env.turn_result(handle)
@@ -262,7 +264,7 @@ async def test_temporals_ui_tells_rounds(env: Environment) -> None:
     assert [each.rpartition(" · ")[0] for each in asked] == ['"round 1 · a', '"round 2 · a', '"round 2 · synthesizer']
 
 
-async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(env: Environment) -> None:
+async def test_a_team_gets_only_the_result_of_a_panel_that_is_its_member(env: Environment) -> None:
     env.script(panelist_line("a", "a1", "a2"), line("one", "1"), SYNTHESIS)
     manifests = [agent("one"), panel(role_member("a"), maxRounds=2), team("row", "panel", "one", strategy="sequential")]
     turn = await env.turn_result(await env.start_team(manifests, "row"))
@@ -272,7 +274,7 @@ async def test_of_a_panel_in_a_team_nothing_but_the_result_is_the_teams(env: Env
     ]
 
 
-async def test_tasks_are_typed_as_a_command(env: Environment, server: EmbeddedServer) -> None:
+async def test_the_command_tasks_prints_them(env: Environment, server: EmbeddedServer) -> None:
     env.script(panelist_line("a", "a1"), panelist_line("b", {"status": 400, "text": "no"}))
     handle = await env.start_team([panel(role_member("a"), role_member("b"), audit="audit-7")], "panel")
     await env.turn_result(handle)

@@ -1,4 +1,4 @@
-"""Whoever watches, steers or asks a run that goes on in new ones sees one run, from its first word to its last."""
+"""A run that continues as new is one run for its clients: for its events, status, list, signals and resets."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,10 @@ from baton.conversation.contracts.requests import AskModelResult
 from baton.conversation.contracts.status import Status
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import CallEnded, RunEnded, RunEvent, RunStarted
+from baton.starter.runs.find_run import find_run
 from baton.starter.runs.list_runs import recent_runs
-from baton.starter.runs.runs import final_status, find_run, run_manifest
+from baton.starter.runs.run_manifest import run_manifest
+from baton.starter.runs.run_status import final_status
 from baton.starter.scripted_model.script import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, team, texts
@@ -23,10 +25,10 @@ from tests.starter.test_events import events
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
-async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(
+async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
     env_with_short_histories: Environment,
 ) -> None:
-    """Sixteen endless teams are told to end at sixteen moments around that one, amid signals that mean nothing."""
+    """Sixteen endless teams get the request to end at sixteen moments around it, among unknown signals."""
     env_with_short_histories.answer = lambda _: Reply(text="…")
     endless = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=999)]
 
@@ -57,7 +59,7 @@ async def test_a_signal_or_cancel_that_comes_as_a_run_goes_on_is_not_lost(
     assert max(runs for *_, runs in ended) > 1
 
 
-async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(
+async def test_the_events_of_all_its_executions_are_read_once_and_in_order(
     env_with_short_histories: Environment,
 ) -> None:
     env_with_short_histories.answer = count_replies
@@ -72,12 +74,12 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(
     await follow(env_with_short_histories.client, handle, later.append, wait=False)
     ends = [each.run.name for each in live if isinstance(each, RunEnded)]
     assert ends == [each.run.name for each in later if isinstance(each, RunEnded)] == ["inner", "inner", "outer", "q"]
-    for told in (live, later):
-        assert said_in(told) == numbers(34)
+    for seen in (live, later):
+        assert said_in(seen) == numbers(34)
         assert (
-            sum(isinstance(each, RunStarted) for each in told) == sum(isinstance(each, RunEnded) for each in told) == 4
+            sum(isinstance(each, RunStarted) for each in seen) == sum(isinstance(each, RunEnded) for each in seen) == 4
         )
-        assert {each.failure.type if each.failure else None for each in told if isinstance(each, RunEnded)} == {
+        assert {each.failure.type if each.failure else None for each in seen if isinstance(each, RunEnded)} == {
             None,
             "MaxTurnsReached",
         }
@@ -88,12 +90,12 @@ async def test_all_that_happens_in_all_its_runs_is_told_once_and_in_order(
     assert status.token_usage.model_calls == 34
 
 
-def said_in(told: list[RunEvent]) -> list[str]:
-    replies = [each.result for each in told if isinstance(each, CallEnded)]
+def said_in(seen: list[RunEvent]) -> list[str]:
+    replies = [each.result for each in seen if isinstance(each, CallEnded)]
     return [reply.message.content for reply in replies if isinstance(reply, AskModelResult)]
 
 
-async def test_a_status_counts_from_the_first_run_and_what_ran_is_found_and_listed_once(
+async def test_a_status_counts_from_the_first_execution_and_the_run_is_found_and_listed_once(
     env_with_short_histories: Environment,
 ) -> None:
     env_with_short_histories.answer = lambda request: Reply(text="…", delay=0.02)
@@ -116,7 +118,7 @@ async def test_a_status_counts_from_the_first_run_and_what_ran_is_found_and_list
     assert manifest["spec"] == PAIR[2]["spec"]
 
 
-async def test_a_timeout_and_a_condition_on_time_count_from_the_first_run(
+async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     env_with_short_histories: Environment,
 ) -> None:
     env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.1)
@@ -134,7 +136,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_run(
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
 
 
-async def test_progress_is_watched_across_runs(env_with_short_histories: Environment) -> None:
+async def test_a_stall_is_detected_across_executions(env_with_short_histories: Environment) -> None:
     said = iter([*map(str, range(7)), *["After you!"] * 50])
     env_with_short_histories.answer = lambda _: Reply(text=next(said))
     handle = await env_with_short_histories.start_team(
@@ -147,7 +149,7 @@ async def test_progress_is_watched_across_runs(env_with_short_histories: Environ
 
 
 @pytest.mark.parametrize("where", ["the current run", "a run before it"])
-async def test_a_team_that_is_reset_goes_on_from_there_in_whatever_run_that_is(
+async def test_a_team_that_is_reset_goes_on_from_there_in_any_execution(
     env_with_short_histories: Environment, where: str
 ) -> None:
     env_with_short_histories.answer = count_replies
@@ -161,15 +163,13 @@ async def test_a_team_that_is_reset_goes_on_from_there_in_whatever_run_that_is(
     again = await env_with_short_histories.turn_result(env_with_short_histories.client.get_workflow_handle(handle.id))
     assert texts(again.messages) == texts(first.messages) == numbers(30)
     assert (again.stop_reason, again.head != first.head) == ("max_turns", True)
-    told: list[RunEvent] = []
-    await follow(env_with_short_histories.client, other, told.append, wait=False)
-    assert said_in(told) == numbers(30), "watchers are told of the runs that led here alone"
+    seen: list[RunEvent] = []
+    await follow(env_with_short_histories.client, other, seen.append, wait=False)
+    assert said_in(seen) == numbers(30), "only the executions that led here are read"
 
 
 @pytest.mark.parametrize("how", ["cancel", "terminate_team", "now"])
-async def test_a_query_reaches_its_team_in_whatever_run_that_is(
-    env_with_short_histories: Environment, how: str
-) -> None:
+async def test_a_query_reaches_its_team_in_any_execution(env_with_short_histories: Environment, how: str) -> None:
     env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.02)
     endless = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=999)]
     handle = await env_with_short_histories.start_query(endless, "team/team")

@@ -1,4 +1,4 @@
-"""Looking at runs from the command line: on a terminal, through a pipe, from another machine."""
+"""The commands that show runs: on a terminal, through a pipe, from another machine."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def query(name: str, kind: str, target: str) -> Json:
 TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
 
 
-def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_order(machine: UserMachine) -> None:
+def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_terminal(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
     terminal = machine.terminal("run", "-f", machine.write(*TALK))
     terminal.wait_for("These are the first words")
@@ -41,7 +41,7 @@ def test_run_shows_on_a_terminal_what_is_being_said_and_ctrl_c_leaves_it_in_orde
     assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
 
 
-def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(machine: UserMachine) -> None:
+def test_there_is_no_live_view_without_a_terminal_even_with_colours_forced(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     done = machine.run("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
     assert "\x1b[1;32mone" in done.stderr
@@ -49,23 +49,23 @@ def test_nothing_is_live_where_there_is_no_terminal_even_with_colours_forced(mac
     assert "\x1b[?25l" not in done.stderr
 
 
-def test_a_transcript_ends_with_what_is_being_said_at_this_moment(machine: UserMachine) -> None:
+def test_a_transcript_ends_with_the_partial_answer_of_an_open_call(machine: UserMachine) -> None:
     machine.script(line("one", "Well.", {**LONG, "pause": 3}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
     machine.wait_for_calls(2)
     end = time.monotonic() + 30
-    while "These are" not in (told := machine.run("transcript", "talk")).stdout:
+    while "These are" not in (shown := machine.run("transcript", "talk")).stdout:
         assert time.monotonic() < end
     assert not machine.model.requests[1].answered
-    lines = told.stdout.splitlines()
+    lines = shown.stdout.splitlines()
     assert lines.index("  Well.") < lines.index("one  pair · turn 2 of 2 · default · unfinished")
     assert lines[-1].startswith("  These are the first words")
     assert lines[-1].endswith("…")
-    assert "Running" in told.stderr
+    assert "Running" in shown.stderr
     machine.run("watch", "talk")
-    told = machine.run("transcript", "talk")
-    assert "unfinished" not in told.stdout
-    assert told.stdout.count("finis\n") == 1
+    shown = machine.run("transcript", "talk")
+    assert "unfinished" not in shown.stdout
+    assert shown.stdout.count("finis\n") == 1
 
 
 def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMachine) -> None:
@@ -94,21 +94,21 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
 def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
     machine.run("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
-    told = [json.loads(each) for each in machine.run("events", "talk", "-o", "json").stdout.splitlines()]
-    assert [each["event"] for each in told][:4] == [
+    shown = [json.loads(each) for each in machine.run("events", "talk", "-o", "json").stdout.splitlines()]
+    assert [each["event"] for each in shown][:4] == [
         "QueryReceived",
         "QueryStarted",
         "ContextLoaded",
         "AgentExecutionStarted",
     ]
-    assert told[-1]["event"] == "QueryCompleted"
-    assert [*yaml.safe_load_all(machine.run("events", "talk", "-o", "yaml").stdout)] == told
+    assert shown[-1]["event"] == "QueryCompleted"
+    assert [*yaml.safe_load_all(machine.run("events", "talk", "-o", "yaml").stdout)] == shown
     lines = machine.run("events", "talk").stdout.splitlines()
-    assert [each.split()[:2] for each in lines] == [[each["time"], each["event"]] for each in told]
+    assert [each.split()[:2] for each in lines] == [[each["time"], each["event"]] for each in shown]
     assert "\x1b" not in "".join(lines)
 
 
-def test_events_can_be_followed_as_they_come(machine: UserMachine) -> None:
+def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
     following = machine.start("events", "talk", "--follow", "-o", "json")
@@ -141,7 +141,7 @@ def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_h
 
 
 @pytest.mark.parametrize("command", ["watch", "transcript", "events"])
-def test_looking_at_a_run_that_does_not_exist_exits_with_1(machine: UserMachine, command: str) -> None:
+def test_showing_a_run_that_does_not_exist_exits_with_1(machine: UserMachine, command: str) -> None:
     machine.script(line("one", "hello"))
     machine.run("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))
     done = machine.run(command, "nobody")

@@ -1,4 +1,4 @@
-"""Watching: what is being said is seen as it is said, by anybody, at no cost to the run."""
+"""Watching a run: any number of clients see partial answers while they are written, without effect on the run."""
 
 import asyncio
 import io
@@ -25,12 +25,12 @@ from baton.starter.text.escape import escape_control_characters
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
-ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live part is taken back
+ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live view is erased
 SLOW = {"text": WORDS, "pause": 1.2}
 
 
-class Asking(Interceptor, OutboundInterceptor):
-    """Counts what a client asks of runs."""
+class RequestCounter(Interceptor, OutboundInterceptor):
+    """Counts the requests of a client about runs."""
 
     def __init__(self) -> None:
         self.described = 0
@@ -44,35 +44,35 @@ class Asking(Interceptor, OutboundInterceptor):
         return await super().describe_workflow(input)
 
     async def query_workflow(self, input: QueryWorkflowInput) -> object:  # noqa: A002
-        raise AssertionError("whoever watches a run queries it")
+        raise AssertionError("a client that watches a run queries it")
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
-        raise AssertionError("whoever watches a run signals it")
+        raise AssertionError("a client that watches a run signals it")
 
 
 class Watcher:
-    """Somebody who watches, on a terminal or not, from a connection of their own."""
+    """A client that watches runs, with or without a terminal, over its own connection."""
 
     def __init__(self, *, terminal: bool = True, width: int = 80) -> None:
         self.seen = io.StringIO()
         self.console = Console(
             file=self.seen, force_terminal=terminal, force_interactive=terminal, width=width, height=24, highlight=False
         )
-        self.asking = Asking()
+        self.requests = RequestCounter()
 
     @property
     def text(self) -> str:
-        """All that was written until now."""
+        """The whole output until now."""
         return self.seen.getvalue()
 
     @property
     def height(self) -> int:
-        """The most lines that the live part has had."""
+        """The largest number of lines of the live view."""
         return 1 + max(len(each) // len(ERASED) for each in re.findall(f"(?:{re.escape(ERASED)})*", self.text))
 
     async def watch(self, server: EmbeddedServer, *handles: Handle) -> Watch:
         """Watches runs to their end."""
-        client = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[self.asking])
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[self.requests])
         watch = Watch(client, self.console, len(handles))
         runs = [client.get_workflow_handle(handle.id) for handle in handles]
         async with watch.live_view():
@@ -80,7 +80,7 @@ class Watcher:
         return watch
 
     async def sees(self, text: str) -> None:
-        """Waits until something was written."""
+        """Waits until the output contains a text."""
         await _until(lambda: text in self.text)
 
 
@@ -89,7 +89,7 @@ async def _until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_two_watchers_see_a_nested_teams_words_before_they_are_all_said(
+async def test_two_watchers_see_a_nested_teams_answer_before_it_is_complete(
     env: Environment, server: EmbeddedServer
 ) -> None:
     env.script(line("one", SLOW), line("two", "Agreed."))
@@ -126,22 +126,22 @@ async def test_watching_adds_nothing_to_a_history(env: Environment, server: Embe
     assert kinds[0] == kinds[1]
 
 
-async def test_heartbeats_are_looked_at_on_a_terminal_alone_and_only_while_a_call_is_open(
+async def test_heartbeats_are_read_only_with_a_terminal_and_while_a_call_is_open(
     env: Environment, server: EmbeddedServer
 ) -> None:
     env.script(line("one", {"text": WORDS, "pause": 1}))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     plain, live = Watcher(terminal=False), Watcher()
     await asyncio.gather(plain.watch(server, handle), live.watch(server, handle))
-    assert (plain.asking.described, live.asking.described > 2) == (1, True)
+    assert (plain.requests.described, live.requests.described > 2) == (1, True)
     assert "\x1b" not in plain.text
     assert plain.text.count("These are") == 1
     afterwards = Watcher()
     await afterwards.watch(server, handle)
-    assert afterwards.asking.described == 1, "a run that is over has nothing open"
+    assert afterwards.requests.described == 1, "a run that is over has nothing open"
 
 
-async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_time(
+async def test_a_closed_run_is_printed_from_its_start_in_the_order_of_time(
     env: Environment, server: EmbeddedServer
 ) -> None:
     env.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "x", "y"))
@@ -151,16 +151,14 @@ async def test_a_run_that_is_over_is_told_from_its_beginning_in_the_order_of_tim
     watcher, later = Watcher(terminal=False), Watcher(terminal=False)
     await watcher.watch(server, handle)
     watch = await later.watch(server, handle)
-    said = [told.strip() for told in later.text.splitlines() if len(told) == 3]
+    said = [each.strip() for each in later.text.splitlines() if len(each) == 3]
     assert said == ["1", "a", "x", "2", "b", "y"]
     assert later.text == watcher.text
     assert re.findall("last  (.*) · scripted", later.text) == ["outer · turn 2 of 4", "outer · turn 4 of 4"]
     assert watch.state.runs[handle.id].status.stop_reason == "max_turns"
 
 
-async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(
-    env: Environment, server: EmbeddedServer
-) -> None:
+async def test_a_late_watcher_sees_every_message_once(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", "Well, well.", SLOW))
     handle = await env.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
     await env.wait_for_calls(2)
@@ -172,10 +170,10 @@ async def test_who_comes_late_is_told_all_of_it_once_and_no_words_twice(
     assert re.search(r"turn 2 of 2 .* tokens · [345] s\n", plain.text)
     after = watcher.text[watcher.text.index("Well, well.") :]
     assert "turn 2 of 2 · default" in after
-    assert "turn 1 of 2" not in after, "an answer that is told is no longer being said"
+    assert "turn 1 of 2" not in after, "a complete answer is no longer in the live view"
 
 
-async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_nothing(
+async def test_control_characters_and_markup_in_an_answer_are_shown_and_have_no_effect(
     env: Environment, server: EmbeddedServer
 ) -> None:
     evil = "Hear \x1b[2J\x1b]0;owned\x07 the [red]truth[/red] \x9b31m and \u202enothing else than that, my friend"
@@ -195,9 +193,7 @@ async def test_a_models_commands_to_the_terminal_and_markup_are_shown_and_do_not
     assert "→ ␛[31mtool" in plain.text
 
 
-async def test_a_call_that_is_tried_again_is_shown_with_its_attempt_and_why(
-    env: Environment, server: EmbeddedServer
-) -> None:
+async def test_a_retried_call_is_shown_with_its_attempt_and_the_error(env: Environment, server: EmbeddedServer) -> None:
     reply = {"text": "At last.", "before": [{"status": 503, "text": "too busy"}, {"status": 503, "text": "too busy"}]}
     env.script(line("one", reply))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -219,7 +215,7 @@ async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
     assert 6 < watcher.height <= 12
 
 
-async def test_many_runs_share_a_live_part_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
+async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 2}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handles = [await env.start("agent", given) for _ in range(15)]
@@ -234,5 +230,5 @@ async def test_many_runs_share_a_live_part_that_fits_the_terminal(env: Environme
 
 
 @pytest.mark.parametrize("text", ["plain", "a\tb\nc", "日本語 – “quoted” 👍"])
-def test_a_harmless_text_is_left_as_it_is(text: str) -> None:
+def test_a_text_without_control_characters_is_unchanged(text: str) -> None:
     assert escape_control_characters(text) == text
