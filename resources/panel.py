@@ -11,7 +11,7 @@ from .capability import Context
 from .condition import PanelCondition
 from .json_schema import JsonSchema
 from .member import Member, Speaker
-from .strategies import AppliesTo
+from .strategies import only_for
 from .template import check_names
 from .union_by_shape import BY_SHAPE, MAPPING, SINGLE
 from .values import ContributionsRef
@@ -72,7 +72,7 @@ class Prompts(JsonModel):
     judge: Prompt | None = None
 
 
-DEBATE = AppliesTo(("debate",))
+DEBATE = only_for("debate")
 
 Rounds = Annotated[int, Field(strict=True, ge=1)]
 
@@ -80,16 +80,16 @@ Rounds = Annotated[int, Field(strict=True, ge=1)]
 class PanelFields(JsonModel):
     """The fields of panels and debates (round-robin pattern: config reference).
 
-    A field without ``AppliesTo`` is for every strategy whose teams can be panels.
+    A field without ``only_for`` is for every strategy whose teams can be panels.
     """
 
     max_rounds: Rounds | None = Field(
         None, description="the maximum number of rounds: 1 or more (maxRounds must be > 0)"
     )
     terminate_when: Annotated[
-        TerminateCondition | None, AppliesTo(("sequential", "round-robin", "selector", "graph", "debate"))
+        TerminateCondition | None, only_for("sequential", "round-robin", "selector", "graph", "debate")
     ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
-    referee: Annotated[RoleSetting | None, AppliesTo(("round-robin",))] = Field(
+    referee: Annotated[RoleSetting | None, only_for("round-robin")] = Field(
         None, description="true or an agent: it criticizes each round"
     )
     moderator: Annotated[RoleSetting | None, DEBATE] = Field(
@@ -125,27 +125,24 @@ class PanelFields(JsonModel):
         """The errors of a panel with these members; with ``stances`` each member needs one (round-robin pattern)."""
         if stances and len(members) < 2:
             yield ("members",), "must contain at least 2 entries for a debate"
-        for index, member in enumerate(members):
-            if member.name_in_team in [other.name_in_team for other in members[:index]]:
-                yield (
-                    ("members", index),
-                    f"duplicate roster name '{member.name_in_team}': contributions are told apart by these names",
-                )
-            if stances and not (member.stance or "").strip():
-                yield (
-                    ("members", index, "stance"),
-                    f"is missing: debater '{member.name_in_team}' needs a non-empty stance",
-                )
-            if member.stance and not stances:
-                yield ("members", index, "stance"), "can't be used in a panel, only with the strategy 'debate'"
+        yield from _member_problems(members, stances=stances)
         if self.output_schema is not None and self.synthesizer is False:
             yield ("outputSchema",), "cannot be set when synthesizer: false, as there is nothing to apply it to"
         if self.output_schema is not None and isinstance(self.synthesizer, Speaker) and self.synthesizer.type == "team":
-            yield (
-                ("outputSchema",),
-                "can't be set with a team as synthesizer: set it at the agent that writes the result",
-            )
+            text = "can't be set with a team as synthesizer: set it at the agent that writes the result"
+            yield ("outputSchema",), text
         if self.judge is False:
             yield ("judge",), "can't be false: every debate has a judge"
         if self.moderator is False:
             yield ("moderator",), "can't be false: omit it for a debate without a moderator"
+
+
+def _member_problems(members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
+    names = [member.name_in_team for member in members]
+    for index, (member, name) in enumerate(zip(members, names, strict=True)):
+        if name in names[:index]:
+            yield ("members", index), f"duplicate roster name '{name}': contributions are told apart by these names"
+        if stances and not (member.stance or "").strip():
+            yield ("members", index, "stance"), f"is missing: debater '{name}' needs a non-empty stance"
+        if member.stance and not stances:
+            yield ("members", index, "stance"), "can't be used in a panel, only with the strategy 'debate'"

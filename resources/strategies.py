@@ -1,7 +1,7 @@
 """The table of team strategies: their names, and the rules in which they differ.
 
 To add a strategy: its name and its row here, its file in ``workflows/strategies/``, and its class in
-``workflows/registry.py``. A field of a team that only some strategies use names them with `AppliesTo`.
+``workflows/registry.py``. A field of a team that only some strategies use names them with `only_for`.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,11 @@ class AppliesTo:
     """Marks a field of a team that only these strategies use; with any other strategy it is an error to set it."""
 
     strategies: tuple[Strategy, ...]
+
+
+def only_for(*strategies: Strategy) -> AppliesTo:
+    """The mark of a field that only these strategies use."""
+    return AppliesTo(strategies)
 
 
 @dataclass(frozen=True)

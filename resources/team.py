@@ -21,11 +21,12 @@ from .strategies import (
     StrategyRules,
     default_rounds,
     listed,
+    only_for,
 )
 from .team_fields import GraphSpec, NoProgress, SelectorSpec
 from .window import ContextWindow
 
-PARALLEL = AppliesTo(("parallel",))
+PARALLEL = only_for("parallel")
 
 
 class TeamSpec(PanelFields):
@@ -34,19 +35,19 @@ class TeamSpec(PanelFields):
     strategy: Strategy = Field(description=listed())
     members: tuple[Member, ...] = Field(min_length=1, description="a roster of at least 1 entry {name, type}")
     description: str | None = Field(None, description="a description for people, and for the selector of a team above")
-    max_turns: Annotated[int | None, AppliesTo(("sequential", "parallel", "round-robin", "selector", "graph"))] = Field(
+    max_turns: Annotated[int | None, only_for("sequential", "parallel", "round-robin", "selector", "graph")] = Field(
         None, ge=1, description="the maximum number of turns; of rounds with round-robin"
     )
     on_max_turns: Literal["fail", "complete"] = Field(
         "fail", description="what to do at maxTurns: 'fail', or 'complete' for a normal end"
     )
-    loops: Annotated[bool, AppliesTo(("sequential",))] = Field(
+    loops: Annotated[bool, only_for("sequential")] = Field(
         False, description="whether a sequential team starts again after its last member"
     )
-    selector: Annotated[SelectorSpec | None, AppliesTo(("selector",))] = Field(
+    selector: Annotated[SelectorSpec | None, only_for("selector")] = Field(
         None, description="how the selector chooses the next speaker"
     )
-    graph: Annotated[GraphSpec | None, AppliesTo(("graph", "selector"))] = Field(
+    graph: Annotated[GraphSpec | None, only_for("graph", "selector")] = Field(
         None, description="the edges of a graph, or those that limit a selector"
     )
     aggregator: Annotated[NameOrRef | None, PARALLEL] = Field(
@@ -58,7 +59,7 @@ class TeamSpec(PanelFields):
     on_member_error: Annotated[Literal["fail", "continue"], PARALLEL] = Field(
         "fail", description="what to do if a member fails: 'fail', or 'continue' with the others"
     )
-    no_progress: Annotated[NoProgress | None, AppliesTo(("sequential", "round-robin", "selector", "graph"))] = Field(
+    no_progress: Annotated[NoProgress | None, only_for("sequential", "round-robin", "selector", "graph")] = Field(
         None, description="when a team that makes no progress is stopped"
     )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
@@ -72,7 +73,7 @@ class TeamSpec(PanelFields):
             if getattr(self, name) not in (None, False, field.default) and self.strategy not in strategies:
                 alias, fits = field.alias or name, " or ".join(strategies)
                 raise FieldError((alias,), f"can't be used with the strategy '{self.strategy}', only with {fits}")
-        self._check_addresses()
+        self._check_names()
         own = self._panel_problems() if self.is_panel else self._problems_outside_panels()
         for path, text in own:
             raise FieldError(path, text)
@@ -107,29 +108,23 @@ class TeamSpec(PanelFields):
         for index, member in enumerate(self.members):
             for name in ("role", "stance"):
                 if getattr(member, name):
-                    yield (
-                        ("members", index, name),
-                        f"can't be used with the strategy '{self.strategy}', only in a panel",
-                    )
+                    text = f"can't be used with the strategy '{self.strategy}', only in a panel"
+                    yield ("members", index, name), text
             if member.type == "activity":
-                yield (
-                    ("members", index, "type"),
-                    "is only for panels and debates: members of other teams are agents and teams",
-                )
+                text = "is only for panels and debates: members of other teams are agents and teams"
+                yield ("members", index, "type"), text
         try:
             if isinstance(self.terminate_when, str):
                 check_condition(self.terminate_when)
         except ValueError as error:
             yield ("terminateWhen",), str(error)
 
-    def _check_addresses(self) -> None:
-        addresses = [member.name_in_team for member in self.members]
-        for index, address in enumerate(addresses):
-            if self.rules.finds_members_by_name and address in addresses[:index]:
-                raise FieldError(
-                    ("members", index), f"'{address}' appears twice: give one of them another name, as: NAME"
-                )
-        for path, text in self.graph.problems(addresses, limits=self.rules.order == "selected") if self.graph else ():
+    def _check_names(self) -> None:
+        names = [member.name_in_team for member in self.members]
+        for index, name in enumerate(names):
+            if self.rules.finds_members_by_name and name in names[:index]:
+                raise FieldError(("members", index), f"'{name}' appears twice: give one of them another name, as: NAME")
+        for path, text in self.graph.problems(names, limits=self.rules.order == "selected") if self.graph else ():
             raise FieldError(("graph", *path), text)
 
 

@@ -50,13 +50,13 @@ class GraphSpec(JsonModel):
 
     edges: tuple[Edge, ...] = Field(min_length=1, description="at least one edge {from, to}")
 
-    def problems(self, addresses: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
+    def problems(self, names: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
         """The errors of the edges between these members. With ``limits`` the edges limit a selector's choice."""
         closed: dict[str, bool] = {}
         for index, edge in enumerate(self.edges):
             path: Path = ("edges", index)
             for end, name in (("from", edge.from_), ("to", edge.to)):
-                if name not in addresses:
+                if name not in names:
                     yield (*path, end), f"'{name}' is not a member"
             if limits and edge.when:
                 yield (*path, "when"), "can't be used with a selector, which decides itself: remove it"

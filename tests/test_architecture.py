@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from temporalio import workflow
 
 from baton.resources.strategies import STRATEGIES
+from baton.workflows import registry
 from tests.harness.processes import ROOT
 
 ROOMS: dict[str, str] = {
@@ -58,7 +60,8 @@ ROOMS: dict[str, str] = {
 """The rooms of the package, and which rooms each may import beside its own: those it names, and those below them."""
 
 FOLDERS = ("resources", "conversation", "workflows", "activities", "starter")
-FILES = sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")) + [
+FILES = [
+    *sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")),
     ROOT / "__init__.py",
     ROOT / "worker.py",
 ]
@@ -158,6 +161,10 @@ def test_a_manifests_word_is_a_files_name() -> None:
         assert (ROOT / "workflows" / "strategies" / f"{strategy.replace('-', '_')}.py").exists()
     for kind in ("Query", "Team", "Agent", "Model", "Tool", "Secret"):
         assert f'kind: Literal["{kind}"]' in (ROOT / "resources" / f"{kind.lower()}.py").read_text()
+
+
+def test_each_strategy_has_a_workflow_of_its_name() -> None:
+    assert {workflow._Definition.must_from_class(each).name for each in registry.STRATEGIES} == {*STRATEGIES}
 
 
 def test_one_verb_names_an_effect_on_both_sides() -> None:
