@@ -75,7 +75,11 @@ def functions(file: Path) -> set[str]:
     return found
 
 
-WALK = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `([\w.]+)` \|", page("architecture.md"), re.MULTILINE)
+WALK = [
+    (file, name)
+    for file, names in re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| (`[^|]*`) \|", page("architecture.md"), re.MULTILINE)
+    for name in re.findall(r"`([\w.]+)`", names)
+]
 
 
 def test_each_step_of_the_walk_of_a_model_call_calls_the_next_one() -> None:
