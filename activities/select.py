@@ -149,7 +149,7 @@ def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> Sele
 
 
 def _roles(context: _Context) -> str:
-    """The candidates with their descriptions (ARK, team strategies: selector template variables)."""
+    """The candidates with their descriptions (ARK: team strategies, template variables)."""
     roles = []
     for member, reference in zip(context.team.spec.members, context.team.members(), strict=True):
         found = context.values.catalog.find(reference)

@@ -17,7 +17,7 @@ def model_messages(
 
     ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun`` are the
     history, without the question; the window keeps a part of it. Later rows are the turn's own.
-    (ARK, agent execution: local execution path)
+    (ARK: agent execution, local execution)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
     history = apply_window([row for row in rows if row.depth <= begun and row.id != question.id], window)

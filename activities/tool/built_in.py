@@ -1,4 +1,4 @@
-"""Tools of ``type: built-in``: they need nothing but their arguments (ARK, agent execution: built-in tools)."""
+"""Tools of ``type: built-in``: they need nothing but their arguments (ARK: queries, tool execution)."""
 
 from ...resources.base import JsonObject
 from ..process.secrets import SecretStore

@@ -15,7 +15,7 @@ from .tool import CallableTool, ToolContext, ToolDefinition
 
 
 class HttpTools:
-    """A ``ToolSource`` (ARK, queries: HTTP tools).
+    """A ``ToolSource`` (ARK: queries, tool execution).
 
     BATON_ALLOW_PRIVATE_HOSTS lets arguments choose hosts in the worker's own network.
     """

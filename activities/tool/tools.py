@@ -33,7 +33,7 @@ class Tools:
     ) -> list[CallableTool]:
         """An agent's tools, in the order of its manifest.
 
-        A ``description`` in the agent's manifest replaces the tool's own (ARK, teams: tools).
+        A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
         tools = []
         for given, reference in agent.tools():

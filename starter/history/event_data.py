@@ -1,4 +1,4 @@
-"""The names and the data of the events of calls: who called, what was called, the result, the usage (ARK, events)."""
+"""The names and the data of the events of calls: caller, call, result and usage (ARK: queries, events)."""
 
 from ...conversation.contracts.panel_requests import PerformRequest, PerformResult
 from ...conversation.contracts.requests import (

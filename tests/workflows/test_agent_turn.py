@@ -1,4 +1,4 @@
-"""One agent's turn: asking, using tools, asking again, and what becomes of tools that fail (ARK, agent execution)."""
+"""One agent's turn: asking, using tools, asking again, and what becomes of tools that fail (ARK: agent execution)."""
 
 import json
 
