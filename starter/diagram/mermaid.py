@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
 from .model import Arrow, Box
@@ -46,10 +46,14 @@ def mermaid(page: Box) -> str:
             yield from write_box(each, name, indent)
         yield from (f"{indent}{_arrow(arrow, names)}" for arrow in box.arrows)
 
-    lines = ["flowchart LR", *write_contents(page, "  ")]
+    return "\n".join(("flowchart LR", *write_contents(page, "  "), *_style_lines(ids)))
+
+
+def _style_lines(ids: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The styles of the shapes that the diagram has; ``ids`` are the ids of the boxes, by their shape."""
     for shape in (shape for shape in _STYLES if shape in ids):
-        lines += [f"  classDef {shape} {_STYLES[shape]}", f"  class {','.join(ids[shape])} {shape}"]
-    return "\n".join(lines)
+        yield f"  classDef {shape} {_STYLES[shape]}"
+        yield f"  class {','.join(ids[shape])} {shape}"
 
 
 def _arrow(arrow: Arrow, names: list[str]) -> str:

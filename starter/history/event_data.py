@@ -1,4 +1,4 @@
-"""The names and the data of the events of calls: caller, call, result and usage (ARK: queries, events)."""
+"""The names and the data of the events of calls: the caller, the callee, the result and the usage (ARK: queries)."""
 
 from ...conversation.contracts.panel_requests import PerformRequest, PerformResult
 from ...conversation.contracts.requests import (

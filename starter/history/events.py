@@ -1,4 +1,4 @@
-"""The events of a run and its child runs, with the names that ARK gives them (ARK: queries, events)."""
+"""The events of a run and its child runs, with the names that ARK gives them (ARK: queries)."""
 
 import json
 from collections.abc import Iterator

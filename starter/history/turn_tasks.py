@@ -11,7 +11,7 @@ from ..text.units import format_duration
 
 TaskStatus = Literal["in_progress", "completed", "errored", "cancelled"]
 
-COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "WORDS"
+COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "OUTPUT"
 
 
 @dataclass

@@ -33,15 +33,18 @@ async def start_query(
 
     The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned.
     """
-    suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
     given = QueryInput(name=query.name, namespace=query.namespace, resources=tuple(map(to_json, catalog.manifests)))
     return await client.start_workflow(
         "query",
         given.model_copy(update={"session": session}) if session else given,
-        id=run_id or f"{query.name}-{suffix}",
+        id=run_id or f"{query.name}-{_random_suffix()}",
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
         task_queue=task_queue or temporal_client.task_queue(),
         task_timeout=WORKFLOW_TASK_TIMEOUT,
         memo={"query": query.name, "namespace": query.namespace},
         static_summary=truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES),
     )
+
+
+def _random_suffix() -> str:
+    return "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
