@@ -207,11 +207,18 @@ async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_o
 
 async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:
     await (await Journal.open(journal_url)).close()
-    folder = migrations(tmp_path, ADDS + "    import time; time.sleep(1)\n")
+    await execute(journal_url, "insert into baton_holds values ('family', 'sha', 0)")
+    counts = """
+        import time
+        def upgrade(op):
+            time.sleep(1)  # meanwhile the others start
+            op.execute("update baton_holds set at = at + 1")
+    """
+    folder = migrations(tmp_path, counts)
     started = [await process(journal_url, folder) for _ in range(4)]
     ended = [(each.returncode, error) for each, (_, error) in [(each, await each.communicate()) for each in started]]
     assert ended == [(0, b"")] * 4
-    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+    assert await execute(journal_url, "select at from baton_holds") == [(1,)]
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
 
 
