@@ -139,13 +139,16 @@ async def journal(settings: Settings) -> CheckResults:
     yield CheckResult("journal", ok, f"{where} {text}", hint)
 
 
-async def models(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
-    """Whether the server of each Model answers and accepts its key; without manifests, that of the environment."""
+async def models(loaded: Loaded, environment: Mapping[str, str], providers: Providers) -> list[CheckResult]:
+    """Whether the server of each Model answers and accepts its key; without manifests, that of the environment.
+
+    Closes ``providers``.
+    """
     secrets = SecretStore(loaded.secrets, environment)
     models: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
     if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
         models = [None]
-    providers, values = Providers(), ValueResolver(loaded.catalog, secrets)
+    values = ValueResolver(loaded.catalog, secrets)
 
     async def check(model: Model | None) -> CheckResults:
         chained = ChainedModel(model, model.name if model else DEFAULT_MODEL)

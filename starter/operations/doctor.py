@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from ...activities.model.providers import Providers
 from ...activities.process.settings import Settings
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed, connect
@@ -23,10 +24,11 @@ Check = Coroutine[Any, Any, list[CheckResult]]
 
 def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
     """The results of all checks, those of the Models in ``loaded`` included; ``report`` is given warnings."""
+    providers = Providers()  # before the event loop: it loads libraries, and would use up the time of other checks
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:
-            return [_versions(), *asyncio.run(_check(server, settings, loaded))]
+            return [_versions(), *asyncio.run(_check(server, settings, loaded, providers))]
     except SettingsError as error:
         return [
             _versions(),
@@ -34,7 +36,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
         ]
     except UnreachableError as error:
         unreachable = CheckResult("server", False, str(error), START_HINT)
-        return [_versions(), unreachable, *asyncio.run(_check(None, settings, loaded))]
+        return [_versions(), unreachable, *asyncio.run(_check(None, settings, loaded, providers))]
 
 
 def _versions() -> CheckResult:
@@ -42,11 +44,13 @@ def _versions() -> CheckResult:
     return CheckResult("versions", True, f"{packages}, Python {platform.python_version()}")
 
 
-async def _check(server: ServerLocation | None, settings: Settings, loaded: Loaded) -> list[CheckResult]:
+async def _check(
+    server: ServerLocation | None, settings: Settings, loaded: Loaded, providers: Providers
+) -> list[CheckResult]:
     """Runs the checks at the same time; without ``server`` all but those of the server."""
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
-    checking.append(checks.models(loaded, os.environ))
+    checking.append(checks.models(loaded, os.environ, providers))
     return [each for results in await asyncio.gather(*checking) for each in results]
 
 
