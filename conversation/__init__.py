@@ -1,1 +1,1 @@
-"""What was said? Messages, heads, turns, requests and replies: plain data that stands in histories and the journal."""
+"""Plain data that clients, workflows and activities share: messages, contracts, errors, and the Temporal connection."""

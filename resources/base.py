@@ -92,7 +92,7 @@ class Deprecated:
     instead: str
 
     def __str__(self) -> str:
-        return f"older: {', '.join(sorted(self.values))}; write {self.instead.format('…')}"
+        return f"deprecated: {', '.join(sorted(self.values))}; write {self.instead.format('…')}"
 
 
 Mark = NotSupportedYet | NoEffect | Deprecated

@@ -53,20 +53,20 @@ class _Generator(GenerateJsonSchema):
     """Adds what the loader refuses and what is not supported yet; omits empty defaults and titles of fields."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
-        told = super().model_schema(schema)
-        told["additionalProperties"] = False
-        told["description"] = told["description"].replace("``", "`")
+        result = super().model_schema(schema)
+        result["additionalProperties"] = False
+        result["description"] = result["description"].replace("``", "`")
         for name, field in schema["cls"].model_fields.items():
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
-                each = told["properties"][field.alias or name]
+                each = result["properties"][field.alias or name]
                 each["description"] = f"{each['description']} ({mark})" if "description" in each else str(mark)
-        return told
+        return result
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonObject:
-        told = super().default_schema(schema)
-        if told.get("default") in (None, [], {}):
-            told.pop("default", None)
-        return told
+        result = super().default_schema(schema)
+        if result.get("default") in (None, [], {}):
+            result.pop("default", None)
+        return result
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False

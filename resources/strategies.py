@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
 
 SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges"]
-"""Who speaks next: the next member of the manifest; all at the same time; whom the selector chooses; as edges lead."""
+"""Who speaks next: the next member in order; all at the same time; the choice of a selector; the end of an edge."""
 
 PanelRole = Literal["referee", "moderator", "judge", "synthesizer"]
 """Who can take part in a panel or a debate besides its members."""

@@ -62,7 +62,7 @@ class GraphSpec(JsonModel):
                 yield (*path, "when"), "can't be used with a selector, which decides itself: remove it"
             elif edge.from_ in closed and not limits:
                 text = f"member '{edge.from_}' has more than one outgoing edge"
-                yield path, text if not edge.when else f"{text}, and an edge without 'when' stands before this one"
+                yield path, text if not edge.when else f"{text}, and an earlier edge has no 'when'"
             if not edge.when:
                 closed[edge.from_] = True
 

@@ -39,22 +39,22 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
     """Cycles among the references of teams, agents and tools: a depth-first search that visits each once."""
-    way: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
+    path: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
     if start.id not in seen and isinstance(start, Team | Agent | Tool):
-        way[start.id] = (start, start.references())
-    while way:
-        owner, references = next(reversed(way.values()))
+        path[start.id] = (start, start.references())
+    while path:
+        owner, references = next(reversed(path.values()))
         seen.add(owner.id)
         reference = next(references, None)
-        part = catalog.find(reference) if reference else None
+        target = catalog.find(reference) if reference else None
         if reference is None:
-            way.pop(owner.id)
-        elif part and part.id in way:
-            circle = [each.name for each, _ in way.values()][[*way].index(part.id) :]
-            what = f"the {part.kind.lower()} contains itself ({' → '.join((*circle, part.name))})"
+            path.pop(owner.id)
+        elif target and target.id in path:
+            cycle = [each.name for each, _ in path.values()][[*path].index(target.id) :]
+            what = f"the {target.kind.lower()} contains itself ({' → '.join((*cycle, target.name))})"
             yield Violation(owner, reference.path, f"{what}: remove one of them")
-        elif isinstance(part, Team | Agent | Tool) and part.id not in seen:
-            way[part.id] = (part, part.references())
+        elif isinstance(target, Team | Agent | Tool) and target.id not in seen:
+            path[target.id] = (target, target.references())
 
 
 def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:

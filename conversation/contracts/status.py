@@ -124,13 +124,13 @@ def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
 
 
 def _response(target: TargetPlan, turn: TurnResult | None) -> Response:
-    whom = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
+    target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
-        return Response(target=whom, status="Running")
+        return Response(target=target_status, status="Running")
     failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
-        target=whom,
+        target=target_status,
         message=turn.message,
         status="Failed" if error else "Success",
         stop_reason=turn.stop_reason,

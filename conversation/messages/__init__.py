@@ -1,1 +1,1 @@
-""""""
+"""Messages, turns and the values of panels."""

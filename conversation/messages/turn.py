@@ -22,9 +22,9 @@ class Thread(JsonModel):
 class TurnResult(JsonModel):
     """The result of a turn of a member, or of a whole team or agent.
 
-    ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set only,
-    and always, if ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if the
-    answer is not the last message: after ``terminate``, or from a parallel team.
+    ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set exactly
+    when ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if
+    the answer is not the last message: after ``terminate``, or from a parallel team.
     """
 
     head: Head

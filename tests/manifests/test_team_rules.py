@@ -30,7 +30,7 @@ WRONG: list[tuple[Json, str]] = [
             strategy="graph",
             graph={"edges": [*edges("a-b")["edges"], *edges("a-a", when="turn > 1")["edges"]]},
         ),
-        "spec.graph.edges[1]: member 'a' has more than one outgoing edge, and an edge without 'when' stands before this one",
+        "spec.graph.edges[1]: member 'a' has more than one outgoing edge, and an earlier edge has no 'when'",
     ),
     (team("t", "a", "b", strategy="graph", graph=edges("a-c")), "spec.graph.edges[0].to: 'c' is not a member"),
     (
