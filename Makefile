@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Compiled files are kept, since the tests start many Python processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
 TIMING := bench-overhead bench-kills bench-query-burst bench-idle-teams bench-outage
