@@ -107,7 +107,8 @@ _REASONS = {
 def connect_config() -> ClientConnectConfig:
     """The connection settings from the environment and ``temporal.toml``, as the ``temporal`` command reads them.
 
-    They are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE. Raises SettingsError; its message doesn't repeat lines of the file.
+    They are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE. Raises
+    SettingsError; its message doesn't repeat lines of the file.
     """
     try:
         return ClientConfig.load_client_connect_config()
