@@ -1,1 +1,1 @@
-""""""
+"""Tests of the activities, against real servers."""

@@ -1,4 +1,4 @@
-"""Tools over HTTP in a run: what the model is told, what the server hears, what is tried again, and what is kept."""
+"""Tests of HTTP tools in a run: what the model reads, what the server gets, what is retried, and what is stored."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def tool(url: str, schema: Json = CITY, *, name: str = "weather", parameters: An
 
 
 async def used(env: Environment, given: Json, *says: Any, options: Json | None = None, **query: Any) -> list[str]:
-    """What stands in the conversation after an agent has used a tool."""
+    """The conversation after an agent has used a tool."""
     env.script(line("one", *says, "Done."))
     one = agent("one", tools=[{"name": "weather", "type": "custom", **(options or {})}])
     status = await env.status(await env.start_query([one, given], "agent/one", **query))
@@ -51,7 +51,7 @@ async def used(env: Environment, given: Json, *says: Any, options: Json | None =
     return [row["content"] for row in env.transcript(head.id)][1:]
 
 
-async def test_an_agent_uses_a_tool_over_http_and_reads_its_answer(env: Environment, tool_server: ToolServer) -> None:
+async def test_an_agent_uses_a_tool_over_http_and_reads_its_result(env: Environment, tool_server: ToolServer) -> None:
     said = await used(env, tool(tool_server.url + "/v1/{city}"), call("weather", city="New York"))
     assert said == ["", "sunny", "Done."]
     (seen,) = tool_server.seen
@@ -61,13 +61,13 @@ async def test_an_agent_uses_a_tool_over_http_and_reads_its_answer(env: Environm
     assert told == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
 
 
-async def test_an_agent_may_describe_a_tool_in_its_own_words(env: Environment, tool_server: ToolServer) -> None:
+async def test_an_agent_may_describe_a_tool_differently(env: Environment, tool_server: ToolServer) -> None:
     options = {"description": "Only for Rome."}
     await used(env, tool(tool_server.url), call("weather", city="Rome"), options=options)
     assert env.model.requests[0].body["tools"][0]["function"]["description"] == "Only for Rome."
 
 
-async def test_wrong_arguments_never_reach_the_server_and_defaults_do(
+async def test_wrong_arguments_are_not_sent_and_defaults_are_filled_in(
     env: Environment, tool_server: ToolServer
 ) -> None:
     schema: Json = {**CITY, "properties": {"city": {"type": "string"}, "unit": {"type": "string", "default": "C"}}}
@@ -76,7 +76,7 @@ async def test_wrong_arguments_never_reach_the_server_and_defaults_do(
     assert [seen.path for seen in tool_server.seen] == ["/?city=Rome&unit=C"]
 
 
-async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_stays_one(
+async def test_parameters_of_tool_agent_and_query_are_filled_in_and_secrets_are_redacted(
     env: Environment, tool_server: ToolServer
 ) -> None:
     given = tool(
@@ -100,21 +100,19 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_a_secret_sta
         assert TOKEN not in (await run.fetch_history()).to_json()
 
 
-async def test_a_secret_at_the_edge_of_a_cut_answer_is_not_kept_in_part(
-    env: Environment, tool_server: ToolServer
-) -> None:
+async def test_no_part_of_a_secret_is_stored_where_a_response_is_cut(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("x" * (MAX_BYTES - 12) + TOKEN + "y" * 99))
     said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
     assert said[1].startswith("x" * (MAX_BYTES - 12) + "… [cut here")
 
 
-async def test_an_error_that_repeats_a_secret_is_told_without_it(env: Environment, tool_server: ToolServer) -> None:
+async def test_a_secret_in_an_error_is_redacted(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(f"bad key {TOKEN}", 403))
     said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
     assert said[1] == "Error: 127.0.0.1 answered HTTP 403 Forbidden: bad key [secret]"
 
 
-def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_unknown_name_in_a_template_is_refused_before_a_run_starts(tmp_path: Path) -> None:
     one = agent("one", tools=[{"name": "weather"}], parameters=[{"name": "mine", "value": "x"}], prompt="You.")
     query = manifest("Query", "q", {"input": "?", "targets": [{"type": "agent", "name": "one"}]})
     given = tool("http://x/{{mine}}/{{other}}", method="POST", body="{{input.city}} {{third}}")
@@ -149,12 +147,12 @@ def test_a_name_that_nothing_stands_for_is_refused_before_anything_starts(tmp_pa
         ({"method": "FETCH"}, "spec.http.method: "),
     ],
 )
-def test_a_tool_that_can_never_work_is_refused_with_its_place(tmp_path: Path, changes: Json, wrong: str) -> None:
+def test_a_tool_that_can_never_work_is_refused_with_the_field(tmp_path: Path, changes: Json, wrong: str) -> None:
     said = Writer(tmp_path).refusal(tool(changes.pop("url", "http://x/"), **changes))
     assert wrong in said[0]
 
 
-async def test_a_failing_get_is_tried_again_and_a_failing_post_is_told(
+async def test_a_failed_get_is_retried_and_a_failed_post_is_reported_to_the_model(
     env: Environment, tool_server: ToolServer
 ) -> None:
     tool_server.answers(Answer("later", 503, {"retry-after": "1"}), Answer("", 500), Answer("at last"))
@@ -169,7 +167,7 @@ async def test_a_failing_get_is_tried_again_and_a_failing_post_is_told(
     assert len(tool_server.seen) == 1
 
 
-async def test_a_post_is_tried_again_where_the_agent_asks_for_it(env: Environment, tool_server: ToolServer) -> None:
+async def test_a_post_is_retried_where_the_agent_says_so(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("no", 503), Answer("done"))
     said = await used(
         env, tool(tool_server.url, method="POST"), call("weather", city="Rome"), options={"onError": "retry"}
@@ -187,18 +185,14 @@ async def test_on_error_fail_ends_the_turn(env: Environment, tool_server: ToolSe
     assert status.failure.message == "127.0.0.1 answered HTTP 404 Not Found: no such city"
 
 
-async def test_a_host_that_the_model_chooses_may_not_lie_in_the_workers_network(
-    env: Environment, tool_server: ToolServer
-) -> None:
+async def test_a_model_cannot_choose_a_host_in_the_workers_network(env: Environment, tool_server: ToolServer) -> None:
     host = tool_server.url.removeprefix("http://")
     said = await used(env, tool("http://{city}/"), call("weather", city=host))
     assert "127.0.0.1 lies in the worker's own network" in said[1]
     assert not tool_server.seen
 
 
-async def test_a_post_that_was_never_sent_is_no_unknown_outcome(
-    env: Environment, tool_server: ToolServer, tmp_path: Path
-) -> None:
+async def test_a_post_that_was_never_sent_is_retried(env: Environment, tool_server: ToolServer, tmp_path: Path) -> None:
     """The file of a Secret is being edited at the first attempt."""
     given = tool(
         tool_server.url, method="POST", headers={"X-Key": {"valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}}}
@@ -218,7 +212,9 @@ async def test_a_post_that_was_never_sent_is_no_unknown_outcome(
     assert len(tool_server.seen) == 1
 
 
-async def test_half_of_a_character_in_an_argument_breaks_no_request(env: Environment, tool_server: ToolServer) -> None:
+async def test_half_of_a_surrogate_pair_in_an_argument_breaks_no_request(
+    env: Environment, tool_server: ToolServer
+) -> None:
     half = {"text": "", "calls": [{"name": "weather", "arguments": '{"city": "R\\ud83d"}'}]}
     said = await used(env, tool(tool_server.url, method="POST"), half)
     assert said[1] == "sunny"
@@ -231,7 +227,7 @@ async def test_a_tool_that_is_slow_ends_at_its_own_timeout(env: Environment, too
     assert said[1] == "Error: 127.0.0.1 gave no answer in 1 s; whether it was carried out is unknown"
 
 
-async def test_a_canceled_query_gives_its_tool_call_up(env: Environment, tool_server: ToolServer) -> None:
+async def test_a_canceled_query_cancels_its_tool_call(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     env.script(line("one", call("weather", city="Rome"), "Done."))
     one = agent("one", tools=[{"name": "weather"}])

@@ -1,4 +1,4 @@
-"""Where a model is asked: its server, key, headers and properties, from manifests, ConfigMaps, Secrets or the query."""
+"""Tests of endpoints: a model's server, key and headers come from manifests, ConfigMaps, Secrets or the query."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -48,14 +48,14 @@ async def put(env: Environment, *manifests: Json, **spec: Any) -> list[Mapping[s
     return heard
 
 
-async def test_azure_is_asked_at_its_deployment_with_its_own_header_and_version(env: Environment) -> None:
+async def test_azure_gets_its_own_path_header_and_api_version(env: Environment) -> None:
     server = env.model_url.removesuffix("/v1")
     (headers,) = await put(env, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01"))
     assert headers["api-key"] == HELD
     assert env.model.requests[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
 
 
-async def test_gemini_is_asked_as_openai_is(env: Environment) -> None:
+async def test_gemini_gets_the_same_request_as_openai(env: Environment) -> None:
     (headers,) = await put(env, asked_by("gemini", baseUrl={"value": env.model_url}, apiKey=OF_SECRET))
     assert headers["authorization"] == f"Bearer {HELD}"
     assert env.model.requests[0].body["model"] == "gpt-x"
@@ -87,7 +87,7 @@ def endpoint(manifest: Json) -> Any:
     return endpoint_of(ChainedModel(given, "m"), ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {})))
 
 
-def test_each_type_has_its_home_where_the_manifest_names_none() -> None:
+def test_each_type_has_a_default_server() -> None:
     assert endpoint(asked_by("openai", apiKey="k")).base_url == "https://api.openai.com/v1"
     assert endpoint(asked_by("gemini", apiKey="k")).base_url.startswith("https://generativelanguage.googleapis.com/")
     with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.gemini\.apiKey"):
@@ -107,6 +107,6 @@ def test_a_literal_in_a_secret_header_never_enters_the_catalog(tmp_path: Path) -
     assert "seen" in loaded.catalog.canonical
 
 
-def test_a_property_cannot_replace_what_a_request_is_made_of(tmp_path: Path) -> None:
+def test_a_property_cannot_replace_a_field_that_baton_sets(tmp_path: Path) -> None:
     said = Writer(tmp_path).refusal(model(properties={"messages": "[]"}))
     assert said[0].endswith("spec.config.openai.properties: 'messages' is set by Baton itself")

@@ -1,4 +1,4 @@
-"""Sending a tool's request over HTTP: redirects, sizes, failures, and where a request may not go."""
+"""Tests of the HTTP client of tools: redirects, sizes, failures, and private addresses."""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def failure(http: HttpClient, asked: HttpRequest, seconds: float = 5, *, r
     return failed.value
 
 
-async def test_the_answer_is_given_as_its_text(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_the_result_is_the_responses_text(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(
         Answer("grüß dich".encode("latin-1"), headers={"content-type": "text/plain; charset=iso-8859-1"})
     )
@@ -43,13 +43,13 @@ async def test_the_answer_is_given_as_its_text(http: HttpClient, tool_server: To
     assert await http.send(request(tool_server.url), 5, repeatable=True) == "{broken json"
 
 
-async def test_a_huge_answer_is_cut_and_says_so(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_a_very_long_response_is_cut_with_a_note(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("x" * 5_000_000))
     text = await http.send(request(tool_server.url), 5, repeatable=True)
     assert text == "x" * MAX_BYTES + "… [cut here: the answer has 5,000,000 bytes]"
 
 
-async def test_an_answer_that_is_no_text_is_only_named(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_a_binary_response_is_replaced_by_its_type_and_size(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(b"\x89PNG\0\0", headers={"content-type": "image/png"}))
     assert await http.send(request(tool_server.url), 5, repeatable=True) == "[not a text: image/png, 6 bytes]"
 
@@ -68,7 +68,7 @@ async def test_an_answer_that_is_no_text_is_only_named(http: HttpClient, tool_se
         (503, True),
     ],
 )
-async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_help(
+async def test_an_error_status_is_reported_with_its_text_and_retried_where_that_can_help(
     http: HttpClient, tool_server: ToolServer, status: int, again: bool
 ) -> None:
     tool_server.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
@@ -81,7 +81,7 @@ async def test_a_refusal_is_told_with_its_words_and_tried_again_where_that_can_h
     assert (await failure(http, request(tool_server.url), repeatable=False)).non_retryable
 
 
-async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_timeouts_broken_responses_and_refused_connections(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     failed = await failure(http, request(tool_server.url), 0.3)
     assert (failed.message, failed.non_retryable) == ("127.0.0.1 gave no answer in 0.3 s", False)
@@ -96,7 +96,7 @@ async def test_a_server_that_is_silent_breaks_off_or_is_not_there(http: HttpClie
     assert not failed.non_retryable
 
 
-async def test_a_request_that_may_be_sent_once_is_tried_again_until_it_has_been_sent(http: HttpClient) -> None:
+async def test_a_request_that_may_be_sent_once_is_retried_until_there_is_a_connection(http: HttpClient) -> None:
     begun = time.monotonic()
     failed = await failure(http, request("http://127.0.0.1:1/", "POST"), repeatable=False)
     assert time.monotonic() - begun > sum(RECONNECT_DELAYS)
@@ -118,7 +118,7 @@ async def test_a_redirect_is_followed_with_the_method_it_asks_for(
     assert second.body == ("text" if then == method and method != "GET" else second.body)
 
 
-async def test_redirects_without_an_end_are_given_up(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_endless_redirects_are_given_up(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(status=302, headers={"location": "/again"}))
     assert "redirected the request more than 5 times" in (await failure(http, request(tool_server.url))).message
     assert len(tool_server.seen) == 6
@@ -126,7 +126,7 @@ async def test_redirects_without_an_end_are_given_up(http: HttpClient, tool_serv
     assert "to what is no HTTP address" in (await failure(http, request(tool_server.url))).message
 
 
-async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(
+async def test_a_redirect_to_another_server_in_the_private_network_is_refused(
     http: HttpClient, tool_server: ToolServer
 ) -> None:
     with ToolServer().serving() as other:
@@ -137,7 +137,7 @@ async def test_a_redirect_to_a_foreign_server_in_the_own_network_is_refused(
         assert not other.seen
 
 
-async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_headers(tool_server: ToolServer) -> None:
+async def test_a_setting_allows_the_private_network_but_another_server_gets_no_headers(tool_server: ToolServer) -> None:
     http = HttpClient(private=True)
     with ToolServer().serving() as other:
         tool_server.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
@@ -163,25 +163,25 @@ async def test_a_setting_allows_the_own_network_but_a_foreign_server_gets_no_hea
         "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16",
     ],
 )  # fmt: skip
-async def test_a_host_that_comes_with_the_call_may_not_lie_in_the_own_network(host: str, http: HttpClient) -> None:
+async def test_a_host_in_an_argument_may_not_be_in_the_private_network(host: str, http: HttpClient) -> None:
     with pytest.raises(ToolFailed, match=r"lies in the worker's own network.*BATON_ALLOW_PRIVATE_HOSTS"):
         await public_address(host, 80)
 
 
-async def test_a_public_host_may_come_with_the_call() -> None:
+async def test_a_host_in_an_argument_may_be_public() -> None:
     assert await public_address("93.184.216.34", 443) == "93.184.216.34"
     assert await public_address("2606:4700::1111", 443) == "2606:4700::1111"
     with pytest.raises(ToolFailed, match="can't be found"):
         await public_address("no-such-host.invalid", 80)
 
 
-async def test_an_untrusted_request_goes_to_the_very_address_that_was_checked(http: HttpClient) -> None:
+async def test_an_untrusted_request_is_sent_to_the_address_that_was_checked(http: HttpClient) -> None:
     built = await http._addressed(request("https://1.1.1.1:8443/a?b=c", trusted=False))
     assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
 
 
-async def test_no_cookie_of_one_call_reaches_another(http: HttpClient, tool_server: ToolServer) -> None:
+async def test_requests_share_no_cookies(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(headers={"set-cookie": "session=1"}))
     for _ in range(2):
         await http.send(request(tool_server.url), 5, repeatable=True)

@@ -1,4 +1,4 @@
-"""Asking a model over HTTP: what is sent, what is heard, and what becomes of every way in which a server can fail."""
+"""Tests of the OpenAI provider: what is sent, what is streamed, and the error for each failure of a server."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def model_server() -> Iterator[Server]:
         yield model_server
 
 
-async def test_an_answer_is_heard_piece_by_piece_and_given_whole(model_server: Server) -> None:
+async def test_an_answer_is_streamed_and_returned_as_a_whole(model_server: Server) -> None:
     model_server.reply = Reply(
         text="Because. " * 50,
         calls=[ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")],
@@ -83,7 +83,7 @@ async def test_a_call_without_an_id_gets_one(model_server: Server) -> None:
     assert [call.id for call in message.tool_calls] == ["call_0", "call_1"]
 
 
-async def test_every_kind_of_message_is_sent_as_the_protocol_wants_it(model_server: Server) -> None:
+async def test_every_kind_of_message_is_sent_in_the_form_of_the_protocol(model_server: Server) -> None:
     call = ToolCall(id="c1", name="noop", arguments="{}")
     await model_server.ask(
         lambda _: None,
@@ -128,7 +128,7 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
 
 
 @pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
-async def test_a_failure_is_tried_again_where_that_can_help(
+async def test_a_failure_is_retried_where_that_can_help(
     model_server: Server, reply: Reply, error: type[BatonError], again: bool
 ) -> None:
     model_server.reply = reply
@@ -139,12 +139,12 @@ async def test_a_failure_is_tried_again_where_that_can_help(
     assert KEY not in str(raised.value)
 
 
-def test_an_address_that_is_none_is_final() -> None:
+def test_an_invalid_address_is_not_retried() -> None:
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
 
 
-async def test_a_server_that_never_answers_is_given_up_and_tried_again(model_server: Server) -> None:
+async def test_a_server_that_never_answers_times_out_and_is_retried(model_server: Server) -> None:
     model_server.reply = Reply(hang=True)
     asking = OpenAIProvider(timeout=0.3)
     with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
@@ -153,7 +153,7 @@ async def test_a_server_that_never_answers_is_given_up_and_tried_again(model_ser
     await asking.close()
 
 
-async def test_a_server_that_is_not_there_is_tried_again(model_server: Server) -> None:
+async def test_a_server_that_refuses_connections_is_retried(model_server: Server) -> None:
     model_server.url = "http://127.0.0.1:1/v1"
     with pytest.raises(errors.ModelUnavailable, match=r"gpt at 127\.0\.0\.1 can't be reached"):
         await model_server.ask()
@@ -172,18 +172,18 @@ async def test_a_server_that_is_not_there_is_tried_again(model_server: Server) -
         ({}, None),
     ],
 )
-def test_a_servers_wish_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_retry_delay_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == (None if seconds is None else timedelta(seconds=seconds))
 
 
-def test_a_servers_wish_to_wait_until_a_time_is_read() -> None:
+def test_a_retry_delay_may_be_a_date() -> None:
     soon = retry_after({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)})
     assert soon
     assert 25 < soon.total_seconds() <= 30
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
 
 
-async def test_a_server_is_asked_again_after_the_time_it_asks_for(env: Environment) -> None:
+async def test_a_retry_waits_as_long_as_the_server_asks(env: Environment) -> None:
     failures = [{"status": 429, "headers": {"retry-after": "1"}}, {"status": 500}, {"status": 503}]
     env.script(line("one", {"text": "At last.", "before": failures}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
@@ -194,14 +194,14 @@ async def test_a_server_is_asked_again_after_the_time_it_asks_for(env: Environme
     assert at[1] - at[0] >= 1
 
 
-async def test_a_broken_answer_is_asked_for_again_and_nothing_of_it_is_kept(env: Environment) -> None:
+async def test_a_broken_answer_is_retried_and_not_stored(env: Environment) -> None:
     env.script(line("one", {"text": "All of it.", "before": [{"text": "half of it", "cut": 1}]}))
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "All of it."
     assert len(env.rows()) == 2
 
 
-async def test_half_of_a_character_breaks_neither_an_answer_nor_its_heartbeat(env: Environment) -> None:
+async def test_half_of_a_surrogate_pair_breaks_neither_an_answer_nor_its_heartbeat(env: Environment) -> None:
     env.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "\ufffd" * 60
@@ -233,16 +233,14 @@ def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() ->
 
 
 @pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])
-def test_a_failure_is_final_from_the_tenth_attempt_on_though_temporal_would_make_more(
+def test_a_failure_is_final_from_the_tenth_attempt_on_although_the_policy_allows_more(
     attempt: int, most: int, last: bool
 ) -> None:
     assert is_last_attempt(attempt, RetryPolicy(maximum_attempts=most)) is last
 
 
 @pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])
-def test_late_attempts_wait_at_least_as_long_as_without_the_servers_word(
-    asked: int | None, attempt: int, waits: int | None
-) -> None:
+def test_late_attempts_ignore_a_short_delay_of_the_server(asked: int | None, attempt: int, waits: int | None) -> None:
     def seconds(given: int | None) -> timedelta | None:
         return None if given is None else timedelta(seconds=given)
 

@@ -1,4 +1,4 @@
-"""Answers in JSON: how a model is asked for a form, what becomes of an answer that hasn't it, and what is kept."""
+"""Tests of structured output: how a model gets its JSON Schema, and what happens to answers that do not fit."""
 
 import io
 import json
@@ -32,7 +32,7 @@ async def judged(env: Environment, *say: str | Json, schema: Json = SCORE, **spe
     return await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": resources}))
 
 
-async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form(env: Environment) -> None:
+async def test_an_answer_that_fits_is_the_result_and_the_model_was_given_the_schema(env: Environment) -> None:
     turn = await judged(env, '{"score": 5}')
     assert (turn.stop_reason, turn.message, turn.usage.model_calls) == ("completed", '{"score": 5}', 1)
     (asked,) = env.model.requests
@@ -43,13 +43,13 @@ async def test_an_answer_that_fits_is_the_answer_and_its_model_was_told_the_form
     assert prompt.endswith(json.dumps(SCORE))
 
 
-async def test_the_model_is_told_the_properties_in_their_order(env: Environment) -> None:
+async def test_the_schema_keeps_the_order_of_its_properties(env: Environment) -> None:
     await judged(env, "{}", schema={"properties": {"why": {"type": "string"}, "score": {}, "again": {}}})
     told = env.model.requests[0].body["response_format"]["json_schema"]["schema"]
     assert [*told["properties"]] == ["why", "score", "again"]
 
 
-async def test_an_agent_without_a_schema_is_asked_for_no_form_and_says_what_it_likes(env: Environment) -> None:
+async def test_an_agent_without_a_schema_may_answer_anything(env: Environment) -> None:
     env.script(line("one", '```json\n{"score": 5}\n```'))
     turn = await env.turn_result(
         await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -59,7 +59,7 @@ async def test_an_agent_without_a_schema_is_asked_for_no_form_and_says_what_it_l
     assert env.model.requests[0].body["messages"][0]["content"] == "You are one."
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(env: Environment) -> None:
+async def test_an_answer_that_does_not_fit_is_requested_again_with_the_error(env: Environment) -> None:
     turn = await judged(env, '{"score": "high"}', '{"score": 5}')
     said = ['{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5}']
     assert (turn.stop_reason, turn.message, texts(turn.messages)) == ("completed", '{"score": 5}', [*said])
@@ -69,7 +69,9 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong
     assert heard[-1]["content"] == NO_NUMBER + AGAIN
 
 
-async def test_an_answer_that_never_fits_fails_the_turn_and_all_of_it_is_kept_and_counted(env: Environment) -> None:
+async def test_an_answer_that_never_fits_fails_the_turn_and_all_attempts_are_stored_and_counted(
+    env: Environment,
+) -> None:
     turn = await judged(env, "Five.", '{"score": "high"}', '{"score": 5')
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type, turn.failure.member) == ("ModelError", "OutputRejected", "one")
@@ -92,13 +94,13 @@ async def test_an_answer_that_never_fits_fails_the_turn_and_all_of_it_is_kept_an
         '```\n{"score": 5}```',
     ],
 )
-async def test_of_an_answer_with_words_or_a_block_around_it_the_json_is_kept(env: Environment, said: str) -> None:
+async def test_only_the_json_is_stored_of_an_answer_with_text_around_it(env: Environment, said: str) -> None:
     turn = await judged(env, said)
     assert (turn.message, turn.usage.model_calls) == ('{"score": 5}', 1)
     assert env.transcript(turn.head.id)[-1]["content"] == '{"score": 5}'
 
 
-async def test_a_block_inside_of_the_json_stays_in_it(env: Environment) -> None:
+async def test_a_code_block_inside_the_json_is_kept(env: Environment) -> None:
     said = json.dumps({"code": "```json\n{}\n```"})
     assert (await judged(env, said, schema={"required": ["code"]})).message == said
 
@@ -114,7 +116,7 @@ async def test_a_block_inside_of_the_json_stays_in_it(env: Environment) -> None:
         (f'{{"score": "{"x" * 9000}"}}', f"doesn't fit its schema: $.score: '{'x' * 149} … "),
     ],
 )
-async def test_what_is_wrong_is_said_in_a_sentence(env: Environment, said: str, wrong: str) -> None:
+async def test_the_error_is_a_sentence(env: Environment, said: str, wrong: str) -> None:
     turn = await judged(env, said, '{"score": 5}')
     assert turn.message == '{"score": 5}'
     complaint = env.model.requests[1].body["messages"][-1]["content"]
@@ -122,7 +124,7 @@ async def test_what_is_wrong_is_said_in_a_sentence(env: Environment, said: str, 
     assert len(complaint) < 500
 
 
-async def test_the_form_is_asked_of_final_words_alone_and_not_of_those_beside_tool_calls(env: Environment) -> None:
+async def test_only_a_final_answer_has_to_fit_and_not_a_text_beside_tool_calls(env: Environment) -> None:
     see, so = call("noop", "Let me see.", message="hm"), call("noop", message="so")
     turn = await judged(env, see, "Five.", so, '{"score": 5}', tools=[{"name": "noop"}])
     assert texts(turn.messages) == ["Let me see.", "hm", "Five.", NO_JSON + AGAIN, "", "so", '{"score": 5}']
@@ -136,7 +138,7 @@ async def test_answers_that_do_not_fit_count_among_the_iterations(env: Environme
     assert texts(turn.messages) == ["Five.", NO_JSON + AGAIN] * 2
 
 
-async def test_a_server_that_refuses_the_form_is_asked_without_it(env: Environment) -> None:
+async def test_a_server_that_refuses_the_schema_is_asked_without_it(env: Environment) -> None:
     def deepseek(request: Request) -> Reply:
         refused = Reply(status=400, text="This response_format type is unavailable now")
         return refused if "response_format" in request else Reply(text='{"score": 5}')
@@ -151,7 +153,7 @@ async def test_a_server_that_refuses_the_form_is_asked_without_it(env: Environme
     assert json.dumps(SCORE) in env.model.requests[1].body["messages"][0]["content"]
 
 
-async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(env: Environment) -> None:
+async def test_a_server_that_refuses_everything_is_reported_with_its_own_text(env: Environment) -> None:
     turn = await judged(env, {"status": 400, "text": "no such model"})
     assert turn.failure is not None
     assert turn.failure.type == "ModelRejected"
@@ -159,7 +161,7 @@ async def test_a_server_that_refuses_everything_is_told_of_in_its_own_words(env:
     assert len(env.model.requests) == 2
 
 
-async def test_a_member_that_mends_its_answer_has_one_turn(env: Environment) -> None:
+async def test_a_member_that_corrects_its_answer_takes_one_turn(env: Environment) -> None:
     env.script(line("one", "Five.", '{"score": 5}'), line("two", "Fine."))
     members = [agent("one", outputSchema=SCORE), agent("two"), team("team", "one", "two", strategy="sequential")]
     handle = await env.start_team(members)
@@ -173,7 +175,7 @@ async def test_a_member_that_mends_its_answer_has_one_turn(env: Environment) -> 
     assert wrong == [NO_JSON.removeprefix("Your answer "), None, None]
 
 
-async def test_who_watches_sees_why_an_answer_is_asked_for_again(env: Environment) -> None:
+async def test_a_watcher_sees_why_an_answer_is_requested_again(env: Environment) -> None:
     env.script(line("one", "Five.", '{"score": 5}'))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one", outputSchema=SCORE)]}
     handle = await env.start("agent", given)
@@ -213,5 +215,5 @@ def closed(**properties: Any) -> Json:
         (closed(a=True), False),
     ],
 )
-def test_a_schema_is_strict_where_nothing_is_open_and_nothing_may_be_left_out(schema: Json, strict: bool) -> None:
+def test_a_schema_is_strict_if_it_is_closed_and_everything_is_required(schema: Json, strict: bool) -> None:
     assert is_strict(schema) is strict

@@ -1,4 +1,4 @@
-"""A run is pinned within its first workflow task; what takes longer holds nothing up, and nothing is lost meanwhile."""
+"""Tests of pinning: it runs within the first workflow task, and where it takes longer, nothing is blocked or lost."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ ASKED = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]
 
 @contextlib.contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """Nobody else can write to the journal while the block runs."""
+    """Locks the journal's database while the block runs."""
     with contextlib.closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         connection.execute("begin immediate")
         yield
@@ -29,7 +29,7 @@ def locked(journal: Path) -> Iterator[None]:
 
 
 async def pins(handle: Handle) -> list[str]:
-    """What a run's history tells of its pins."""
+    """The events of a run's history that belong to pinning."""
     found = list[str]()
     for event in (await handle.fetch_history()).events:
         marker = event.marker_recorded_event_attributes
@@ -40,14 +40,14 @@ async def pins(handle: Handle) -> list[str]:
     return found
 
 
-async def test_a_run_is_pinned_without_an_activity_of_its_own(env: Environment) -> None:
+async def test_a_run_is_pinned_by_a_local_activity(env: Environment) -> None:
     env.script(line("one", "a", "b"))
     handle = await env.start("query", ASKED)
     assert (await env.status(handle)).phase == "Completed"
     assert await pins(handle) == ["at once"]
 
 
-async def test_a_run_within_another_takes_an_activity_so_that_it_hears_first_what_that_was_told(
+async def test_a_child_run_is_pinned_by_an_activity_so_that_its_parents_signals_come_first(
     env: Environment,
 ) -> None:
     env.script(line("one", "a", "b"))
@@ -56,7 +56,7 @@ async def test_a_run_within_another_takes_an_activity_so_that_it_hears_first_wha
     assert await pins(env.client.get_workflow_handle(f"{handle.id}/target-1/team")) == ["pin"]
 
 
-async def test_a_run_that_is_canceled_before_a_worker_takes_it_up_is_told_as_one_that_began(env: Environment) -> None:
+async def test_a_run_that_is_canceled_before_a_worker_takes_it_has_a_start_in_its_events(env: Environment) -> None:
     later = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     handle = await later.start("query", ASKED)
     await handle.cancel()
@@ -69,7 +69,7 @@ async def test_a_run_that_is_canceled_before_a_worker_takes_it_up_is_told_as_one
     assert told == ["QueryReceived", "QueryStarted", "QueryCanceled"]
 
 
-async def test_a_run_whose_journal_is_held_up_answers_and_is_pinned_later(env: Environment) -> None:
+async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later(env: Environment) -> None:
     env.script(line("one", "a", "b"))
     with locked(env.journal):
         handle = await env.start("query", ASKED)

@@ -1,4 +1,4 @@
-"""Settings: read once, a mistake named by its variable; task queues of their own, rates, and a health check."""
+"""Tests of a worker's settings: wrong variables are named; task queues, rates and the health check work."""
 
 import asyncio
 import json
@@ -36,20 +36,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize("setting", WRONG)
-def test_a_setting_that_makes_no_sense_is_refused_by_the_name_of_its_variable(setting: str) -> None:
+def test_a_wrong_setting_is_refused_with_the_name_of_its_variable(setting: str) -> None:
     name, _, value = setting.partition("=")
     with pytest.raises(SettingsError) as refused:
         Settings.of({name: value})
     assert str(refused.value).startswith(WRONG[setting])
 
 
-def test_what_is_set_to_nothing_and_what_others_read_is_passed_over() -> None:
+def test_empty_variables_and_those_of_others_are_ignored() -> None:
     assert Settings.of(
         {"BATON_MAX_CONCURRENT_ACTIVITIES": "", "BATON_OF_TOMORROW": "x", "PATH": "/bin"}
     ) == Settings.of({})
 
 
-def test_by_default_one_task_queue_serves_all_and_runs_are_told_nothing_of_it() -> None:
+def test_by_default_there_is_one_task_queue_and_no_other_is_named_in_histories() -> None:
     settings = Settings.of({})
     [queue] = settings.worker_queues()
     assert (queue.name, sorted(queue.roles)) == ("baton", ["models", "tools", "workflows"])
@@ -58,7 +58,7 @@ def test_by_default_one_task_queue_serves_all_and_runs_are_told_nothing_of_it() 
 
 @asynccontextmanager
 async def workers(env: Environment, queue: str, *roles: str, **settings: str) -> AsyncIterator[None]:
-    """A worker beside the stage's, on task queues of its own, for what it is to serve."""
+    """Another worker on task queues of its own, with some roles."""
     names = {"TASK_QUEUE": queue, "MODEL_TASK_QUEUE": f"{queue}-models", "TOOL_TASK_QUEUE": f"{queue}-tools"}
     given = {f"BATON_{name}": value for name, value in {**names, "ROLES": ",".join(roles), **settings}.items()}
     client = await connect(env.client.service_client.config.target_host)  # one client takes one worker for a task queue
@@ -67,7 +67,7 @@ async def workers(env: Environment, queue: str, *roles: str, **settings: str) ->
 
 
 async def run(env: Environment, queue: str, workflow: str, given: object) -> tuple[TurnResult, dict[str, set[str]]]:
-    """Runs a turn on a task queue; it, and on which queues its activities waited."""
+    """Runs a turn on a task queue: its result, and the task queues of its activities."""
     handle = await env.client.start_workflow(
         workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=WORKFLOW_TASK_TIMEOUT
     )
@@ -80,7 +80,7 @@ async def run(env: Environment, queue: str, workflow: str, given: object) -> tup
     return turn, queues
 
 
-async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of_its_own(env: Environment) -> None:
+async def test_three_workers_run_workflows_models_and_tools_each_on_its_own_task_queue(env: Environment) -> None:
     queue = uuid.uuid4().hex
     env.script(line("one", call("calculator", expression="6*7"), "It is 42."))
     given = {"agent": "one", "input": "?", "resources": [agent("one", "calculator")]}
@@ -90,7 +90,7 @@ async def test_three_workers_serve_runs_models_and_tools_each_on_a_task_queue_of
     assert queues == {"ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
 
 
-async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_model(env: Environment) -> None:
+async def test_a_models_rate_limits_all_workers_together_and_no_other_model(env: Environment) -> None:
     queue, rate = uuid.uuid4().hex, 4
     env.answer = lambda _: Reply(text="Yes.")
     server = {"openai": {"baseUrl": {"value": env.model_url}}}
@@ -116,12 +116,14 @@ async def test_a_models_rate_counts_for_all_workers_together_and_for_no_other_mo
 
 
 async def state(url: str) -> int:
-    """What a health check is told."""
+    """The status of the health check."""
     async with httpx.AsyncClient() as http:
         return (await http.get(url)).status_code
 
 
-async def test_a_health_check_finds_a_worker_that_works_and_none_that_ends(client: Client, tmp_path: Path) -> None:
+async def test_the_health_check_answers_200_while_a_worker_works_and_503_while_it_ends(
+    client: Client, tmp_path: Path
+) -> None:
     port, _ = free_ports((0, 0))
     url, works = f"http://127.0.0.1:{port}/", True
     async with serve_health(port, lambda: works):

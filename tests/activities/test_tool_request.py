@@ -1,4 +1,4 @@
-"""Which request a call becomes: every value is escaped for its place, and none can lead anywhere else."""
+"""Tests of an HTTP tool's request: every value is escaped for its place, and no argument can change the host."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_arguments_that_make_no_address_are_refused(url: str, arguments: JsonObj
         made(url, arguments)
 
 
-def test_a_host_is_trusted_only_where_the_manifest_writes_it() -> None:
+def test_a_host_is_trusted_only_if_it_is_in_the_manifest() -> None:
     assert made("http://x/{a}", {"a": "1"}).trusted
     assert made("http://{{host}}/{a}", {"a": "1"}).trusted
     assert not made("http://{a}/", {"a": "x"}).trusted
@@ -100,13 +100,13 @@ def test_a_host_is_trusted_only_where_the_manifest_writes_it() -> None:
         ('["{{input.a}}", {{input.b}}]', {"a": '", "injected": "', "b": "x"}, ['", "injected": "', "x"]),
     ],
 )
-def test_a_json_body_stays_json_whatever_the_arguments_hold(body: str, arguments: JsonObject, sent: object) -> None:
+def test_a_json_body_stays_json_with_any_arguments(body: str, arguments: JsonObject, sent: object) -> None:
     request = made("http://x/", arguments, method="POST", body=body)
     assert json.loads(request.body or b"") == sent
     assert ("Content-Type", "application/json") in request.headers
 
 
-def test_a_form_is_escaped_as_a_form_and_a_text_as_it_is() -> None:
+def test_a_form_is_url_encoded_and_a_text_is_not_escaped() -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     arguments: JsonObject = {"a": "1&b=2 é"}
     request = made("http://x/", arguments, method="POST", body="a={{input.a}}", headers=form)
@@ -122,7 +122,7 @@ def test_without_a_body_in_the_manifest_the_arguments_are_the_body() -> None:
     assert made("http://x/", {"a": "x"}, method="DELETE").url == "http://x/?a=x"
 
 
-def test_every_call_has_its_key_and_the_manifests_headers_win() -> None:
+def test_every_request_has_an_idempotency_key_and_the_manifests_headers_win() -> None:
     request = made("http://x/", {}, method="POST", headers={"content-type": "text/csv", "X-A": "1"}, body="a,b")
     assert dict(request.headers) == {"content-type": "text/csv", "X-A": "1", "Idempotency-Key": "run/7"}
 

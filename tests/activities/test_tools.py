@@ -1,4 +1,4 @@
-"""The built-in tools: arithmetic that can't be made to do anything else, and texts in other forms."""
+"""Tests of the built-in tools: the calculator runs no code, and texts are formatted."""
 
 import time
 
@@ -61,7 +61,7 @@ async def test_the_calculator_calculates(expression: str, value: str) -> None:
         ("1" * (MAX_CHARACTERS + 1), "longer than"),
     ],
 )
-async def test_what_is_no_arithmetic_is_refused_and_at_once(expression: str, says: str) -> None:
+async def test_anything_but_arithmetic_is_refused_at_once(expression: str, says: str) -> None:
     begun = time.process_time()
     if expression.startswith("---"):
         assert await BUILT_IN_TOOLS["calculator"].use({"expression": expression}) == "1"
@@ -93,6 +93,6 @@ async def test_noop_gives_its_message_back() -> None:
     assert await BUILT_IN_TOOLS["noop"].use({}) == ""
 
 
-def test_every_built_in_tool_that_a_manifest_may_name_exists_and_two_of_them_end_a_team() -> None:
+def test_every_built_in_tool_that_a_manifest_may_name_exists_and_two_of_them_terminate() -> None:
     assert set(BUILT_IN_TOOLS) == set(BUILT_INS)
     assert {name for name, tool in BUILT_IN_TOOLS.items() if tool.ends} == TERMINATING
