@@ -89,6 +89,17 @@ def test_each_step_of_the_walk_of_a_model_call_calls_the_next_one() -> None:
         assert following.rpartition(".")[2] in (ROOT / file).read_text(), f"{file} does not name {following}"
 
 
+NAME = re.compile(r"`(?:\w+\.)*(_?[A-Z]\w*[a-z_]\w*|_?[a-z]+_\w+|_[a-z]+)`")
+INVENTED = {"NEW_ORDER"}
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_a_name_of_the_code_that_is_named_exists(name: str) -> None:
+    files = [*(file for each in (*FOLDERS, "tests") for file in (ROOT / each).rglob("*.py")), ROOT / "worker.py"]
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text())}
+    assert {*NAME.findall(TEXTS[ROOT / name])} - words - INVENTED == set()
+
+
 def test_every_folder_of_the_package_is_in_the_architecture() -> None:
     text = page("architecture.md")
     rooms = {each for each in ROOMS if each and (ROOT / each).is_dir()}
