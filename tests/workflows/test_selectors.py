@@ -75,7 +75,7 @@ def test_a_selector_that_finds_nobody_is_told_and_a_run_of_it_refused(write: Wri
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"spec\.selector: nobody is asked"):
+    with pytest.raises(ManifestError, match=r"spec\.selector: no targets"):
         loaded.needed_by(start)
 
 
