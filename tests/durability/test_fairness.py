@@ -59,7 +59,7 @@ async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_o
 @pytest.mark.parametrize(
     ("label", "value", "wrong"),
     [
-        ("baton/priority", "high", "is not a priority: write '1', which comes first, to '5'"),
+        ("baton/priority", "high", "is not a priority: write '1' (first) to '5'"),
         ("baton/tenant", "x" * 64, "is not a tenant: write 1 to 63 bytes"),
     ],
 )
