@@ -11,6 +11,9 @@ from .terminal import print_message, print_result
 
 UI_ORIGINS = "http://localhost:8233", "http://127.0.0.1:8233"
 
+PORT = 8234
+"""The default port of the codec server, next to the UI's 8233."""
+
 app = typer.Typer()
 
 
@@ -26,7 +29,7 @@ def encryption_key(
 
 @app.command("codec-server")
 def codec_server(
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8234,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = PORT,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     origin: Annotated[list[str] | None, typer.Option(help="Where a browser finds the UI; may be repeated.")] = None,
 ) -> None:

@@ -16,9 +16,6 @@ from ...conversation.temporal.encryption import Codec
 
 Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
-PORT = 8234
-"""The default port, next to the UI's 8233."""
-
 
 def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
     """Temporal's remote codec protocol: ``POST /encode`` and ``POST /decode`` take and return Payloads as JSON.
