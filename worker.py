@@ -32,7 +32,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from .activities.append import Append
 from .activities.ask_model import AskModel
@@ -84,7 +84,7 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions)
-    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight()
+    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -99,15 +99,13 @@ async def run_worker(
                 Conclude(journal, secrets).conclude,
             ],
             "models": [
-                AskModel(journal, providers, tools, registry, secrets, single_flight).ask_model,
-                Select(journal, providers, secrets, single_flight).select,
+                AskModel(journal, providers, tools, registry, secrets).ask_model,
+                Select(journal, providers, secrets).select,
             ],
-            "tools": [
-                UseTool(journal, tools, secrets, single_flight).use_tool,
-                Perform(journal, registry, secrets, single_flight).perform,
-            ],
+            "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, registry, secrets).perform],
         }
-        workers = [_worker(client, queue, settings, activities, secrets) for queue in settings.worker_queues()]
+        interceptors = [RedactionInterceptor(secrets.redact), single_flight]
+        workers = [_worker(client, queue, settings, activities, interceptors) for queue in settings.worker_queues()]
         healthy = serve_health(settings.health_port, lambda: all(each.is_running for each in workers))
         async with healthy, _run_all(workers):
             yield secrets
@@ -131,7 +129,7 @@ async def _run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
 
 
 def _worker(
-    client: Client, queue: WorkerQueue, settings: Settings, activities: Activities, secrets: SecretStore
+    client: Client, queue: WorkerQueue, settings: Settings, activities: Activities, interceptors: Sequence[Interceptor]
 ) -> Worker:
     """The SDK's worker for one task queue."""
     interval = timedelta(seconds=INTERVAL)
@@ -140,7 +138,7 @@ def _worker(
         task_queue=queue.name,
         workflows=WORKFLOWS if "workflows" in queue.roles else (),
         activities=[activity for role in sorted(queue.roles) for activity in activities[role]],
-        interceptors=[RedactionInterceptor(secrets.redact)],
+        interceptors=interceptors,
         workflow_runner=UnsandboxedWorkflowRunner(),  # all workflows are Baton's: the tests replay them in the sandbox
         workflow_failure_exception_types=WORKFLOW_FAILURES,
         max_cached_workflows=settings.max_cached_workflows,

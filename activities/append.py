@@ -5,7 +5,6 @@ from temporalio import activity
 from ..conversation.contracts.requests import AppendRequest
 from ..conversation.messages.message import Head
 from .journal.journal import Journal
-from .runtime.heartbeat import heartbeats
 from .runtime.ids import idempotency_key
 
 
@@ -21,8 +20,7 @@ class Append:
 
         With a bookmark it is moved to the new head; without items it is set for the first time.
         """
-        async with heartbeats():
-            head = await self._journal.append(request.head, request.items, idempotency_key())
-            if request.bookmark:
-                await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
-            return head
+        head = await self._journal.append(request.head, request.items, idempotency_key())
+        if request.bookmark:
+            await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
+        return head

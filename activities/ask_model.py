@@ -1,7 +1,6 @@
 """The activity ``ask_model``: asks an agent's model, and writes the answer to the journal before it returns it."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from temporalio import activity
 
@@ -22,9 +21,8 @@ from .panel.default_agents import find_speaker, panel_output_schema
 from .panel.speaker_context import SpeakerContext
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
-from .runtime.heartbeat import Heartbeat
+from .runtime.heartbeat import on_text
 from .runtime.ids import idempotency_key
-from .runtime.single_flight import SingleFlight
 from .tool.tools import Tools
 
 
@@ -48,19 +46,14 @@ class AskModel:
         tools: Tools,
         functions: FunctionRegistry,
         secrets: SecretStore,
-        single_flight: SingleFlight,
     ) -> None:
         self._journal, self._providers, self._tools = journal, providers, tools
-        self._functions, self._secrets, self._single_flight = functions, secrets, single_flight
+        self._functions, self._secrets = functions, secrets
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskModelRequest) -> AskModelResult:
         """Returns the answer that the journal holds for this activity; asks the model only if there is none."""
-        ask = partial(self._ask, request, idempotency_key())
-        return await self._single_flight.run(ask, self._secrets.redact_partial)
-
-    async def _ask(self, request: AskModelRequest, key: str, heartbeat: Heartbeat) -> AskModelResult:
-        context = await self._context(request)
+        key, context = idempotency_key(), await self._context(request)
         row = await self._journal.find(f"{key}/reply")
         if row is None:
             head = await self._journal.append(request.thread.head, request.pending, key)
@@ -68,8 +61,7 @@ class AskModel:
             agent = context.speaker if isinstance(context.speaker, Agent) else None
             tools = await self._tools.of_agent(agent, context.values) if agent else []
             asked = ModelRequest(messages, [tool.definition for tool in tools], context.schema)
-            provider = self._providers.of(context.model)
-            answer = await provider.ask(context.model, context.values, asked, heartbeat.on_text)
+            answer = await self._providers.of(context.model).ask(context.model, context.values, asked, on_text)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, normalized(clean, context.schema), f"{key}/reply")
         wrong = output_error(row.message, context.schema)

@@ -9,7 +9,6 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .panel.speaker_context import SpeakerContext
 from .process.secrets import SecretStore
-from .runtime.heartbeat import heartbeats
 from .runtime.ids import idempotency_key
 
 
@@ -22,10 +21,9 @@ class Brief:
     @activity.defn(name="brief")
     async def brief(self, request: BriefRequest) -> Thread:
         """The new conversation, in which the team takes its turn."""
-        async with heartbeats():
-            thread = request.thread
-            rows = await self._journal.read(thread.head)
-            values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
-            text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
-            head = await self._journal.append(Head(), [Message(role="user", content=text)], idempotency_key())
-            return Thread(catalog=thread.catalog, question=head.id, head=head)
+        thread = request.thread
+        rows = await self._journal.read(thread.head)
+        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
+        head = await self._journal.append(Head(), [Message(role="user", content=text)], idempotency_key())
+        return Thread(catalog=thread.catalog, question=head.id, head=head)

@@ -11,7 +11,6 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .panel.speaker_context import SpeakerContext
 from .process.secrets import SecretStore
-from .runtime.heartbeat import heartbeats
 from .runtime.ids import idempotency_key
 
 
@@ -24,18 +23,15 @@ class Conclude:
     @activity.defn(name="conclude")
     async def conclude(self, request: ConcludeRequest) -> AskModelResult:
         """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
-        async with heartbeats():
-            thread, brief = request.thread, request.brief
-            rows = await self._journal.read(thread.head)
-            values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
-            panel = SpeakerContext.of(brief, values, rows, thread.question)
-            shape = panel.transcript.shape(brief.round)
-            message = Message(role="assistant", content=_json(shape), name=panel.team.name)
-            message = message.model_copy(update={"part": "deliverable", "round": brief.round})
-            row = await self._journal.append_once(thread.head, message, f"{idempotency_key()}/reply")
-            return AskModelResult(
-                message=message.model_copy(update={"content": _json(shortened(shape))}), head=row.head
-            )
+        thread, brief = request.thread, request.brief
+        rows = await self._journal.read(thread.head)
+        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        panel = SpeakerContext.of(brief, values, rows, thread.question)
+        shape = panel.transcript.shape(brief.round)
+        message = Message(role="assistant", content=_json(shape), name=panel.team.name)
+        message = message.model_copy(update={"part": "deliverable", "round": brief.round})
+        row = await self._journal.append_once(thread.head, message, f"{idempotency_key()}/reply")
+        return AskModelResult(message=message.model_copy(update={"content": _json(shortened(shape))}), head=row.head)
 
 
 def _json(shape: PanelShape | DebateShape) -> str:

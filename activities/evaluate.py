@@ -19,7 +19,6 @@ from .journal.journal import Journal
 from .journal.row import Row
 from .panel.transcript import Transcript
 from .process.functions import FunctionRegistry
-from .runtime.heartbeat import heartbeats
 
 
 class Evaluate:
@@ -31,14 +30,13 @@ class Evaluate:
     @activity.defn(name="evaluate")
     async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
         """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
-        async with heartbeats():
-            catalog = await self._journal.catalog(request.thread.catalog)
-            team = find_team(catalog, request.team)
-            rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
-            facts = _facts(request, team, rows)
-            if await self._ends(request, team, rows, facts):
-                return EvaluateResult(ends=True)
-            return EvaluateResult(edge=await _edge(request, team, facts))
+        catalog = await self._journal.catalog(request.thread.catalog)
+        team = find_team(catalog, request.team)
+        rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
+        facts = _facts(request, team, rows)
+        if await self._ends(request, team, rows, facts):
+            return EvaluateResult(ends=True)
+        return EvaluateResult(edge=await _edge(request, team, facts))
 
     async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
         ends = team.spec.terminate_when

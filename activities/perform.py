@@ -1,7 +1,5 @@
 """The activity ``perform``: calls a registered function that speaks in a panel, and journals its answer."""
 
-from functools import partial
-
 from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import activity
@@ -16,26 +14,19 @@ from .panel.default_agents import panel_output_schema
 from .panel.speaker_context import SpeakerContext
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
-from .runtime.heartbeat import Heartbeat
 from .runtime.ids import idempotency_key
-from .runtime.single_flight import SingleFlight
 
 
 class Perform:
     """The activity ``perform``."""
 
-    def __init__(
-        self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore, single_flight: SingleFlight
-    ) -> None:
-        self._journal, self._functions, self._secrets, self._single_flight = journal, functions, secrets, single_flight
+    def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
+        self._journal, self._functions, self._secrets = journal, functions, secrets
 
     @activity.defn(name="perform")
     async def perform(self, request: PerformRequest) -> PerformResult:
         """Returns what the journal holds for this activity; calls the function only if there is nothing."""
-        return await self._single_flight.run(partial(self._perform, request, f"{idempotency_key()}/reply"))
-
-    async def _perform(self, request: PerformRequest, row_id: str, _heartbeat: Heartbeat) -> PerformResult:
-        thread, brief = request.thread, request.brief
+        thread, brief, row_id = request.thread, request.brief, f"{idempotency_key()}/reply"
         if row := await self._journal.find(row_id):
             return PerformResult(message=row.message.truncated(), head=row.head)
         rows = await self._journal.read(thread.head)

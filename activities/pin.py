@@ -22,7 +22,6 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
-from .runtime.heartbeat import heartbeats
 
 
 class Pin:
@@ -41,8 +40,7 @@ class Pin:
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
         """The run's thread in the journal and its plan. A child run brings the thread that its parent has pinned."""
-        async with heartbeats():
-            return await (self._find(request, request.thread) if request.thread else self._begin(request))
+        return await (self._find(request, request.thread) if request.thread else self._begin(request))
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from temporalio import activity
 
@@ -21,9 +20,8 @@ from .journal.journal import Journal
 from .model.provider import ModelRequest
 from .model.providers import Providers
 from .process.secrets import SecretStore
-from .runtime.heartbeat import Heartbeat
+from .runtime.heartbeat import on_text
 from .runtime.ids import idempotency_key
-from .runtime.single_flight import SingleFlight
 from .tool.speaker_choice import SpeakerChoice, read_choice, selector_tools
 
 DEFAULT_PROMPT = """\
@@ -59,11 +57,8 @@ class _Context:
 class Select:
     """The activity ``select``."""
 
-    def __init__(
-        self, journal: Journal, providers: Providers, secrets: SecretStore, single_flight: SingleFlight
-    ) -> None:
+    def __init__(self, journal: Journal, providers: Providers, secrets: SecretStore) -> None:
         self._journal, self._providers, self._secrets = journal, providers, secrets
-        self._single_flight = single_flight
 
     @activity.defn(name="select")
     async def select(self, request: SelectRequest) -> SelectResult:
@@ -71,16 +66,12 @@ class Select:
 
         A second request that is refused counts as an answer that names nobody.
         """
-        select = partial(self._select, request, idempotency_key())
-        return await self._single_flight.run(select, self._secrets.redact_partial)
-
-    async def _select(self, request: SelectRequest, key: str, heartbeat: Heartbeat) -> SelectResult:
         context = await self._context(request)
         messages = await self._messages(context)
         usage = TokenUsage()
         for place in ("choice", "second-choice"):
             try:
-                answer = await self._answer(context, messages, f"{key}/{place}", heartbeat)
+                answer = await self._answer(context, messages, f"{idempotency_key()}/{place}")
             except BatonError as error:
                 if not usage.model_calls or not error.non_retryable:
                     raise
@@ -100,9 +91,7 @@ class Select:
         model = selector_model_chain(team, values.catalog)[request.fallback]
         return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)
 
-    async def _answer(
-        self, context: _Context, messages: Sequence[Message], row_id: str, heartbeat: Heartbeat
-    ) -> Message:
+    async def _answer(self, context: _Context, messages: Sequence[Message], row_id: str) -> Message:
         """The answer in the journal, beside the conversation; the model is asked only if there is none."""
         if row := await self._journal.find(row_id):
             return row.message
@@ -110,7 +99,7 @@ class Select:
         tools = selector_tools(context.names, may_end=context.selector.enable_terminate_tool) if by_tool else []
         request = ModelRequest(messages, tools, must_use=by_tool)
         provider = self._providers.of(context.model)
-        answer = await provider.ask(context.model, context.values, request, heartbeat.on_text)
+        answer = await provider.ask(context.model, context.values, request, on_text)
         head = context.request.thread.head
         return (await self._journal.append_once(head, self._secrets.redact_message(answer), row_id)).message
 

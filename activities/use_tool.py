@@ -1,7 +1,6 @@
 """The activity ``use_tool``: uses one tool, and writes the result to the journal before it returns it."""
 
 import json
-from functools import partial
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -19,9 +18,7 @@ from .journal.journal import Journal
 from .journal.row import Row
 from .panel.default_agents import find_speaker
 from .process.secrets import SecretStore
-from .runtime.heartbeat import Heartbeat
 from .runtime.ids import idempotency_key
-from .runtime.single_flight import SingleFlight
 from .tool.tool import BeginOnce, CallableTool, ToolDefinition
 from .tool.tools import Tools
 
@@ -29,15 +26,13 @@ from .tool.tools import Tools
 class UseTool:
     """The activity ``use_tool``."""
 
-    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore, single_flight: SingleFlight) -> None:
-        self._journal, self._tools, self._secrets, self._single_flight = journal, tools, secrets, single_flight
+    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
+        self._journal, self._tools, self._secrets = journal, tools, secrets
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseToolRequest) -> UseToolResult:
         """Returns the result that the journal holds for this activity; uses the tool only if there is none."""
-        return await self._single_flight.run(partial(self._use, request, idempotency_key()))
-
-    async def _use(self, request: UseToolRequest, key: str, _heartbeat: Heartbeat) -> UseToolResult:
+        key = idempotency_key()
         call, tool = await self._resolve(request, key)
         row = await self._journal.find(f"{key}/reply")
         if row is None:

@@ -8,7 +8,7 @@ from ..conversation.contracts.plan import AgentPlan
 from ..conversation.messages.turn import TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .discussion.agent_turn import AgentTurn
-from .discussion.member_turn import MemberTurn
+from .discussion.member_turn import MemberTurn, TeamContext
 
 
 @workflow.defn(name="agent")
@@ -24,7 +24,7 @@ class AgentWorkflow(TurnWorkflow):
         assert isinstance(plan, AgentPlan)
         assert state is None or isinstance(state, AgentState)
         turn = MemberTurn(plan.name, number=1, of=1, thread=self.pinned.thread, index=0, state=state)
-        return AgentTurn(plan, self.run_state, turn)
+        return AgentTurn(plan, TeamContext(plan.name, self.run_state, self.children), turn)
 
 
 @workflow.defn(name="model")

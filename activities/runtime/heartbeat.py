@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
 
 from temporalio import activity
 
 from ...conversation.contracts.requests import LiveText
+
+T = TypeVar("T")
 
 INTERVAL = 0.75
 """Seconds between two heartbeats. A cancel arrives with the reply to a heartbeat."""
@@ -40,16 +44,27 @@ class Heartbeat:
         return LiveText(offset=self._offset + surplus, text=clean[surplus:])
 
 
-@contextlib.asynccontextmanager
-async def heartbeats(heartbeat: Heartbeat | None = None) -> AsyncIterator[None]:
-    """Sends a heartbeat every ``INTERVAL`` seconds while the block runs; the first one after the first interval.
+_current: ContextVar[Heartbeat] = ContextVar("heartbeat")
 
-    A local activity sends none: it runs within a workflow task, where Temporal knows no heartbeats.
-    """
-    heartbeat = heartbeat or Heartbeat(str)
+
+def on_text(text: str) -> None:
+    """Adds a piece of text to the heartbeats of the running activity."""
+    _current.get().on_text(text)
+
+
+def run_with(heartbeat: Heartbeat, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """A task that runs ``work``, to whose text ``heartbeat`` listens."""
+    context = copy_context()
+    context.run(_current.set, heartbeat)
+    return asyncio.create_task(work, context=context)
+
+
+@contextlib.asynccontextmanager
+async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
+    """Sends a heartbeat every ``INTERVAL`` seconds while the block runs; the first one after the first interval."""
 
     async def send() -> None:
-        while not activity.info().is_local:
+        while True:
             await asyncio.sleep(INTERVAL)
             activity.heartbeat(heartbeat.live_text)
 

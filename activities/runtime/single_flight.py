@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from .heartbeat import INTERVAL, Heartbeat, heartbeats
+from .heartbeat import INTERVAL, Heartbeat, heartbeats, run_with
 from .ids import idempotency_key
-
-T = TypeVar("T")
 
 AWAITED = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
 """States of an activity whose result Temporal still waits for."""
@@ -27,34 +27,36 @@ class _Flight:
     """The newest attempt that waits for the task."""
 
 
-class SingleFlight:
-    """The work of this worker's running activities, by their idempotency keys.
+class SingleFlight(Interceptor):
+    """The work of this worker's running activities, by their idempotency keys; each sends heartbeats while it runs.
 
     A Temporal server that was unreachable for a while takes the worker for dead: it times the attempt out and schedules
     another, although the model call or tool use of the first one still runs. To repeat that would be to pay twice, so
-    the next attempt on this worker waits for the work that is there.
+    the next attempt on this worker waits for the work that is there. ``redact`` is applied to the heartbeats' text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str] = str) -> None:
+        self._redact = redact
         self._flights: dict[str, _Flight] = {}
 
-    async def run(self, work: Callable[[Heartbeat], Coroutine[Any, Any, T]], redact: Callable[[str], str] = str) -> T:
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
+        return _JoinedActivities(super().intercept_activity(next), self)
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, object]]) -> object:
         """The result of ``work``, or of the same work that an earlier attempt of this activity has begun."""
         key = idempotency_key()
-        flight = self._flights.get(key) or self._begin(key, work, Heartbeat(redact))
+        flight = self._flights.get(key) or self._begin(key, work)
         flight.attempt = activity.info().attempt
         async with heartbeats(flight.heartbeat):
             try:
-                result: T = await asyncio.shield(flight.task)
-                return result
+                return await asyncio.shield(flight.task)
             except asyncio.CancelledError:
                 await _keep_for_next_attempt(flight)
                 raise
 
-    def _begin(
-        self, key: str, work: Callable[[Heartbeat], Coroutine[Any, Any, object]], heartbeat: Heartbeat
-    ) -> _Flight:
-        flight = self._flights[key] = _Flight(asyncio.create_task(work(heartbeat)), heartbeat)
+    def _begin(self, key: str, work: Callable[[], Coroutine[Any, Any, object]]) -> _Flight:
+        heartbeat = Heartbeat(self._redact)
+        flight = self._flights[key] = _Flight(run_with(heartbeat, work()), heartbeat)
         flight.task.add_done_callback(lambda task: self._end(key, task))
         return flight
 
@@ -69,6 +71,18 @@ class SingleFlight:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _JoinedActivities(ActivityInboundInterceptor):
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, flights: SingleFlight) -> None:
+        super().__init__(next_interceptor)
+        self._flights = flights
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        """Runs an activity by itself if it is local: it is part of a workflow task, and knows no heartbeats."""
+        if activity.info().is_local:
+            return await self.next.execute_activity(input)
+        return await self._flights.run(partial(self.next.execute_activity, input))
 
 
 async def _keep_for_next_attempt(flight: _Flight) -> None:

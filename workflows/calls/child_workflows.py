@@ -20,7 +20,6 @@ from ..state.constants import MAX_CONCURRENT_CHILDREN, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ContinueAsNew
 from ..state.run_state import RunState
-from .execute_activity import priority
 
 Child = ChildWorkflowHandle[object, TurnResult]
 
@@ -86,7 +85,7 @@ class ChildWorkflows:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{workflow_type} · {given.name}",
-                    priority=priority(self._run),
+                    priority=self._run.priority,
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)

@@ -1,15 +1,14 @@
 """The activities that workflows call: the name, timeouts, retries and summary of each."""
 
 import contextlib
-from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
 
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.requests import (
-    MISSED_HEARTBEATS,
     AppendRequest,
     AskModelRequest,
     AskModelResult,
@@ -24,36 +23,18 @@ from ...conversation.contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
-from ...conversation.messages.message import MESSAGE_OVERHEAD, Head, Message
+from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
-from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES, PIN_IN_TASK
-from ..state.errors import ActivityFailed
+from ...resources.base import JsonModel
+from ..state.constants import PIN_IN_TASK
 from ..state.run_state import RunState
-from .execute_activity import ActivityOptions, LocalActivityTooLong, Result, execute_activity, execute_local_activity
+from .activity_failure import read_failure
+from .fallback_chain import fallback_chain
+from .local_activity import LocalActivityTooLong, execute_local_activity
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, ActivityOptions
+from .portions import portions
 
-HEARTBEAT_TIMEOUT = timedelta(seconds=2.5)
-"""After this long without a heartbeat an activity is tried again: its worker has died."""
-
-LOCAL_TIMEOUT = timedelta(seconds=1)
-"""How long a local activity may hold up a workflow task, of which a worker runs only some at a time."""
-
-JOURNAL = ActivityOptions(
-    start_to_close_timeout=timedelta(seconds=30),
-    schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT_TIMEOUT,
-    retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
-)
-"""Options of activities that read and write the journal alone."""
-
-CALL = ActivityOptions(
-    start_to_close_timeout=timedelta(minutes=5),
-    schedule_to_close_timeout=timedelta(minutes=30),
-    heartbeat_timeout=HEARTBEAT_TIMEOUT,
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
-    ),
-)
-"""Options of activities that call a model, a tool or a function."""
+Result = TypeVar("Result", bound=JsonModel)
 
 
 async def pin(run: RunState, request: PinRequest) -> Pinned:
@@ -71,45 +52,29 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
 
 async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, ...]) -> AskModelResult:
     """Asks an agent's model, and if that fails its fallbacks, for the next message."""
-    speaker, brief = request.speaker.rpartition("/")[2], request.brief
-    place = f"round {brief.round}" if brief else f"turn {request.turn}"
-    return await _ask(run, "ask_model", request, AskModelResult, models, f"{place} · {speaker}")
-
-
-async def select(run: RunState, request: SelectRequest, models: tuple[str, ...]) -> SelectResult:
-    """Asks a team's selector who speaks next."""
-    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]}"
-    return await _ask(run, "select", request, SelectResult, models, summary)
-
-
-async def _ask(
-    run: RunState,
-    name: str,
-    request: AskModelRequest | SelectRequest,
-    result_type: type[Result],
-    models: tuple[str, ...],
-    summary: str,
-) -> Result:
-    """The answer of the first of ``models`` that does not fail."""
-    for index, model in enumerate(models):
-        asked = request.model_copy(update={"fallback": index})
-        is_last = index == len(models) - 1
-        queue = run.task_queues.for_model(model)
-        try:
+    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {{}}"
+    for model in fallback_chain(run, models):
+        with model:
+            asked = request.model_copy(update={"fallback": model.index})
+            options, queue = model.options, model.task_queue
             return await execute_activity(
-                run, name, asked, result_type, _model_options(is_last), f"{summary} · {model}", queue
+                run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
             )
-        except ActivityFailed as failed:
-            if is_last or failed.failure.family not in FALLBACK_FAMILIES:
-                raise
     raise AssertionError("there is always a model")
 
 
-def _model_options(is_last: bool) -> ActivityOptions:
-    """The last model is tried for a minute and a half at least, any other for 15 seconds, then its fallback."""
-    attempts = 10 if is_last else 6
-    policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
-    return {**CALL, "retry_policy": policy}
+async def select(run: RunState, request: SelectRequest, models: tuple[str, ...]) -> SelectResult:
+    """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
+    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]} · {{}}"
+    for model in fallback_chain(run, models):
+        with model:
+            asked = request.model_copy(update={"fallback": model.index})
+            options, queue = model.options, model.task_queue
+            return await execute_activity(
+                run, "select", asked, SelectResult, options, summary.format(model.name), queue
+            )
+    raise AssertionError("there is always a model")
 
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
@@ -157,15 +122,30 @@ async def append(
     return head
 
 
-def portions(items: tuple[ConversationItem, ...]) -> list[tuple[ConversationItem, ...]]:
-    """The items in their order, in groups of at most APPEND_BYTES, or of one item that is larger."""
-    groups: list[tuple[ConversationItem, ...]] = []
-    space = 0
-    for item in items:
-        size = MESSAGE_OVERHEAD + (item.byte_size if isinstance(item, Message) else 0)
-        if size > space:
-            groups.append(())
-            space = APPEND_BYTES
-        groups[-1] += (item,)
-        space -= size
-    return groups
+async def execute_activity(
+    run: RunState,
+    name: str,
+    request: JsonModel,
+    result_type: type[Result],
+    options: ActivityOptions,
+    summary: str,
+    task_queue: str | None = None,
+) -> Result:
+    """The result of an activity on a task queue, by default the run's own.
+
+    Raises ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
+    """
+    try:
+        async with run.activity_slots:
+            result: Result = await workflow.execute_activity(
+                name,
+                request,
+                result_type=result_type,
+                summary=summary,
+                task_queue=task_queue,
+                priority=run.priority,
+                **options,
+            )
+            return result
+    except ActivityError as error:
+        raise read_failure(error.cause, name) from None

@@ -3,38 +3,32 @@
 import asyncio
 from collections.abc import Sequence
 
+from ...conversation.contracts import requests
 from ...conversation.contracts.continuation import AgentState
 from ...conversation.contracts.plan import AgentPlan, ToolPlan
-from ...conversation.contracts.requests import (
-    AskModelRequest,
-    AskModelResult,
-    ConversationItem,
-    UseToolRequest,
-    UseToolResult,
-)
 from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
 from ...conversation.messages.turn import StopReason, TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
+from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
 from ..state.constants import MAX_OUTPUT_RETRIES
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
-from ..state.run_state import RunState
-from .member_turn import MemberTurn
+from .member_turn import MemberTurn, TeamContext
 
 
 class AgentTurn:
     """One turn of an agent. Between two of its steps a long run may continue as new, if no other member speaks."""
 
-    def __init__(self, agent: AgentPlan, run: RunState, turn: MemberTurn) -> None:
+    def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
-        self.agent, self.run, self.turn = agent, run, turn
+        self.agent, self.run, self.turn = agent, team.run, turn
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
-        self.rejected, self.pending = state.refused, list[ConversationItem]()
+        self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -68,28 +62,33 @@ class AgentTurn:
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
         try:
-            await self._run_steps()
+            while self.open_calls or self.asked < self.agent.max_iterations:
+                self.run.check_stop()
+                reply = self.reply or await self._ask_model()
+                if await self._is_over(reply):
+                    break
+            else:
+                asked = f"agent {self.agent.name} has asked its model {self.asked} times in one turn"
+                error = MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it")
+                return await self._end("failed", error.as_failure())
         except (ActivityInterrupted, asyncio.CancelledError):
             return await self._end(self.run.stop.reason or "canceled")
         except ActivityFailed as failed:
             return await self._end("failed", failed.failure)
         return await self._end("completed")
 
-    async def _run_steps(self) -> None:
-        while self.open_calls or self.asked < self.agent.max_iterations:
-            self.run.check_stop()
-            reply = self.reply or await self._ask_model()
-            if reply.wrong:
-                self._reject(reply.wrong)
-            elif not reply.message.tool_calls:
-                return
-            await self._use_tools(reply)
-            if self.ends_team:
-                return
-            self.reply = None
-            await self._continue_as_new_if_long()
-        asked = f"agent {self.agent.name} has asked its model {self.agent.max_iterations} times in one turn"
-        raise ActivityFailed.of(MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it"))
+    async def _is_over(self, reply: requests.AskModelResult) -> bool:
+        """Does what a reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
+        if reply.wrong:
+            self._reject(reply.wrong)
+        elif not reply.message.tool_calls:
+            return True
+        await self._use_tools(reply)
+        if self.ends_team:
+            return True
+        self.reply = None
+        await self._continue_as_new_if_long()
+        return False
 
     def _reject(self, wrong: str) -> None:
         """Asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
@@ -102,7 +101,7 @@ class AgentTurn:
         self.messages.append(again)
         self.pending.append(again)
 
-    async def _ask_model(self) -> AskModelResult:
+    async def _ask_model(self) -> requests.AskModelResult:
         await self.run.ready()
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
         reply = await effects.ask_model(self.run, self._request(), self.agent.models)
@@ -113,8 +112,8 @@ class AgentTurn:
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         return reply
 
-    def _request(self) -> AskModelRequest:
-        return AskModelRequest(
+    def _request(self) -> requests.AskModelRequest:
+        return requests.AskModelRequest(
             thread=self.turn.thread.model_copy(update={"head": self.head}),
             speaker=self.agent.speaker,
             begun=self.turn.thread.head.depth,
@@ -125,23 +124,23 @@ class AgentTurn:
             brief=self.turn.brief,
         )
 
-    async def _use_tools(self, reply: AskModelResult) -> None:
+    async def _use_tools(self, reply: requests.AskModelResult) -> None:
         """Carries out the tool calls of a reply that are still open, one after the other or all at once."""
         width = len(self.open_calls) if self.agent.parallel_tool_calls else 1
         while self.open_calls:
             self.run.check_stop()
             first = len(reply.message.tool_calls) - len(self.open_calls)
             await self._use_batch(reply, [*enumerate(self.open_calls[:width], first)])
-            if len(effects.portions(tuple(self.pending))) > 1:
+            if len(portions(tuple(self.pending))) > 1:
                 await self._append_pending()
             if self.open_calls:
                 await self._continue_as_new_if_long()
 
-    async def _use_batch(self, reply: AskModelResult, batch: Sequence[tuple[int, ToolCall]]) -> None:
+    async def _use_batch(self, reply: requests.AskModelResult, batch: Sequence[tuple[int, ToolCall]]) -> None:
         after = self.head
         outcomes = await gather_outcomes(self._use_tool(reply, index, call) for index, call in batch)
         for (_, call), outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, UseToolResult):
+            if isinstance(outcome, requests.UseToolResult):
                 if outcome.ends:
                     self.ends_team, self.answer = True, self.answer or outcome.message.content or None
                 self._add_result(call, outcome.message, Span(after=after, to=outcome.head))
@@ -150,10 +149,12 @@ class AgentTurn:
         if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
             raise errors[0]
 
-    async def _use_tool(self, reply: AskModelResult, index: int, call: ToolCall) -> UseToolResult | Message:
+    async def _use_tool(
+        self, reply: requests.AskModelResult, index: int, call: ToolCall
+    ) -> requests.UseToolResult | Message:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
         thread = self.turn.thread.model_copy(update={"head": self.head})
-        request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
+        request = requests.UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         self.usage += TokenUsage(tool_calls=1)
         try:
             return await effects.use_tool(self.run, request, truncate(call.name, 64), tool.timeout)
@@ -162,7 +163,7 @@ class AgentTurn:
                 raise
             return call.result_message(f"Error: {failed.failure.message}")
 
-    def _add_result(self, call: ToolCall, message: Message, item: ConversationItem) -> None:
+    def _add_result(self, call: ToolCall, message: Message, item: requests.ConversationItem) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
         self.open_calls.remove(call)
         self.messages.append(message)

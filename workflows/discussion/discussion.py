@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import AgentState, TeamState
-from ...conversation.contracts.plan import TeamPlan
+from ...conversation.contracts.plan import MemberPlan, TeamPlan
 from ...conversation.contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult
 from ...conversation.messages.turn import Thread, TurnResult
 from ..calls import effects
@@ -17,8 +17,9 @@ from ..state.continue_as_new import should_continue_as_new
 from ..state.current_details import show_turn
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
-from .member_runner import MemberRunner
-from .member_turn import MemberTurn
+from .agent_turn import AgentTurn
+from .member_kinds import MEMBER_KINDS
+from .member_turn import MemberTurn, TeamContext
 from .stall_detection import StallDetection
 from .team_result import TeamResult
 
@@ -44,7 +45,8 @@ class Discussion:
         self.plan, self.members, self.run = plan, plan.members, run
         self.result = TeamResult(plan, run.stop, state.so_far, state.turns)
         self.last_member, self.evaluated, self.kept = state.seat, state.verdict, dict(state.kept)
-        self.runner = MemberRunner(plan.name, run, children)
+        self.context = TeamContext(plan.name, run, children)
+        self._agent_turn: tuple[int, AgentTurn] | None = None
         self._thread, self._state = thread, state
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
@@ -70,7 +72,7 @@ class Discussion:
     @property
     def state(self) -> TeamState:
         """What a continued run needs to go on with the discussion."""
-        member, agent_turn = self.runner.agent_turn or (None, None)
+        member, agent_turn = self._agent_turn or (None, None)
         return TeamState(
             kind="team",
             so_far=self.result.so_far,
@@ -105,10 +107,26 @@ class Discussion:
         if not (self.can_continue() or state):
             return
         turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread, index=index, state=state)
-        self.result.add_turn(member.name, await self.runner.run_member(member, turn))
+        self.result.add_turn(member.name, await self.run_turn(member, turn))
         self.last_member = index
         await self._evaluate(index, member.name)
         self.continue_as_new_if_long()
+
+    async def run_turn(self, member: MemberPlan, turn: MemberTurn) -> TurnResult:
+        """What a member says in a turn. A turn that failed or was stopped before it began has said nothing."""
+        running = MEMBER_KINDS[member.kind](member, self.context, turn)
+        if turn.index is not None and isinstance(running, AgentTurn):
+            self._agent_turn = turn.index, running
+        try:
+            result = await running.execute()
+        except (ActivityInterrupted, asyncio.CancelledError):
+            reason = self.run.stop.reason or "canceled"
+            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=reason)
+        except ActivityFailed as failed:
+            result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
+        if turn.index is not None:
+            self._agent_turn = None
+        return result
 
     def continue_as_new_if_long(self) -> None:
         """Raises ContinueAsNew between two turns of a long run."""

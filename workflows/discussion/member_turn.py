@@ -1,10 +1,25 @@
-"""A turn of a member: its number, its place in the conversation, and where it is continued."""
+"""A turn of a member: its number, its place in the conversation, and what its team gives to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...conversation.contracts.continuation import AgentState
 from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.messages.turn import Thread
+from ..calls.child_workflows import ChildWorkflows
+from ..state.run_state import RunState
+
+
+@dataclass(frozen=True)
+class TeamContext:
+    """What the turns of a team's members share: the team's name, the state of the run, and its children.
+
+    ``warned`` are the functions of which the log already says that they return no text.
+    """
+
+    name: str
+    run: RunState
+    children: ChildWorkflows
+    warned: set[str] = field(default_factory=lambda: set[str]())
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ async def _take_turns(team: Discussion, before: Head) -> list[Taken]:
             long = bool(taken) and should_continue_as_new()
             if team.can_continue() and not long and not any(each.ended for each in taken.values()):
                 turn = MemberTurn(member.name, index + 1, team.max_turns, thread)
-                taken[index] = await team.runner.run_member(member, turn)
+                taken[index] = await team.run_turn(member, turn)
 
     def gives_up() -> bool:
         return team.plan.on_member_error == "fail" and any(each.failure for each in taken.values())

@@ -27,7 +27,7 @@ class PanelDiscussion:
         self.round, self.waiting = kept.round, [*kept.waiting]
         self._criticized, self._done = kept.criticized, kept.done
         self._transcript = PanelTranscript(team, self.plan, kept.begun)
-        team.runner.warned.update(kept.warned)
+        team.context.warned.update(kept.warned)
         team.max_turns = self.plan.max_rounds * len(team.members)
 
     def can_continue(self) -> bool:
@@ -140,7 +140,7 @@ class PanelDiscussion:
     async def _run(self, speaker: MemberPlan, brief: SpeakerBrief, name: str) -> TurnResult:
         number = self.team.turns + 1
         turn = MemberTurn(name, number, self.team.max_turns, self.team.thread, brief)
-        return await self.team.runner.run_member(speaker, turn)
+        return await self.team.run_turn(speaker, turn)
 
     async def _add(self, turn: TurnResult, role: SpeakerRole, part: PanelMessageKind, text: str | None = None) -> None:
         added = await self._transcript.add(turn, self.plan.parts[role], role, part, self.round, text)
@@ -167,7 +167,7 @@ class PanelDiscussion:
             waiting=tuple(self.waiting),
             criticized=self._criticized,
             done=self._done,
-            warned=tuple(sorted(self.team.runner.warned)),
+            warned=tuple(sorted(self.team.context.warned)),
         )
         return progress.model_dump(mode="json")
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from temporalio import workflow
+from temporalio.common import Priority
 
 from ...conversation.contracts.requests import TaskQueues
 from .cancellation import StopState
@@ -33,3 +34,13 @@ class RunState:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
         await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.paused)
         self.check_stop()
+
+    @property
+    def priority(self) -> Priority:
+        """The priority of the run's activities and children; what it leaves open is inherited from the run.
+
+        A run without a tenant shares fairly with others under an id of its own, which its children inherit.
+        """
+        info = workflow.info()
+        own = None if info.priority.fairness_key else info.first_execution_run_id
+        return Priority(priority_key=self.task_queues.priority, fairness_key=self.task_queues.tenant or own)

@@ -19,7 +19,7 @@ async def parallel(team: Discussion) -> None:
     answer = await run_all_members(team)
     if aggregator and team.can_continue():
         turn = MemberTurn(aggregator.name, team.turns + 1, team.max_turns, team.thread)
-        team.result.add_turn(aggregator.name, await team.runner.run_member(aggregator, turn))
+        team.result.add_turn(aggregator.name, await team.run_turn(aggregator, turn))
     else:
         team.result.set_answer(answer)
 

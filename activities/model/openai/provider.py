@@ -40,20 +40,27 @@ class OpenAIProvider:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer, streamed."""
+        """One answer, streamed. A server that refuses the schema, which it may not know, is asked without it."""
         endpoint = endpoint_of(model, values)
-        answer = StreamedAnswer(on_text)
+        answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
         try:
             async with asyncio.timeout(self._timeout):
-                stream = await self._post(endpoint, request)
+                stream = await self._client(endpoint).post(  # not by chat.completions: that is slow for every chunk
+                    "/chat/completions",
+                    cast_to=object,
+                    body=_body(endpoint, request),
+                    stream=True,
+                    stream_cls=stream_class,
+                )
                 async with stream:
                     async for chunk in stream:
                         answer.add(Chunk.model_validate(chunk))
             return answer.message()
-        except BatonError:
-            raise
         except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
-            raise error_of(error, endpoint) from None
+            meaning = error if isinstance(error, BatonError) else error_of(error, endpoint)
+            if request.schema is None or not isinstance(meaning, ModelRejected):
+                raise meaning from None
+        return await self.ask(model, values, replace(request, schema=None), on_text)
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
@@ -65,27 +72,6 @@ class OpenAIProvider:
         except Exception as error:
             raise error_of(error, endpoint) from None
         return endpoint.base_url
-
-    async def _post(self, endpoint: Endpoint, request: ModelRequest) -> openai.AsyncStream[object]:
-        """Sends a request; again without the schema if the server refuses it: it may know no schemas, or not this one.
-
-        It doesn't use the library's ``chat.completions``, which builds a tree of objects for every chunk.
-        """
-        body = {
-            **{"model": endpoint.model, "stream_options": {"include_usage": True}},
-            **_options(request),
-            **dict(endpoint.properties),
-            **{"messages": [*map(_message, request.messages)], "stream": True},
-        }
-        stream_class = openai.AsyncStream[object]
-        try:
-            return await self._client(endpoint).post(
-                "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=stream_class
-            )
-        except openai.APIStatusError as error:
-            if request.schema is None or not isinstance(error_of(error, endpoint), ModelRejected):
-                raise
-        return await self._post(endpoint, replace(request, schema=None))
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -114,6 +100,15 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=TIMEOUT
     )
+
+
+def _body(endpoint: Endpoint, request: ModelRequest) -> dict[str, object]:
+    return {
+        **{"model": endpoint.model, "stream_options": {"include_usage": True}},
+        **_options(request),
+        **dict(endpoint.properties),
+        **{"messages": [*map(_message, request.messages)], "stream": True},
+    }
 
 
 def _message(message: Message) -> ChatCompletionMessageParam:

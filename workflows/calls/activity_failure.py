@@ -1,0 +1,34 @@
+"""What the failure of an activity means to the workflow."""
+
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import TimeoutError as ActivityTimeout
+
+from ...conversation.errors import CallTimeout
+from ...conversation.failure import Failure
+from ..state.errors import ActivityFailed, ActivityInterrupted
+
+
+def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted | ActivityFailed:
+    """What to raise for the failure of the activity ``name``, by the cause that Temporal gives."""
+    if isinstance(cause, CancelledError):
+        return ActivityInterrupted()
+    if isinstance(cause, ActivityTimeout):
+        return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
+    if isinstance(cause, ApplicationError) and cause.type:
+        family = str(cause.details[0]) if cause.details else FAMILIES[name]
+        return ActivityFailed(Failure(family=family, type=cause.type, message=cause.message))
+    return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
+
+
+FAMILIES = {
+    "pin": "MemoryError",
+    "append": "MemoryError",
+    "brief": "MemoryError",
+    "conclude": "MemoryError",
+    "ask_model": "ModelError",
+    "select": "ModelError",
+    "use_tool": "ToolError",
+    "perform": "ToolError",
+    "evaluate": "ValidationError",
+}
+"""The family of an activity's failure, where the failure itself does not say it."""

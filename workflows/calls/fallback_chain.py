@@ -1,0 +1,33 @@
+"""The models that are asked one after the other, and how long each of them is tried."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...conversation.contracts.requests import MISSED_HEARTBEATS
+from ..state.constants import FALLBACK_FAMILIES
+from ..state.errors import ActivityFailed
+from ..state.run_state import RunState
+from .options import CALL, ActivityOptions
+
+
+class FallbackModel:
+    """One model of a chain, as a context: an error after which the next one is to be asked is suppressed."""
+
+    def __init__(self, run: RunState, models: tuple[str, ...], index: int) -> None:
+        self.name, self.index = models[index], index
+        self.task_queue = run.task_queues.for_model(self.name)
+        self._is_last = index == len(models) - 1
+        attempts = 10 if self._is_last else 6  # a minute and a half at least, or 15 seconds
+        policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
+        self.options: ActivityOptions = {**CALL, "retry_policy": policy}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> bool:
+        return isinstance(error, ActivityFailed) and not self._is_last and error.failure.family in FALLBACK_FAMILIES
+
+
+def fallback_chain(run: RunState, models: tuple[str, ...]) -> Iterator[FallbackModel]:
+    """The model and its fallbacks, in their order."""
+    return (FallbackModel(run, models, index) for index in range(len(models)))

@@ -1,0 +1,40 @@
+"""The timeouts and retries of activities."""
+
+from datetime import timedelta
+from typing import TypedDict
+
+from temporalio.common import RetryPolicy
+
+
+class ActivityOptions(TypedDict, total=False):
+    """What the SDK is told of an activity's time and retries."""
+
+    start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
+    heartbeat_timeout: timedelta
+    retry_policy: RetryPolicy
+
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=2.5)
+"""After this long without a heartbeat an activity is tried again: its worker has died."""
+
+LOCAL_TIMEOUT = timedelta(seconds=1)
+"""How long a local activity may hold up a workflow task, of which a worker runs only some at a time."""
+
+JOURNAL = ActivityOptions(
+    start_to_close_timeout=timedelta(seconds=30),
+    schedule_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
+)
+"""Options of activities that read and write the journal alone."""
+
+CALL = ActivityOptions(
+    start_to_close_timeout=timedelta(minutes=5),
+    schedule_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
+    ),
+)
+"""Options of activities that call a model, a tool or a function."""
