@@ -11,13 +11,13 @@ async def main() -> None:
     """Starts, queries, terminates and cancels runs of the resources that the worker was started with."""
     client = await Client.connect("localhost:7233")
     team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
-    talk = await client.start_workflow("round-robin", team, id="my-talk", task_queue="baton")
-    print(await talk.query("status"))
-    await talk.signal("terminate_team", {"reason": "enough for today"})
-    print(await talk.result())
+    handle = await client.start_workflow("round-robin", team, id="my-run", task_queue="baton")
+    print(await handle.query("status"))
+    await handle.signal("terminate_team", {"reason": "enough for today"})
+    print(await handle.result())
     query = {"spec": {"input": "How do we part?", "targets": [{"type": "team", "name": "brainstorming-team"}]}}
-    asked = await client.start_workflow("query", query, id="my-query", task_queue="baton")
-    await asked.cancel()
+    query_handle = await client.start_workflow("query", query, id="my-query", task_queue="baton")
+    await query_handle.cancel()
 
 
 if __name__ == "__main__":

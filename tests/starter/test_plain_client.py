@@ -50,7 +50,7 @@ async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
     copy = tmp_path / "plain_client.py"
     unique = uuid.uuid4().hex[:6]
     text = source.read_text().replace("localhost:7233", at)
-    copy.write_text(text.replace("my-talk", f"my-talk-{unique}").replace("my-query", f"my-query-{unique}"))
+    copy.write_text(text.replace("my-run", f"my-run-{unique}").replace("my-query", f"my-query-{unique}"))
     out = (await run(sys.executable, copy)).splitlines()
     status, result = ast.literal_eval(out[0]), ast.literal_eval(out[1])
     assert status["phase"] == "Running"

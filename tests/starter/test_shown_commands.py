@@ -90,7 +90,7 @@ async def test_the_temporal_commands_of_the_reference_can_be_typed(address: str)
     reference = (ROOT / "docs" / "reference.md").read_text()
     (commands,) = re.findall(r"```sh\n(temporal workflow start.*?)```", reference, re.DOTALL)
     unique = uuid.uuid4().hex[:6]
-    own = commands.replace("my-talk", f"my-talk-{unique}").replace("my-query", f"my-query-{unique}")
+    own = commands.replace("my-run", f"my-run-{unique}").replace("my-query", f"my-query-{unique}")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         "sh", "-ec", own, stdout=asyncio.subprocess.PIPE, env=process_env(TEMPORAL_ADDRESS=address, PATH=path)
