@@ -52,9 +52,9 @@ insert into baton_schema values (1)
 ADDS = """
 import sqlalchemy as sa
 def upgrade(op):
-    op.create_table("baton_budgets", sa.Column("session", sa.String(255)), sa.Column("tokens", sa.Integer))
-    op.add_column("baton_messages", sa.Column("tokens", sa.Integer, nullable=True))
-    op.execute("insert into baton_budgets values ('s', 1)")
+    op.create_table("baton_invented", sa.Column("name", sa.String(255)), sa.Column("number", sa.Integer))
+    op.add_column("baton_messages", sa.Column("invented", sa.Integer, nullable=True))
+    op.execute("insert into baton_invented values ('s', 1)")
 """
 """A migration as the rules allow it; run twice, it would fail or leave two rows."""
 
@@ -133,7 +133,7 @@ async def test_a_journal_from_before_there_were_migrations_is_taken_over_as_it_i
     await journal.close()
     await migrated(journal_url, migrations(tmp_path, ADDS))
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
-    assert await execute(journal_url, "select id, parent, depth, tokens from baton_messages order by depth") == [
+    assert await execute(journal_url, "select id, parent, depth, invented from baton_messages order by depth") == [
         ("call/0", "", 1, None),
         ("call-2/0", "call/0", 2, None),
     ]
@@ -162,7 +162,7 @@ async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables
     await migrating
     assert await contents(journal, head) == [f"{number}" for number in range(written)]
     await journal.close()
-    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+    assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
 async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
@@ -228,7 +228,7 @@ async def test_many_processes_that_start_on_an_empty_database_make_its_tables_on
     folder = migrations(tmp_path, ADDS)
     started = [await process(journal_url, folder) for _ in range(4)]
     assert [(await each.communicate())[1] for each in started] == [b""] * 4
-    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+    assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
 async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next_worker(
@@ -244,11 +244,11 @@ async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next
     killed.send_signal(signal.SIGKILL)
     await killed.wait()
     assert await versions(journal_url) == [1]
-    with pytest.raises(JournalUnavailable, match="baton_budgets"):
-        await execute(journal_url, "select * from baton_budgets")
+    with pytest.raises(JournalUnavailable, match="baton_invented"):
+        await execute(journal_url, "select * from baton_invented")
     await migrated(journal_url, migrations(tmp_path, ADDS))
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
-    assert await execute(journal_url, "select * from baton_budgets") == [("s", 1)]
+    assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
 async def test_a_migration_that_fails_says_why_and_changes_nothing(journal_url: str, tmp_path: Path) -> None:
@@ -260,12 +260,12 @@ async def test_a_migration_that_fails_says_why_and_changes_nothing(journal_url: 
     journal = await Journal.open(journal_url)
     assert await contents(journal, Head(id="call/0", depth=1)) == ["a"]
     await journal.close()
-    with pytest.raises(JournalUnavailable, match="baton_budgets"):
-        await execute(journal_url, "select * from baton_budgets")
+    with pytest.raises(JournalUnavailable, match="baton_invented"):
+        await execute(journal_url, "select * from baton_invented")
 
 
 async def test_two_journals_are_migrated_at_once_in_one_process(tmp_path: Path) -> None:
     folder = migrations(tmp_path, ADDS)
     urls = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two", "three")]
     await asyncio.gather(*(migrated(url, folder) for url in urls))
-    assert [await execute(url, "select * from baton_budgets") for url in urls] == [[("s", 1)]] * 3
+    assert [await execute(url, "select * from baton_invented") for url in urls] == [[("s", 1)]] * 3
