@@ -165,7 +165,7 @@ async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables
     assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
-async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
+async def test_workers_and_clients_refuse_a_journal_that_a_newer_worker_has_migrated(
     journal_url: str, tmp_path: Path, server: EmbeddedServer
 ) -> None:
     await migrated(journal_url, migrations(tmp_path, ADDS))
@@ -175,6 +175,8 @@ async def test_a_worker_refuses_a_journal_that_a_newer_one_has_migrated(
     )
     with pytest.raises(JournalUnavailable, match=refusal):
         await Journal.open(journal_url)
+    with pytest.raises(JournalUnavailable, match=refusal):
+        await Database.connect(journal_url, upgrade=False)
     env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
     command = [sys.executable, "-m", "baton.worker"]
     worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
