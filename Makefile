@@ -16,7 +16,7 @@ RECORDING := record-histories add-history replace-history replace-stored-names
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
 
-# The linter; then all tests, and beside them the type checker, since tests mostly wait for servers.
+# The linter; then all tests, and at the same time the type checker, since tests mostly wait for servers.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
@@ -54,7 +54,7 @@ schema: $(READY)
 record-histories: $(READY)
 	$(BIN)/python -m tests.replay.record
 
-# Records one more history of a scenario beside the old ones:  make add-history NAME=graph
+# Records one more history of a scenario in addition to the old ones:  make add-history NAME=graph
 add-history: $(READY)
 	$(BIN)/python -m tests.replay.record --add $(NAME)
 
@@ -75,7 +75,7 @@ bench: $(READY)
 bench-history-size: $(READY)
 	$(BIN)/python -m benchmarks.history_size
 
-# The time of a turn, beside the least that a durable turn can take.
+# The time of a turn, compared with the least that a durable turn can take.
 bench-overhead: $(READY)
 	$(BIN)/python -m benchmarks.overhead
 
@@ -84,7 +84,7 @@ bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.history_size --peers .baton/peers
 	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
 
-# The cost of a bad selector, beside AutoGen's if that is installed: pip install -e '.[peers]'
+# The cost of a bad selector, compared with AutoGen's if that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
 	$(BIN)/python -m benchmarks.selector
 

@@ -1,4 +1,4 @@
-"""Runs a worker: makes all its parts, registers workflows and activities, and works until it is told to stop.
+"""Runs a worker: makes all its parts, registers workflows and activities, and works until it is asked to stop.
 
 ``python -m baton.worker [MANIFESTS ...]``: files and folders, whose resources every run may name and whose Secrets this
 worker alone reads. Connection: the environment and ``temporal.toml``. Settings: ``activities/process/settings.py``.

@@ -92,7 +92,7 @@ class Select:
         return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)
 
     async def _answer(self, context: _Context, messages: Sequence[Message], row_id: str) -> Message:
-        """The answer in the journal, beside the conversation; the model is asked only if there is none."""
+        """The answer, kept in a row outside the conversation; the model is asked only if there is none."""
         if row := await self._journal.find(row_id):
             return row.message
         by_tool = context.selector.style == "tool"
@@ -132,9 +132,9 @@ class Select:
 
 def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
     words = Message(role="assistant", content=choice.words, name=context.team.name) if choice.words else None
-    seat = None if choice.place is None else context.request.candidates[choice.place]
+    index = None if choice.place is None else context.request.candidates[choice.place]
     name = None if choice.place is None else context.names[choice.place]
-    return SelectResult(seat=seat, member=name, how=choice.how, usage=usage, said=words)
+    return SelectResult(seat=index, member=name, how=choice.how, usage=usage, said=words)
 
 
 def _roles(context: _Context) -> str:

@@ -60,7 +60,7 @@ class UseTool:
         return call, tools[call.name]
 
     def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
-        """Lets only one attempt use a tool: a row beside the conversation records that it has begun."""
+        """Lets only one attempt use a tool: a row outside the conversation records that it has begun."""
         row_id = f"{key}/begun"
 
         async def begin_once() -> None:

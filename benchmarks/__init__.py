@@ -1,1 +1,1 @@
-"""Benchmarks of Baton, and of other systems beside it."""
+"""Benchmarks of Baton, and of other systems in comparison."""

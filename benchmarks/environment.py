@@ -78,16 +78,16 @@ class Baton:
     """Baton's worker in this process, with a journal of its own."""
 
     client: Client
-    home: Path
+    folder: Path
 
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls, env: BenchmarkEnvironment) -> AsyncIterator["Baton"]:
         """Runs the worker while the block runs."""
-        home = env.folder / uuid.uuid4().hex
-        environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(home)}
+        folder = env.folder / uuid.uuid4().hex
+        environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
         async with worker.run_worker(env.client, Loaded(), environment):
-            yield cls(env.client, home)
+            yield cls(env.client, folder)
 
     async def run_team(self, turns: int, size: int, window: int | None = None) -> str:
         """Runs one team for so many turns, with replies of so many characters; its workflow id."""
@@ -100,7 +100,7 @@ class Baton:
 
     def journal(self) -> int:
         """Bytes of the journal's database."""
-        with contextlib.closing(sqlite3.connect(self.home / "journal.db")) as database:
+        with contextlib.closing(sqlite3.connect(self.folder / "journal.db")) as database:
             pages, size = (database.execute(f"pragma page_{each}").fetchone()[0] for each in ("count", "size"))
             return int(pages * size)
 

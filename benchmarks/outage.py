@@ -1,7 +1,7 @@
 """Measures an outage of the model server: ``python -m benchmarks.outage [--teams 100] [--seconds 60]``.
 
 Teams of two take 12 turns; the model takes half a second for each. In the fourth second the server starts to fail, in
-one of several ways. Beside Baton, plain loops make the same calls and retry a second after each failure.
+one of several ways. For comparison, plain loops make the same calls and retry a second after each failure.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Measures the time of a turn beside the baseline: of one team, and of 100 teams at once.
+"""Measures the time of a turn compared with the baseline: of one team, and of 100 teams at once.
 
 python -m benchmarks.overhead [--pairs 15] [--peers FOLDER]
 

@@ -1,4 +1,4 @@
-"""Measures what a bad selector costs a team: completion, wrong picks and extra calls, beside AutoGen's selector.
+"""Measures what a bad selector costs a team: completion, wrong picks and extra calls, compared with AutoGen's selector.
 
 python -m benchmarks.selector [--teams 40] [--turns 8] [--seed 2026]
 

@@ -12,10 +12,10 @@ from .values import Address, Headers, TextOrValue
 RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
 """Fields of a request that ``properties`` can't set."""
 
-Provider = Literal["openai", "azure", "bedrock", "gemini"]
+ProviderName = Literal["openai", "azure", "bedrock", "gemini"]
 
 LATER = NotSupportedYet(frozenset({"bedrock"}))
-OLDER = Deprecated(frozenset(get_args(Provider)), "type: completions, and provider: {}")
+OLDER = Deprecated(frozenset(get_args(ProviderName)), "type: completions, and provider: {}")
 
 
 class OpenAIConfig(JsonModel):
@@ -58,10 +58,10 @@ class ModelConfig(JsonModel):
 class ModelSpec(JsonModel):
     """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
-    type: Annotated[Provider | Literal["completions"], LATER, OLDER] = Field(
+    type: Annotated[ProviderName | Literal["completions"], LATER, OLDER] = Field(
         description="'completions', or the provider: 'openai', 'azure', 'bedrock' or 'gemini'"
     )
-    provider: Annotated[Provider | None, LATER] = Field(None, description="the provider, with type 'completions'")
+    provider: Annotated[ProviderName | None, LATER] = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")

@@ -26,7 +26,7 @@ The words above are scripted. To run it with a language model:
 
 (with OPENAI_BASE_URL for any other server that speaks OpenAI's protocol). To see the run in Temporal's UI:
 
-    BATON_HOME={home} {baton} dev        and open {ui}
+    BATON_HOME={folder} {baton} dev        and open {ui}
 """
 
 
@@ -44,7 +44,7 @@ def main() -> int:
         with _dev(state_dir, environment) as dev:
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
     ui = f"{dev.ui}/namespaces/default/workflows" if dev else ""
-    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, home=_short(state_dir.folder)))
+    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, folder=_short(state_dir.folder)))
     return run.returncode
 
 

@@ -1,4 +1,4 @@
-"""The plan of a team: its strategy's settings, and a plan for each member and for each role beside them."""
+"""The plan of a team: its strategy's settings, and a plan for each member and for each other role."""
 
 from ...conversation.contracts.plan import (
     ActivityMember,
@@ -63,7 +63,7 @@ def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
 
 
 def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
-    """The speaker of a role beside the members, such as a panel's referee; without a reference a default agent."""
+    """The speaker of a role that is no member's, such as a panel's referee; without a reference a default agent."""
     given = getattr(team.spec, role)
     speaker = given if isinstance(given, Speaker) else Speaker(name=role)
     if reference is None:

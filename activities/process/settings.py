@@ -106,7 +106,7 @@ class Settings(BaseModel):
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:
-        """How long running activities may go on after the worker was told to stop."""
+        """How long running activities may go on after the worker was asked to stop."""
         return timedelta(seconds=self.graceful_shutdown_seconds)
 
     def worker_queues(self) -> Iterator[WorkerQueue]:

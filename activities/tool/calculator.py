@@ -22,7 +22,7 @@ _CONTEXT = decimal.Context(
 )
 
 
-def _floor(a: Decimal, b: Decimal) -> Decimal:
+def _floor_divide(a: Decimal, b: Decimal) -> Decimal:
     return _CONTEXT.divide(a, b).to_integral_value(decimal.ROUND_FLOOR)
 
 
@@ -32,8 +32,8 @@ _BINARY: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
     ast.Mult: _CONTEXT.multiply,
     ast.Div: _CONTEXT.divide,
     ast.Pow: _CONTEXT.power,
-    ast.FloorDiv: _floor,
-    ast.Mod: lambda a, b: _CONTEXT.subtract(a, _CONTEXT.multiply(b, _floor(a, b))),
+    ast.FloorDiv: _floor_divide,
+    ast.Mod: lambda a, b: _CONTEXT.subtract(a, _CONTEXT.multiply(b, _floor_divide(a, b))),
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Decimal], Decimal]] = {
     ast.UAdd: _CONTEXT.plus,

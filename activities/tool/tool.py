@@ -12,7 +12,7 @@ from ..context.value_resolver import ValueResolver
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """What a model is told of a tool; ``parameters`` is the JSON Schema of its arguments."""
+    """What a model reads about a tool; ``parameters`` is the JSON Schema of its arguments."""
 
     name: str
     description: str

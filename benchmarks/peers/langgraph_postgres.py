@@ -37,17 +37,17 @@ def graph(params: Params, state: type) -> Any:
     """The members, of whom each leads to the next, until all turns are taken."""
     model = ChatOpenAI(model=params.model_name, base_url=params.model, api_key="scripted")
     built = StateGraph(state)
-    for seat, name in enumerate(MEMBERS):
+    for index, name in enumerate(MEMBERS):
 
         async def speak(now: Any, name: str = name) -> dict[str, list[AnyMessage]]:
             answer = await model.ainvoke([SystemMessage(PROMPT.format(name)), *now["messages"]])
             return {"messages": [AIMessage(answer.content, name=name)]}
 
-        def following(now: Any, other: str = MEMBERS[seat - 1]) -> str:
+        def following(now: Any, other: str = MEMBERS[index - 1]) -> str:
             return END if len(now["messages"]) > params.turns else other
 
         built.add_node(name, speak)
-        built.add_conditional_edges(name, following, [MEMBERS[seat - 1], END])
+        built.add_conditional_edges(name, following, [MEMBERS[index - 1], END])
     return built.add_edge(START, MEMBERS[0])
 
 

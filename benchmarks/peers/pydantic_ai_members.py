@@ -17,11 +17,11 @@ def members(params: Params, durability: Callable[[], Any]) -> list[Agent]:
 
 async def discuss(agents: Sequence[Agent], turns: int) -> int:
     """The members speak in turn; each is told what the other has said, on top of all that it knows."""
-    heard: list[list[Any]] = [[] for _ in agents]
+    histories: list[list[Any]] = [[] for _ in agents]
     said = QUESTION
     for turn in range(turns):
-        seat = turn % len(agents)
+        index = turn % len(agents)
         question = said if turn != 1 else f"{QUESTION}\n\n{said}"
-        result = await agents[seat].run(question, message_history=heard[seat])
-        heard[seat], said = result.all_messages(), result.output
+        result = await agents[index].run(question, message_history=histories[index])
+        histories[index], said = result.all_messages(), result.output
     return turns

@@ -113,8 +113,8 @@ def events(
                 return f"---\n{dump(event.value, output)}"
         return json.dumps(event.value, ensure_ascii=False)
 
-    def show(happening: "RunEvent") -> None:
-        for event in recorder.record(happening):
+    def show(run_event: "RunEvent") -> None:
+        for event in recorder.record(run_event):
             print_result(write(event))
 
     with_run(name, namespace, lambda client, handle: follow(client, handle, show, wait=wait))

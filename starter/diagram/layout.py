@@ -20,7 +20,7 @@ PADDING, LINE_HEIGHT, BOX_SPACING = 14, 18, 22
 """The space within a box around its text, the height of a line, and the space between two boxes in a column."""
 
 OUTER_GAP, COLUMN_GAP = 18, 64
-"""The gaps beside the columns and between them; arrows that run through a gap make it wider."""
+"""The gaps between the columns and at both sides; arrows that run through a gap make it wider."""
 
 TITLE_CHARACTER, TEXT_CHARACTER = 8.8, 7.1
 """The width of a character in the first line and in the other lines, rounded up."""

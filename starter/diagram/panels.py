@@ -8,7 +8,7 @@ from .model import Arrangement, Arrow, Box
 
 
 def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangement:
-    """The members in a row or, with a moderator, beside it; then referee, judge and synthesizer, if it has them."""
+    """The members in a row or, with a moderator, next to it; then referee, judge and synthesizer, if it has them."""
     count = len(spec.members)
     members = _moderated(count) if "moderator" in role_holders else _in_row(count)
     helpers = [Box("agent", _lines("moderator", role_holders))] if "moderator" in role_holders else []
@@ -26,7 +26,7 @@ def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangemen
 
 
 def _moderated(count: int) -> Arrangement:
-    """The members beside the moderator, who is the first box after them."""
+    """The members next to the moderator, who is the first box after them."""
     return Arrangement((1,) * count, tuple(Arrow(count, index, two_way=True) for index in range(count)))
 
 

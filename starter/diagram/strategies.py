@@ -48,7 +48,7 @@ def _at_once(spec: TeamSpec) -> Arrangement:
 
 
 def _selected(spec: TeamSpec) -> Arrangement:
-    """One below the other, beside the selector. With edges it can select any member first, then as they lead."""
+    """One below the other, next to the selector. With edges it can select any member first, then as they lead."""
     count = len(spec.members)
     chooser = spec.selector and (spec.selector.agent or spec.selector.model)
     selector = Box("selector", ("selector", *([chooser.name] if chooser else [])))

@@ -1,4 +1,4 @@
-"""Completes each activity call with what earlier results tell: the name of its tool, its brief, its member."""
+"""Completes each activity call with what earlier results contain: the name of its tool, its brief, its member."""
 
 from dataclasses import dataclass, field, replace
 

@@ -42,7 +42,7 @@ class RunProgress:
 
     @property
     def status(self) -> Status:
-        """The run's status, as far as its events tell it."""
+        """The run's status, as far as its events show it."""
         if self.end is None:
             return Status(phase="Running", token_usage=self.usage, start_time=format_time(self.started_at))
         return Status(

@@ -94,13 +94,13 @@ class _TeamRun:
 
     def start(self, brief: SpeakerBrief, at: datetime) -> None:
         """The first activity of a member's turn starts its task."""
-        panel, seat = self.plan.panel, brief.seat
-        if self.open or panel is None or seat is None:
+        panel, index = self.plan.panel, brief.seat
+        if self.open or panel is None or index is None:
             return
-        name = panel.roster[seat]
+        name = panel.roster[index]
         earlier = sum((task.assignee, task.round) == (name, brief.round) for task in self.tasks)
         task_id = f"{self.run.id}/round-{brief.round}/{name}" + (f"-{earlier + 1}" if earlier else "")
-        stance = panel.stances[seat] if panel.stances else None
+        stance = panel.stances[index] if panel.stances else None
         self.open = TurnTask(task_id, panel.audit or self.plan.name, name, brief.round, stance, started=at)
         self.tasks.append(self.open)
 

@@ -64,7 +64,7 @@ async def _serve(
     linger: float | None,
     announce: Callable[[DevServer], None],
 ) -> None:
-    """Runs a worker beside the server, and tells clients where they are, until they are stopped or not needed."""
+    """Runs a worker for the server, and announces both to clients, until they are stopped or not needed."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -57,8 +57,8 @@ async def test_an_agent_uses_a_tool_over_http_and_reads_its_result(env: Environm
     (seen,) = tool_server.seen
     assert (seen.method, seen.path) == ("GET", "/v1/New%20York")
     assert seen.headers["idempotency-key"].count("/") == 1
-    told = env.model.requests[0].body["tools"][0]["function"]
-    assert told == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
+    sent = env.model.requests[0].body["tools"][0]["function"]
+    assert sent == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
 
 
 async def test_an_agent_may_describe_a_tool_differently(env: Environment, tool_server: ToolServer) -> None:

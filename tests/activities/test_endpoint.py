@@ -40,12 +40,12 @@ async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
 
 async def put(env: Environment, *manifests: Json, **spec: Any) -> list[Mapping[str, str]]:
     """The headers with which the model ``m`` is asked by an agent."""
-    heard: list[Mapping[str, str]] = []
-    env.model.on_headers = heard.append
+    received: list[Mapping[str, str]] = []
+    env.model.on_headers = received.append
     brought = [agent("one", modelRef={"name": "m"}), *manifests]
     status = await env.status(await env.start_query(brought, "agent/one", **spec))
     assert status.phase == "Completed", status.error
-    return heard
+    return received
 
 
 async def test_azure_gets_its_own_path_header_and_api_version(env: Environment) -> None:

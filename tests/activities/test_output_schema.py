@@ -36,8 +36,8 @@ async def test_an_answer_that_fits_is_the_result_and_the_model_was_given_the_sch
     turn = await judged(env, '{"score": 5}')
     assert (turn.stop_reason, turn.message, turn.usage.model_calls) == ("completed", '{"score": 5}', 1)
     (asked,) = env.model.requests
-    told = {"name": "answer", "schema": SCORE, "strict": True}
-    assert asked.body["response_format"] == {"type": "json_schema", "json_schema": told}
+    sent = {"name": "answer", "schema": SCORE, "strict": True}
+    assert asked.body["response_format"] == {"type": "json_schema", "json_schema": sent}
     prompt = asked.body["messages"][0]["content"]
     assert prompt.startswith("You are one.\n\n")
     assert prompt.endswith(json.dumps(SCORE))
@@ -45,8 +45,8 @@ async def test_an_answer_that_fits_is_the_result_and_the_model_was_given_the_sch
 
 async def test_the_schema_keeps_the_order_of_its_properties(env: Environment) -> None:
     await judged(env, "{}", schema={"properties": {"why": {"type": "string"}, "score": {}, "again": {}}})
-    told = env.model.requests[0].body["response_format"]["json_schema"]["schema"]
-    assert [*told["properties"]] == ["why", "score", "again"]
+    sent = env.model.requests[0].body["response_format"]["json_schema"]["schema"]
+    assert [*sent["properties"]] == ["why", "score", "again"]
 
 
 async def test_an_agent_without_a_schema_may_answer_anything(env: Environment) -> None:
@@ -64,9 +64,9 @@ async def test_an_answer_that_does_not_fit_is_requested_again_with_the_error(env
     said = ['{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5}']
     assert (turn.stop_reason, turn.message, texts(turn.messages)) == ("completed", '{"score": 5}', [*said])
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
-    heard = env.model.requests[1].body["messages"]
-    assert [message["role"] for message in heard] == ["system", "user", "assistant", "user"]
-    assert heard[-1]["content"] == NO_NUMBER + AGAIN
+    received = env.model.requests[1].body["messages"]
+    assert [message["role"] for message in received] == ["system", "user", "assistant", "user"]
+    assert received[-1]["content"] == NO_NUMBER + AGAIN
 
 
 async def test_an_answer_that_never_fits_fails_the_turn_and_all_attempts_are_stored_and_counted(
@@ -124,7 +124,7 @@ async def test_the_error_is_a_sentence(env: Environment, said: str, wrong: str) 
     assert len(complaint) < 500
 
 
-async def test_only_a_final_answer_has_to_fit_and_not_a_text_beside_tool_calls(env: Environment) -> None:
+async def test_only_a_final_answer_has_to_fit_and_not_a_text_with_tool_calls(env: Environment) -> None:
     see, so = call("noop", "Let me see.", message="hm"), call("noop", message="so")
     turn = await judged(env, see, "Five.", so, '{"score": 5}', tools=[{"name": "noop"}])
     assert texts(turn.messages) == ["Let me see.", "hm", "Five.", NO_JSON + AGAIN, "", "so", '{"score": 5}']
@@ -168,10 +168,10 @@ async def test_a_member_that_corrects_its_answer_takes_one_turn(env: Environment
     turn = await env.turn_result(handle)
     assert (turn.turns, turn.usage.model_calls) == (2, 3)
     assert texts(turn.messages) == ["Five.", NO_JSON + AGAIN, '{"score": 5}', "Fine."]
-    told = await events(env.client, handle)
-    spent = [cast(Json, each.data["tokenUsage"]) for each in told if each.name == "AgentExecutionCompleted"]
+    sent = await events(env.client, handle)
+    spent = [cast(Json, each.data["tokenUsage"]) for each in sent if each.name == "AgentExecutionCompleted"]
     assert [each["modelCalls"] for each in spent] == [2, 1]
-    wrong = [each.data.get("wrong") for each in told if each.name == "LLMCallCompleted"]
+    wrong = [each.data.get("wrong") for each in sent if each.name == "LLMCallCompleted"]
     assert wrong == [NO_JSON.removeprefix("Your answer "), None, None]
 
 

@@ -63,10 +63,10 @@ async def test_a_run_that_is_canceled_before_a_worker_takes_it_has_a_start_in_it
     async with worker.run_worker(env.client, env.catalog, later.worker_env):
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-    told = list[str]()
+    names = list[str]()
     recorder = EventRecorder()
-    await follow(env.client, handle, lambda each: told.extend(event.name for event in recorder.record(each)))
-    assert told == ["QueryReceived", "QueryStarted", "QueryCanceled"]
+    await follow(env.client, handle, lambda each: names.extend(event.name for event in recorder.record(each)))
+    assert names == ["QueryReceived", "QueryStarted", "QueryCanceled"]
 
 
 async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later(env: Environment) -> None:

@@ -62,7 +62,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-async def test_a_server_that_refuses_is_told_at_once_and_without_the_password(
+async def test_a_server_that_refuses_is_reported_at_once_and_without_the_password(
     url: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong, text = REFUSALS[why]
@@ -85,7 +85,7 @@ async def test_a_database_that_cant_hold_every_character_is_refused(postgres: Po
         await Journal.open(postgres.url(name))
 
 
-async def test_a_user_who_may_not_create_tables_is_told_so_and_works_on_those_that_stand(
+async def test_a_user_who_may_not_create_tables_gets_an_error_and_works_on_existing_ones(
     postgres: PostgresServer, url: str
 ) -> None:
     role = f"role_{uuid.uuid4().hex}"

@@ -27,7 +27,7 @@ def test_a_secret_is_found_where_a_file_is_cut_in_two(tmp_path: Path) -> None:
     assert search.found["leaks"] == ["log"]
 
 
-def test_what_holds_no_secret_is_counted_and_not_told(tmp_path: Path) -> None:
+def test_what_holds_no_secret_is_counted_and_not_reported(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(b"sk-01234 is only a part")
     search = SecretSearch([SECRET])

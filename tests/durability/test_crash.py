@@ -80,8 +80,8 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
     """Starts an agent that uses a tool over HTTP once, and then repeats its result."""
 
     def say(request: Request) -> Reply:
-        heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]
-        return Reply(text=heard[0]) if heard else Reply(calls=[ScriptedToolCall(name="order")])
+        received = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+        return Reply(text=received[0]) if received else Reply(calls=[ScriptedToolCall(name="order")])
 
     killable.model._answer = say
     order = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": method}})
@@ -93,14 +93,14 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
 
 
 @pytest.mark.parametrize(
-    ("method", "calls", "heard"),
+    ("method", "calls", "received"),
     [
         ("POST", 1, "Error: order was begun by a worker that died; whether it was carried out is unknown"),
         ("PUT", 2, "ok"),
     ],
 )
 async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of_its_worker(
-    killable: KillableWorker, tool_server: ToolServer, method: str, calls: int, heard: str
+    killable: KillableWorker, tool_server: ToolServer, method: str, calls: int, received: str
 ) -> None:
     tool_server.answers(Answer(hang=True), Answer("ok"))
     handle = await start_tool(killable, tool_server, method)
@@ -108,7 +108,7 @@ async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of
     killable.worker.kill()
     killable.worker.start()
     turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
-    assert turn.message == heard
+    assert turn.message == received
     assert len(tool_server.seen) == calls
     assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
 

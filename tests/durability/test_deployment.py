@@ -177,5 +177,5 @@ def test_a_worker_far_from_temporal_refuses_the_default_journal(address: str) ->
 
 
 @pytest.mark.parametrize("address", ["localhost:7233", "127.0.0.1:7233", "[::1]:7233"])
-def test_a_worker_beside_temporal_takes_the_default_journal(address: str) -> None:
+def test_a_worker_on_the_machine_of_temporal_takes_the_default_journal(address: str) -> None:
     Settings.of({}).check(address)

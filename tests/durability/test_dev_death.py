@@ -40,10 +40,10 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out, said_lines(err)) == (0, "b\n", RESULT), err
     assert len(machine.model.requests) == 6, "no call was made twice"
-    assert "the Temporal server has died, and is started again" in (machine.home.folder / "dev.log").read_text()
+    assert "the Temporal server has died and is restarted" in (machine.state_dir.folder / "dev.log").read_text()
 
 
-def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(machine: UserMachine) -> None:
+def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_is_printed(machine: UserMachine) -> None:
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
     os.kill(machine.dev().pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ def test_a_run_whose_server_and_worker_are_killed_is_told_how_to_come_back_to(ma
     assert "Traceback" not in err
 
     dev = machine.start("dev")
-    while not machine.home.read_dev_server():
+    while not machine.state_dir.read_dev_server():
         time.sleep(0.05)
     assert said_lines(machine.run("watch", "talk").stderr) == RESULT
     assert sum(each.answered for each in machine.model.requests) == 6, "no answered call was repeated"
@@ -72,7 +72,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     os.kill(machine.dev().pid, signal.SIGKILL)
     following.communicate(timeout=60)
     dev = machine.start("dev")
-    while not machine.home.read_dev_server():
+    while not machine.state_dir.read_dev_server():
         time.sleep(0.05)
     machine.run("watch", "headline")
     status = json.loads(machine.run("status", "headline", "-o", "json").stdout)["status"]

@@ -69,11 +69,11 @@ async def test_a_label_that_makes_no_sense_is_refused(env: Environment, label: s
     assert f"metadata.labels.{label}: {wrong}" in failed.failure.message
 
 
-async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_heard(env: Environment) -> None:
-    heard: list[str] = []
+async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_its_members_were_asked(env: Environment) -> None:
+    asked: list[str] = []
 
     def answer(request: Request) -> Reply:
-        heard.append(request["messages"][0]["content"])
+        asked.append(request["messages"][0]["content"])
         return Reply(text="Yes.", delay=0.1)
 
     def crowd(name: str, size: int) -> list[Json]:
@@ -89,7 +89,7 @@ async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_of_it_was_he
         await env.wait_for_calls(4)
         small = await other.start_team(crowd("small", 3))
         await other.turn_result(small)
-        before = len(heard)
+        before = len(asked)
         await other.turn_result(wide)
-    print(f"the small team was done after {before} of {len(heard)} calls")
+    print(f"the small team was done after {before} of {len(asked)} calls")
     assert before < 35

@@ -100,16 +100,16 @@ TOOL_FAULTS: list[tuple[str, list[Answer], str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "answers", "heard", "calls"), TOOL_FAULTS, ids=[each[0] for each in TOOL_FAULTS])
-async def test_a_model_hears_what_became_of_its_tool(
-    env: Environment, tool_server: ToolServer, fault: str, answers: list[Answer], heard: str, calls: int
+@pytest.mark.parametrize(("fault", "answers", "result", "calls"), TOOL_FAULTS, ids=[each[0] for each in TOOL_FAULTS])
+async def test_a_model_reads_what_became_of_its_tool(
+    env: Environment, tool_server: ToolServer, fault: str, answers: list[Answer], result: str, calls: int
 ) -> None:
     for answer in answers:
         if answer.headers.get("retry-after") == "DATE":
             answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
     tool_server.answers(*answers)
     said = await use(env, tool_server)
-    assert said == ["Why?", "", heard, "Done."]
+    assert said == ["Why?", "", result, "Done."]
     assert len(tool_server.seen) == calls
 
 

@@ -113,8 +113,8 @@ async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away
     killable: KillableEnvironment, tool_server: ToolServer
 ) -> None:
     def say(request: Request) -> Reply:
-        heard = [message["content"] for message in request["messages"] if message["role"] == "tool"]
-        return Reply(text=heard[0]) if heard else Reply(calls=[ScriptedToolCall(name="order")])
+        results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+        return Reply(text=results[0]) if results else Reply(calls=[ScriptedToolCall(name="order")])
 
     killable.model._answer = say
     tool_server.answers(Answer("ordered", delay=5))

@@ -66,7 +66,7 @@ def check_turns(run: FinishedRun) -> None:
 
 def check_order(run: FinishedRun) -> None:
     """Each reply is kept once, after all replies that its request held, except between members that run in parallel."""
-    heard = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(run.model.exchanges)}
+    received = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(run.model.exchanges)}
     said = [(found, row["name"]) for row in run.rows if row["role"] == "assistant" and (found := token(row["content"]))]
     kept = [each for each, _ in said]
     assert len(kept) == len(set(kept)), "twice in the conversation"
@@ -74,11 +74,11 @@ def check_order(run: FinishedRun) -> None:
         spoken = {f"<{number}>" for number, _ in run.counted(choices=False)}
         assert {each for each in kept if not is_choice(run.model.exchanges[int(each[1:-1])][0])} == spoken
     for (earlier, one), (later, other) in combinations(said, 2):
-        assert earlier in heard[later] or are_beside(run.team, one, other), (earlier, later)
-        assert later not in heard[earlier]
+        assert earlier in received[later] or run_in_parallel(run.team, one, other), (earlier, later)
+        assert later not in received[earlier]
 
 
-def are_beside(team: Node, one: str, other: str) -> bool:
+def run_in_parallel(team: Node, one: str, other: str) -> bool:
     """Whether two members run in parallel, and the first comes before the second in the team's order."""
     places = one.split("-"), other.split("-")
     common = next((at for at, indices in enumerate(zip(*places, strict=False)) if len({*indices}) > 1), None)

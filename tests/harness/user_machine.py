@@ -69,7 +69,7 @@ class UserMachine:
     """A user's machine. ``env`` are the environment variables of its commands."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, StateDir(folder / ".baton")
+        self.folder, self.state_dir = folder, StateDir(folder / ".baton")
         self.model = ScriptedModel(Script.read(SCRIPT).answer)
         self.env: dict[str, str] = {}
         self.released = threading.Event()
@@ -117,7 +117,7 @@ class UserMachine:
 
     def dev(self) -> DevServer:
         """The running server and worker."""
-        dev = self.home.read_dev_server()
+        dev = self.state_dir.read_dev_server()
         assert dev
         return dev
 
@@ -129,6 +129,6 @@ class UserMachine:
     def shut_down(self) -> None:
         """Stops what still runs."""
         self.released.set()
-        while dev := self.home.read_dev_server():
+        while dev := self.state_dir.read_dev_server():
             os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)

@@ -102,5 +102,5 @@ def test_a_scenario_of_ark_passes_its_own_test(machine: UserMachine, tool_server
     (response,) = status["responses"]
     assert status["phase"] == "Completed"
     assert len(response["message"]) > 10
-    kept = b"".join(file.read_bytes() for file in machine.home.folder.rglob("*") if file.is_file())
+    kept = b"".join(file.read_bytes() for file in machine.state_dir.folder.rglob("*") if file.is_file())
     assert TOKEN.encode() not in kept

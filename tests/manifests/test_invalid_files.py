@@ -160,9 +160,9 @@ def test_a_file_that_is_not_text_ends_a_command_with_one_sentence(
     done = baton("validate", "-f", file, env=process_env())
     assert time.monotonic() - begin < 20
     assert (done.returncode, done.stdout) == (1, "")
-    told, count = done.stderr.splitlines()
-    assert told.startswith(str(tmp_path))
-    assert says in told
+    first, count = done.stderr.splitlines()
+    assert first.startswith(str(tmp_path))
+    assert says in first
     assert count == "1 problem: nothing was started"
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_disappears_between_listing_and_reading_is_reported(write: W
         read_documents(file)
 
 
-def test_a_dangling_link_beside_a_secret_fails_no_run(write: Writer) -> None:
+def test_a_dangling_link_next_to_a_secret_fails_no_run(write: Writer) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": KEY}}
     write.file(secret)
     _dangling(write.folder / "n.yaml")

@@ -11,7 +11,7 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "problem"),
     [
         (panel(maxRounds=1), "spec.members: is empty; it must be a roster of at least 1 entry {name, type}"),
         (panel(role_member("a"), role_member("a")), "spec.members[1]: duplicate roster name 'a'"),
@@ -76,9 +76,9 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         ),
     ],
 )
-def test_a_violation_of_a_rule_is_refused(write: Writer, wrong: Json, told: str) -> None:
+def test_a_violation_of_a_rule_is_refused(write: Writer, wrong: Json, problem: str) -> None:
     problems = write.refusal(wrong)
-    assert any(told in each for each in problems), problems
+    assert any(problem in each for each in problems), problems
 
 
 def test_members_of_other_strategies_have_no_roles(write: Writer) -> None:

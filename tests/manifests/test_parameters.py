@@ -40,7 +40,7 @@ async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
         yield env
 
 
-def heard(env: Environment, role: str) -> list[str]:
+def received(env: Environment, role: str) -> list[str]:
     """The message of a role in the last model call."""
     return [each["content"] for each in env.model.requests[-1].body["messages"] if each["role"] == role]
 
@@ -52,15 +52,15 @@ async def test_an_input_is_filled_from_values_and_config_maps(env: Environment) 
     )
     status = await env.status(handle)
     assert status.phase == "Completed", status.error
-    assert heard(env, "user") == ["Where is Ada in Turin?"]
+    assert received(env, "user") == ["Where is Ada in Turin?"]
     assert env.transcript(status.responses[0].head.id)[0]["content"] == "Where is Ada in Turin?"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("text", ["{{not}} a template", "Go: {{range .x}}", "{{"])
 async def test_a_text_without_parameters_is_not_changed(env: Environment, text: str) -> None:
     await env.status(await env.start_query([agent("one", prompt=f"{text}.")], "agent/one", input=text))
-    assert heard(env, "user") == [text]
-    assert heard(env, "system") == [f"{text}."]
+    assert received(env, "user") == [text]
+    assert received(env, "system") == [f"{text}."]
 
 
 async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(env: Environment) -> None:
@@ -79,7 +79,7 @@ async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(env: Envi
     )
     status = await env.status(handle)
     assert status.message == "Done.", status.error
-    assert heard(env, "user") == [f"The code: {SECRET}. Say it, {SECRET}."]
+    assert received(env, "user") == [f"The code: {SECRET}. Say it, {SECRET}."]
     said = env.transcript(status.responses[0].head.id)  # type: ignore[union-attr]
     assert [row["content"] for row in said] == [
         "The code: [code]. Say it, [code].",
@@ -99,7 +99,7 @@ async def test_a_prompt_is_filled_with_the_parameters_of_the_query(env: Environm
         [agent("one", prompt=prompt, parameters=given), CONFIG], "agent/one", parameters=[literal("name", "Ada")]
     )
     assert (await env.status(handle)).phase == "Completed"
-    assert heard(env, "system") == [f"You serve Ada in Turin with the code {SECRET}."]
+    assert received(env, "system") == [f"You serve Ada in Turin with the code {SECRET}."]
 
 
 async def test_a_secret_query_parameter_stays_secret_in_a_prompt(env: Environment) -> None:
@@ -108,7 +108,7 @@ async def test_a_secret_query_parameter_stays_secret_in_a_prompt(env: Environmen
         [agent("one", prompt="It is {{pin}}.", parameters=given)], "agent/one", parameters=[OF_SECRET]
     )
     assert (await env.status(handle)).phase == "Completed"
-    assert heard(env, "system") == [f"It is {SECRET}."]
+    assert received(env, "system") == [f"It is {SECRET}."]
     async for run in env.closed_runs():
         assert SECRET not in (await run.fetch_history()).to_json()
 
@@ -120,7 +120,7 @@ async def test_an_optional_value_that_is_missing_is_empty(env: Environment) -> N
     ]
     handle = await env.start_query([agent("one"), CONFIG], "agent/one", input="<{{a}}{{b}}>", parameters=given)
     assert (await env.status(handle)).phase == "Completed"
-    assert heard(env, "user") == ["<>"]
+    assert received(env, "user") == ["<>"]
 
 
 @pytest.mark.parametrize(

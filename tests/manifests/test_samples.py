@@ -48,8 +48,8 @@ def test_the_brainstorming_sample_has_the_team_of_arks_documentation() -> None:
     assert yaml.safe_load(DOCUMENTED) in documents
     agents = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Agent"}
     assert all(spec["model"] == {"name": "gpt-4", "type": "openai"} for spec in agents.values())
-    told = {"name": "terminate_team", "description": "Call this when the team has reached a good conclusion"}
-    assert agents["coordinator-agent"]["tools"] == [told]
+    terminate = {"name": "terminate_team", "description": "Call this when the team has reached a good conclusion"}
+    assert agents["coordinator-agent"]["tools"] == [terminate]
     query = next(each["spec"] for each in documents if each["kind"] == "Query")
     assert query == {
         "team": {"name": "brainstorming-team"},

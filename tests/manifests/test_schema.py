@@ -94,14 +94,14 @@ def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
 
 
 def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
-    told = SCHEMA["$defs"]["TeamSpec"]["properties"]
-    assert told["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
+    team_fields = SCHEMA["$defs"]["TeamSpec"]["properties"]
+    assert team_fields["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
     assert "(not supported yet: bedrock)" in model["type"]["description"]
     cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]
     assert cancel == {"type": "boolean", "default": False, "description": "not supported yet"}
-    assert told["onMaxTurns"]["default"] == "fail"
-    assert "default" not in told["maxTurns"]
+    assert team_fields["onMaxTurns"]["default"] == "fail"
+    assert "default" not in team_fields["maxTurns"]
     assert SCHEMA["$defs"]["Secret"]["properties"]["stringData"]["additionalProperties"] == {"type": "string"}
     assert SCHEMA["properties"]["kind"]["examples"] == [*KINDS, "Secret"]
     for spec in ("QuerySpec", "TeamSpec", "AgentSpec", "ModelSpec", "HttpSpec"):
@@ -253,7 +253,7 @@ def test_every_document_of_a_sample_refers_to_the_schema() -> None:
             assert (sample.parent / path).resolve() == ROOT / "schema.json"
 
 
-def test_a_schema_beside_the_manifests_is_not_read_as_one(write: Writer) -> None:
+def test_a_schema_next_to_the_manifests_is_not_read_as_one(write: Writer) -> None:
     write.file(agent("a"))
     (write.folder / ".schema.json").write_text((ROOT / "schema.json").read_text())
     done = baton("validate", "-f", write.folder, env=process_env())

@@ -43,9 +43,9 @@ def everything(folder: Path) -> bytes:
 def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_path: Path) -> None:
     script = Script(lines=[line("one", "hello"), line("two", {"status": 401, "text": f"Incorrect key: {HELD}"})])
     server = ScriptedModel(script.answer)
-    heard: list[str] = []
+    received: list[str] = []
     with server.serve() as url:
-        server.on_headers = lambda headers: heard.append(headers["authorization"])
+        server.on_headers = lambda headers: received.append(headers["authorization"])
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": HELD}}
         held = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
         query = {
@@ -69,7 +69,7 @@ def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_pa
         shown = baton("status", "q", "-o", "json", env=env, cwd=tmp_path)
         watched = baton("watch", "q", env=env, cwd=tmp_path)
     assert done.returncode == 2
-    assert sorted(heard) == sorted([f"Bearer {INLINE}", f"Bearer {HELD}", f"Bearer {KEY}"])
+    assert sorted(received) == sorted([f"Bearer {INLINE}", f"Bearer {HELD}", f"Bearer {KEY}"])
     spoken = [each["status"] for each in json.loads(done.stdout)["status"]["responses"]]
     assert spoken == ["Success", "Failed", "Failed"], done.stderr
     words = done.stdout + done.stderr + shown.stdout + shown.stderr + watched.stdout + watched.stderr
@@ -91,10 +91,10 @@ async def test_no_history_holds_the_key_that_a_run_used(env: Environment, client
 
 
 def test_a_secret_at_the_edge_of_a_heartbeat_is_not_shown_in_part() -> None:
-    vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
-    assert vault.environment_secret("OPENAI_API_KEY")
+    store = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
+    assert store.environment_secret("OPENAI_API_KEY")
     for room in range(len(KEY)):
-        heartbeat = Heartbeat(vault.redact_partial)
+        heartbeat = Heartbeat(store.redact_partial)
         heartbeat.on_text("x" * 3_000 + KEY + "y" * (SHOWN_CHARACTERS - room))
         live = heartbeat.live_text
         assert len(live.text) == SHOWN_CHARACTERS
@@ -114,14 +114,14 @@ def test_a_secret_is_read_again_when_its_file_has_changed(tmp_path: Path) -> Non
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "abc.json").write_text(json.dumps([str(file)]))
-    vault = SecretStore(Secrets(), {}, sources)
+    store = SecretStore(Secrets(), {}, sources)
     ref = KeyRef(name="s", key="token")
     for value in ("first-value", "other-value"):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": value}}
         file.write_text(yaml.safe_dump(secret))
-        assert vault.read("abc", "default", ref) == value
+        assert store.read("abc", "default", ref) == value
     with pytest.raises(KeyMissing, match="the worker has no Secret 'default/s' with the key 'token'"):
-        vault.read("another run", "default", ref)
+        store.read("another run", "default", ref)
 
 
 def test_a_file_that_is_being_edited_fails_no_run(tmp_path: Path) -> None:
@@ -130,25 +130,25 @@ def test_a_file_that_is_being_edited_fails_no_run(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "abc.json").write_text(json.dumps([str(tmp_path)]))
-    vault = SecretStore(Secrets(), {}, tmp_path / "sources")
-    assert vault.read("abc", "default", KeyRef(name="s", key="token")) == HELD
+    store = SecretStore(Secrets(), {}, tmp_path / "sources")
+    assert store.read("abc", "default", KeyRef(name="s", key="token")) == HELD
     with pytest.raises(KeyMissing, match=r"broken\.yaml") as missing:
-        vault.read("abc", "default", KeyRef(name="other", key="token"))
+        store.read("abc", "default", KeyRef(name="other", key="token"))
     assert not missing.value.non_retryable
 
 
 def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path: Path) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "c2VjcmV0IQ=="}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
-    vault = SecretStore(load_files([tmp_path]).secrets, {})
-    assert vault.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
+    store = SecretStore(load_files([tmp_path]).secrets, {})
+    assert store.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
 
 
 def test_secrets_that_were_read_are_removed_from_errors_and_logs() -> None:
-    vault = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
-    assert vault.environment_secret("OPENAI_API_KEY") == KEY
-    assert vault.redact(f"key {KEY} refused") == "key [secret] refused"
-    formatter = RedactingFormatter("%(message)s", vault.redact)
+    store = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
+    assert store.environment_secret("OPENAI_API_KEY") == KEY
+    assert store.redact(f"key {KEY} refused") == "key [secret] refused"
+    formatter = RedactingFormatter("%(message)s", store.redact)
     try:
         raise ValueError(f"bad key {KEY}")
     except ValueError:

@@ -197,8 +197,8 @@ async def a_session_changed_meanwhile(env: Environment) -> Handle:
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
     asked["session"] = {"rounds": 5, "old": 1}
     handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
-    taken = f"{handle.id}/target-1/panel"
-    former = await env.client.start_workflow("round-robin", id=taken, task_queue="nobody-polls")
+    child_id = f"{handle.id}/target-1/panel"
+    former = await env.client.start_workflow("round-robin", id=child_id, task_queue="nobody-polls")
     while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
         await asyncio.sleep(0.05)
     await handle.execute_update("session", {"rounds": 2, "old": None})

@@ -28,7 +28,7 @@ async def test_only_scenarios_without_a_history_are_recorded(tmp_path: Path) -> 
     assert await add_missing(recorded, {"sequential": sequential, "refused": refused}) == []
 
 
-def test_one_more_history_of_a_scenario_stands_beside_the_old_ones(tmp_path: Path) -> None:
+def test_one_more_history_of_a_scenario_is_kept_with_the_old_ones(tmp_path: Path) -> None:
     recorded = RecordedHistories(tmp_path)
     for number in range(3):
         recorded.add("query", [("query", f"query {number}"), ("agent", f"agent {number}")])

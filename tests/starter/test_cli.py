@@ -62,10 +62,10 @@ def test_a_target_runs_without_a_query(machine: UserMachine) -> None:
 
 
 def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: UserMachine) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def answer(request: Request) -> Reply:
-        heard.append(request["messages"][-1]["content"])
+        received.append(request["messages"][-1]["content"])
         return Reply(text="Sunny.")
 
     machine.model._answer = answer
@@ -79,7 +79,7 @@ def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: U
     assert (done.returncode, done.stdout) == (0, "Sunny.\n"), done.stderr
     done = machine.run("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
     assert done.returncode == 0, done.stderr
-    assert heard == ["Turin, today = now?", "Bari?"]
+    assert received == ["Turin, today = now?", "Bari?"]
     assert "'city' is no parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
 
 
@@ -130,7 +130,7 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
     assert any("Team/default/team: spec.strategy: 'chaos' is not known here" in each for each in lines)
     assert any("Team/default/team: spec.members: is empty" in each for each in lines)
     assert lines[-1] == "4 problems: nothing was started"
-    assert not machine.home.folder.exists(), "nothing was started"
+    assert not machine.state_dir.folder.exists(), "nothing was started"
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMach
     assert "Completed (terminated)" in watched.stderr
     status = json.loads(machine.run("status", "talk", "-o", "json").stdout)["status"]
     assert (status["phase"], status["note"], status["message"]) == ("Completed", "enough", "2")
-    told = machine.run("transcript", "talk").stdout
-    assert [word for word in told.split() if word in ("1", "a", "2")].count("2") >= 1
+    printed = machine.run("transcript", "talk").stdout
+    assert [word for word in printed.split() if word in ("1", "a", "2")].count("2") >= 1
 
     machine.model.requests.clear()
     machine.released.clear()
@@ -209,10 +209,10 @@ def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
     following.send_signal(signal.SIGINT)
-    _, told = following.communicate(timeout=10)
+    _, printed = following.communicate(timeout=10)
     assert following.returncode == 130
-    assert "detached: the run goes on. Come back with: baton watch talk-" in told
-    assert "Traceback" not in told
+    assert "detached: the run goes on. Come back with: baton watch talk-" in printed
+    assert "Traceback" not in printed
     assert "Completed (max_turns)" in machine.run("watch", "talk").stderr
 
 
@@ -222,12 +222,12 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     file = machine.write(agent("one"), query)
     both = [machine.start("run", "-f", file) for _ in range(2)]
     for each in both:
-        out, told = each.communicate(timeout=60)
-        assert (each.returncode, out) == (0, "hello\n"), told
+        out, printed = each.communicate(timeout=60)
+        assert (each.returncode, out) == (0, "hello\n"), printed
     dev = machine.dev()
     os.kill(dev.pid, signal.SIGKILL)
     end = time.monotonic() + 10
-    while machine.home.is_held("dev"):
+    while machine.state_dir.is_held("dev"):
         assert time.monotonic() < end, "the server outlives its worker"
         time.sleep(0.05)
     assert machine.run("status", "talk").returncode == 3
@@ -249,14 +249,14 @@ def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machi
 
 def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine: UserMachine) -> None:
     dev = machine.start("dev", "--linger", "2")
-    _, told = dev.communicate(timeout=30)
+    _, printed = dev.communicate(timeout=30)
     assert dev.returncode == 0
-    assert "its UI at" in told
+    assert "its UI at" in printed
 
 
 def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) -> None:
     dev = machine.start("dev")
-    while not machine.home.read_dev_server():
+    while not machine.state_dir.read_dev_server():
         time.sleep(0.05)
     again = machine.run("dev")
     assert again.returncode == 1
@@ -264,10 +264,10 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     time.sleep(2)
     assert dev.poll() is None
     os.killpg(dev.pid, signal.SIGINT)  # as a terminal does: to all of the group
-    _, told = dev.communicate(timeout=20)
+    _, printed = dev.communicate(timeout=20)
     assert dev.returncode == 0
-    assert "its UI at http://127.0.0.1" in told
-    assert not machine.home.is_held("dev"), "the server has ended before"
+    assert "its UI at http://127.0.0.1" in printed
+    assert not machine.state_dir.is_held("dev"), "the server has ended before"
 
 
 def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine) -> None:
@@ -310,7 +310,7 @@ def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     done = machine.run("run", "-f", file, TEMPORAL_ADDRESS=server.address)
     worker.kill()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert not machine.home.folder.exists(), "nothing was started here"
+    assert not machine.state_dir.folder.exists(), "nothing was started here"
 
 
 def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None:
@@ -332,7 +332,7 @@ def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> 
     file = machine.write(agent("one"), query)
     runs = [machine.start("run", "-f", file) for _ in range(5)]
     assert [run.communicate(timeout=60)[0] for run in runs] == ["hello\n"] * 5
-    assert "runs already" not in (machine.home.folder / "dev.log").read_text()
+    assert "runs already" not in (machine.state_dir.folder / "dev.log").read_text()
 
 
 def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: UserMachine) -> None:
@@ -404,5 +404,5 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     assert "talk was asked to resume" in machine.run("resume", "talk").stderr
     machine.wait_for_calls(asked + 2)
     machine.run("terminate", "talk")
-    heard = [message["content"] for message in machine.model.requests[-1].body["messages"]]
-    assert heard.count("Be kind.") == 1
+    received = [message["content"] for message in machine.model.requests[-1].body["messages"]]
+    assert received.count("Be kind.") == 1

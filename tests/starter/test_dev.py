@@ -31,23 +31,23 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
     machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], free_ports()
     for machine in machines:
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
-        machine.home.file("dev.json").write_text(json.dumps(last))
+        machine.state_dir.file("dev.json").write_text(json.dumps(last))
         machine.env = process_env()
     began = [machine.start("dev", "--linger", "5") for machine in machines]
-    told = [each.communicate(timeout=60)[1] for each in began]
-    assert [each.returncode for each in began] == [0, 0], told
-    assert "Temporal is at" in told[0]
-    assert told[0].split(", its UI")[0] != told[1].split(", its UI")[0]
+    printed = [each.communicate(timeout=60)[1] for each in began]
+    assert [each.returncode for each in began] == [0, 0], printed
+    assert "Temporal is at" in printed[0]
+    assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
 
 
 def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env()
     dev = machine.start("dev", "--linger", "2")
-    while not machine.home.read_dev_server():
+    while not machine.state_dir.read_dev_server():
         time.sleep(0.05)
     for _ in range(12):
-        with machine.home.lock("clients", shared=True):
+        with machine.state_dir.lock("clients", shared=True):
             pass
         time.sleep(0.5)
     assert dev.poll() is None

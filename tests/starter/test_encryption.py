@@ -183,9 +183,9 @@ async def test_no_message_can_be_read_in_temporal_or_in_the_journal_without_the_
     handle = await started(env, "one", "broken")
     status = await env.status(handle)
     assert f"{MARK}failure" in (status.error or "")
-    told = io.StringIO()
-    await follow(env.client, handle, Watch(env.client, Console(file=told)).on_event)
-    assert [word in told.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
+    printed = io.StringIO()
+    await follow(env.client, handle, Watch(env.client, Console(file=printed)).on_event)
+    assert [word in printed.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
     found = await stored_data(client, handle)
     assert b"outer" in found
     assert MARK.encode() not in found
@@ -350,9 +350,9 @@ def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(mach
     endpoint = httpx.get(f"{dev.ui}/api/v1/settings").json()["Codec"]["Endpoint"]
     assert httpx.post(f"{endpoint}/decode", json={"payloads": []}, headers={"origin": dev.ui}).json() == {}
     result = ("workflow", "result", "--workflow-id", bare["id"], "--address", dev.address, "--codec-endpoint", endpoint)
-    told = subprocess.run([BATON.parent / "temporal", *result], env=machine.env, capture_output=True, text=True)
-    assert f"{MARK}answer" in told.stdout, told.stderr
-    kept = [file for file in machine.home.folder.rglob("*") if file.is_file()]
+    printed = subprocess.run([BATON.parent / "temporal", *result], env=machine.env, capture_output=True, text=True)
+    assert f"{MARK}answer" in printed.stdout, printed.stderr
+    kept = [file for file in machine.state_dir.folder.rglob("*") if file.is_file()]
     assert {"temporal.db", "journal.db", "dev.log"} <= {file.name for file in kept}
     assert not [
         file.name for file in kept if MARK.encode() in file.read_bytes() or SECRET.encode() in file.read_bytes()

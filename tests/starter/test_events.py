@@ -33,18 +33,18 @@ async def recorded(name: str) -> list[Json]:
     text = (HISTORIES / f"{name}.json").read_text()
     history = WorkflowHistory.from_json("run", text)
     reader, recorder = HistoryDecoder(RunInfo("run", "run"), DATA_CONVERTER), EventRecorder()
-    happenings = [each for event in history.events for each in await reader.decode(event)]
-    return [event.value for each in happenings for event in recorder.record(each)]
+    occurred = [each for event in history.events for each in await reader.decode(event)]
+    return [event.value for each in occurred for event in recorder.record(each)]
 
 
 async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[Event]:
     """The events of a run and its child runs."""
     recorder, found = EventRecorder(), list[Event]()
 
-    def tell(happening: RunEvent) -> None:
-        found.extend(recorder.record(happening))
+    def on_event(run_event: RunEvent) -> None:
+        found.extend(recorder.record(run_event))
 
-    await follow(client, handle, tell, wait=wait)
+    await follow(client, handle, on_event, wait=wait)
     return found
 
 

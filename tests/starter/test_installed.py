@@ -126,7 +126,7 @@ def test_the_commands_run_in_such_a_project(project: UserMachine, python: Path) 
 def test_a_worker_starts_as_a_module_in_such_a_project(
     project: UserMachine, python: Path, server: EmbeddedServer
 ) -> None:
-    env = {**project.env, "TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(project.home.folder)}
+    env = {**project.env, "TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(project.state_dir.folder)}
     log = project.folder / "worker.log"
     with log.open("wb") as file:
         worker = subprocess.Popen([python, "-m", "baton.worker"], cwd=project.folder, env=env, stderr=file)

@@ -93,7 +93,7 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "refusal"),
     [
         ({"roster": []}, "at least 1 entry"),
         ({"roster": ["a", {"name": "a"}]}, "duplicate roster name 'a'"),
@@ -111,8 +111,8 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_wrong_panel_is_refused_with_the_loaders_message(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(baton.ManifestError, match="(?s)" + told.replace("[", r"\[").replace("]", r"\]")):
+def test_a_wrong_panel_is_refused_with_the_loaders_message(given: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(baton.ManifestError, match="(?s)" + refusal.replace("[", r"\[").replace("]", r"\]")):
         round_robin(**{"name": "panel", "roster": ["a"], **given})
 
 
@@ -375,7 +375,7 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     assert value.rounds == 2
 
 
-async def test_a_steering_message_is_heard_and_streamed(env: Environment, temporal: Connection) -> None:
+async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
     await env.wait_for_calls(1)

@@ -20,7 +20,7 @@ async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(env: Env
     assert second[3] == {"role": "tool", "content": "42", "tool_call_id": second[2]["tool_calls"][0]["id"]}
 
 
-async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_manifests_words(
+async def test_the_model_gets_the_tools_in_the_manifests_order_and_in_the_manifests_words(
     env: Environment,
 ) -> None:
     tools = [
@@ -47,7 +47,7 @@ async def test_the_model_is_told_of_the_tools_in_the_manifests_order_and_in_the_
         ("", "Error: the arguments of calculator don't fit its schema: $: 'expression' is a required property"),
     ],
 )
-async def test_a_tools_failure_is_told_to_the_model(env: Environment, arguments: str, expected: str) -> None:
+async def test_a_tools_failure_is_sent_to_the_model(env: Environment, arguments: str, expected: str) -> None:
     env.script(line("one", {"calls": [{"name": "calculator", "arguments": arguments}]}, "I see."))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "calculator")]})
     turn = await env.turn_result(handle)
@@ -83,7 +83,9 @@ async def test_a_tools_failure_ends_the_turn_where_the_manifest_says_so_with_eve
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "", "a", unanswered, unanswered]
 
 
-async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_told(env: Environment) -> None:
+async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_sent(
+    env: Environment,
+) -> None:
     manifest = agent("one", "calculator")
     manifest["spec"]["tools"][0]["onError"] = "retry"
     env.script(line("one", call("calculator", expression="1/0"), "Well."))
@@ -107,8 +109,8 @@ async def test_tool_calls_of_one_message_are_answered_in_their_order(env: Enviro
     said = ["", "a", "Error: 'no sum' is not an arithmetic expression", "b", "c", "Done."]
     assert texts(turn.messages) == said
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
-    heard = [message.get("content") for message in env.model.requests[1].body["messages"]]
-    assert heard == ["You are one.", "Why?", *said[:-1]]
+    received = [message.get("content") for message in env.model.requests[1].body["messages"]]
+    assert received == ["You are one.", "Why?", *said[:-1]]
 
 
 async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(env: Environment) -> None:

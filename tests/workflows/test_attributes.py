@@ -42,11 +42,11 @@ async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def bare(tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a server without the search attributes."""
-    home = StateDir(tmp_path / "bare")
-    home.folder.mkdir()
-    with home.lock("dev") as lock:
+    state = StateDir(tmp_path / "bare")
+    state.folder.mkdir()
+    with state.lock("dev") as lock:
         assert lock is not None
-        server = EmbeddedServer(home.folder, lock, *free_ports((0, 0)))
+        server = EmbeddedServer(state.folder, lock, *free_ports((0, 0)))
         client = await server.start()
         names = [key.name for key in search_attributes.ALL]
         request = RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=names)

@@ -65,7 +65,7 @@ async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(env:
     assert panel_result(turn)["verdict"] == {"verdict": "Some of each.", "reasoning": "All were good."}
 
 
-async def test_a_judge_may_be_told_names_in_the_order_of_the_debate(env: Environment) -> None:
+async def test_a_judge_may_read_names_in_the_order_of_the_debate(env: Environment) -> None:
     env.script(argues(FOR, "a1"), argues(AGAINST, "b1"), JUDGE)
     spec = {"maxRounds": 1, "anonymizeTranscript": False, "shuffleForJudge": False, "synthesizer": False}
     await env.turn_result(await env.start_team([debate(FOR, AGAINST, **spec)], "debate"))

@@ -47,7 +47,7 @@ async def test_a_session_keeps_what_is_changed_before_its_run_begins(env_with_sh
         await handle.cancel()
 
 
-async def test_a_child_that_takes_time_to_start_hears_how_its_session_has_changed_meanwhile(env: Environment) -> None:
+async def test_a_child_that_takes_time_to_start_is_sent_the_changes_of_its_session_meanwhile(env: Environment) -> None:
     handle = await a_session_changed_meanwhile(env)
     status = await env.status(handle)
     assert (status.phase, len(env.model.requests)) == ("Completed", 2), status.error

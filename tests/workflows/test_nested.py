@@ -8,15 +8,15 @@ from tests.harness.environment import Environment, agent, call, line, team, text
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
 
 
-async def test_a_nested_team_takes_one_turn_and_hears_and_is_heard_by_all(env: Environment) -> None:
+async def test_a_nested_team_takes_one_turn_and_reads_and_is_read_by_all(env: Environment) -> None:
     env.script(line("one", "1", "2"), line("two", "a", "b"), line("last", "end"))
     inner = team("inner", "one", "two", strategy="sequential")
     handle = await env.start_team([*AGENTS, inner, team("team", "last", "inner", "last", strategy="sequential")])
     turn = await env.turn_result(handle)
     assert (turn.turns, texts(turn.messages)) == (3, ["end", "1", "a", "end"])
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "end", "1", "a", "end"]
-    heard = [message["content"] for message in env.model.requests[3].body["messages"]]
-    assert heard == ["You are last.", "end", "1", "a", "Why?"]
+    received = [message["content"] for message in env.model.requests[3].body["messages"]]
+    assert received == ["You are last.", "end", "1", "a", "Why?"]
     child = env.client.get_workflow_handle(f"{handle.id}/turn-2/inner")
     assert (await child.query("status"))["message"] == "a"
     assert turn.usage.model_calls == 4

@@ -55,7 +55,7 @@ async def test_five_rounds_are_held_unless_the_manifest_says_otherwise(env: Envi
     assert (turn.stop_reason, turn.failure) == ("completed", None)
 
 
-async def test_each_seat_reads_the_goal_the_round_and_all_that_was_said_before(env: Environment) -> None:
+async def test_each_member_reads_the_goal_the_round_and_all_that_was_said_before(env: Environment) -> None:
     env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"))
     await env.turn_result(
         await env.start_team([panel(role_member("a"), role_member("b"), maxRounds=2, synthesizer=False)], "panel")
@@ -70,7 +70,7 @@ async def test_each_seat_reads_the_goal_the_round_and_all_that_was_said_before(e
     )
 
 
-async def test_a_seat_without_a_role_is_one_of_the_members(env: Environment) -> None:
+async def test_a_member_without_a_role_is_called_one_of_the_members(env: Environment) -> None:
     env.script(panelist_line("a", "a1"))
     await env.turn_result(await env.start_team([panel("a", maxRounds=1, synthesizer=False)], "panel"))
     assert model_requests(env)[0].system.startswith("You are a, one of its members.")
@@ -175,7 +175,7 @@ async def test_a_session_can_be_given_at_the_start(env: Environment) -> None:
     assert panel_result(turn)["rounds"] == 2
 
 
-async def test_a_seat_that_fails_ends_the_panel_without_a_deliverable(env: Environment) -> None:
+async def test_a_member_that_fails_ends_the_panel_without_a_deliverable(env: Environment) -> None:
     env.script(panelist_line("a", "a1"), panelist_line("b", {"status": 400, "text": "no such thing"}), SYNTHESIS)
     turn = await env.turn_result(
         await env.start_team([panel(role_member("a"), role_member("b"), maxRounds=2)], "panel")
@@ -349,7 +349,7 @@ async def test_a_panel_that_a_member_ends_delivers_what_it_has_come_to(env: Envi
     assert panel_result(turn)["contributions"] == [{"round": 1, "agentName": "a", "text": "We are done."}]
 
 
-async def test_a_value_from_a_secret_is_told_as_context_and_stands_nowhere(client: Client, tmp_path: Path) -> None:
+async def test_a_value_from_a_secret_is_sent_as_context_and_stands_nowhere(client: Client, tmp_path: Path) -> None:
     own, secret = Loaded(), {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}}
     own.secrets.add(Secret.model_validate({**secret, "stringData": {"code": "4711-abcd-0815"}}))
     context = [{"name": "code", "valueFrom": {"secretKeyRef": {"name": "safe", "key": "code"}}}]
@@ -363,7 +363,7 @@ async def test_a_value_from_a_secret_is_told_as_context_and_stands_nowhere(clien
         assert "4711" not in str(await handle.fetch_history()) + str(env.rows())
 
 
-async def test_a_panel_told_to_end_delivers_what_it_has_come_to(env: Environment) -> None:
+async def test_a_panel_that_is_terminated_delivers_its_transcript_so_far(env: Environment) -> None:
     env.script(panelist_line("a", "a1", {"text": "a2", "delay": 0.5}), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=3)], "panel")
     await env.wait_for_calls(2)

@@ -47,7 +47,7 @@ def not_a_yes(briefing: Briefing) -> str:
 
 
 @function
-def told(briefing: Briefing, tone: str) -> str:
+def instruct(briefing: Briefing, tone: str) -> str:
     return f"{briefing.agent_name}, be {tone} in round {briefing.round}."
 
 
@@ -116,7 +116,7 @@ FUNCTIONS = (
     broken,
     enough,
     not_a_yes,
-    told,
+    instruct,
     count,
 )
 
@@ -162,7 +162,7 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "problem"),
     [
         ("broken", "the function 'broken' failed: ValueError: out of order"),
         ("leaves", "the function 'leaves' failed: SystemExit: 3"),
@@ -171,11 +171,11 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
         ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
     ],
 )
-async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, name: str, told: str) -> None:
+async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, name: str, problem: str) -> None:
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     turn = await env.turn_result(await env.start_team([panel(role_member("a"), performs(name))], "panel"))
     assert turn.failure is not None
-    assert told in turn.failure.message
+    assert problem in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
 
@@ -197,22 +197,22 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: 
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "problem"),
     [("broken", "ValueError: out of order"), ("not-a-yes", "gives str, not True or False"), ("gone", "no function")],
 )
-async def test_a_function_that_can_not_judge_fails_the_panel(env: Environment, name: str, told: str) -> None:
+async def test_a_function_that_can_not_judge_fails_the_panel(env: Environment, name: str, problem: str) -> None:
     env.script(panelist_line("a", "a"))
     turn = await env.turn_result(
         await env.start_team([panel(role_member("a"), terminateWhen={"function": name})], "panel")
     )
     assert turn.failure is not None
     assert turn.failure.type == "ConditionFailed"
-    assert told in turn.failure.message
+    assert problem in turn.failure.message
 
 
 async def test_a_function_gives_the_instructions_of_each_member_in_each_round(env: Environment) -> None:
     env.script(panelist_line("a", "a"), panelist_line("b", "b"), SYNTHESIS)
-    instructions = {"function": "told", "parameters": {"tone": "kind"}}
+    instructions = {"function": "instruct", "parameters": {"tone": "kind"}}
     await env.turn_result(
         await env.start_team(
             [panel(role_member("a"), role_member("b"), maxRounds=2, instructions=instructions)], "panel"

@@ -95,7 +95,7 @@ async def test_the_seeds_spelling_of_a_query_with_a_team_runs(env: Environment) 
     assert status.responses[0].target.name == "team"
 
 
-async def test_a_running_query_tells_how_it_stands(env: Environment) -> None:
+async def test_a_running_query_shows_its_status(env: Environment) -> None:
     env.script(line("one", "quick"), line("two", {"text": "slow", "delay": 1}))
     handle = await env.start_query(THREE, "agent/one", "agent/two")
     status: dict[str, Any] = {"responses": [{}]}

@@ -55,14 +55,16 @@ async def everything_stands(env: Environment, handle: Handle, turn: TurnResult, 
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", *said]
 
 
-async def test_each_member_hears_the_system_prompt_the_history_and_the_question_last(env: Environment) -> None:
+async def test_each_member_reads_the_system_prompt_the_history_and_the_question_last(env: Environment) -> None:
     env.script(*talkers("one", "two"))
     await env.turn_result(await env.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=2)]))
-    heard = [[(m["role"], m["content"], m.get("name")) for m in each.body["messages"]] for each in env.model.requests]
+    received = [
+        [(m["role"], m["content"], m.get("name")) for m in each.body["messages"]] for each in env.model.requests
+    ]
     question = ("user", "Why?", None)
-    assert heard[0] == [("system", "You are one.", None), question]
-    assert heard[1] == [("system", "You are two.", None), ("assistant", "one 1", "one"), question]
-    assert heard[3] == [
+    assert received[0] == [("system", "You are one.", None), question]
+    assert received[1] == [("system", "You are two.", None), ("assistant", "one 1", "one"), question]
+    assert received[3] == [
         ("system", "You are two.", None),
         ("assistant", "one 1", "one"),
         ("assistant", "two 1", "two"),

@@ -66,7 +66,7 @@ def test_those_it_finds_come_after_those_it_names_each_once_by_kind_and_name(wri
     assert found(catalog) == ["Model/m", "Agent/z", "Agent/b", "Team/t", "Tool/a"]
 
 
-def test_a_selector_that_finds_nobody_is_told_and_a_run_of_it_refused(write: Writer) -> None:
+def test_a_selector_that_finds_nobody_is_reported_and_a_run_of_it_is_refused(write: Writer) -> None:
     loaded = write.load(query(selector=RED), agent("a"))
     (problem,) = loaded.unresolved()
     assert str(problem).endswith(

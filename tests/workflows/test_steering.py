@@ -14,7 +14,7 @@ def slow(*texts: str) -> list[Any]:
     return [{"text": text, "delay": 0.4} for text in texts]
 
 
-async def test_what_a_person_says_is_heard_before_the_next_model_call(env: Environment) -> None:
+async def test_what_a_person_says_is_read_before_the_next_model_call(env: Environment) -> None:
     env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
     handle = await env.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)])
     await env.wait_for_calls(1)
@@ -26,7 +26,7 @@ async def test_what_a_person_says_is_heard_before_the_next_model_call(env: Envir
     assert ("Be kind.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[1].body["messages"]]
 
 
-async def test_it_is_heard_in_the_midst_of_a_turn_too(env: Environment) -> None:
+async def test_it_is_read_in_the_middle_of_a_turn_too(env: Environment) -> None:
     env.script(line("one", {**call("noop"), "delay": 0.4}, "a"))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
     await env.wait_for_calls(1)
@@ -56,7 +56,7 @@ async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(env: E
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Too late."]
 
 
-async def test_a_panel_reads_what_people_say_beside_its_contributions(env: Environment) -> None:
+async def test_a_panel_reads_what_people_say_in_addition_to_its_contributions(env: Environment) -> None:
     env.script(panelist_line("a", *slow("a1", "a2")), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=2)], "panel")
     await env.wait_for_calls(1)
@@ -107,7 +107,7 @@ async def test_what_can_not_be_said_is_refused_and_leaves_the_run_alone(env: Env
     assert (await env.turn_result(handle)).message == "a"
 
 
-async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_told(env: Environment) -> None:
+async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_resumed(env: Environment) -> None:
     env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)

@@ -135,7 +135,7 @@ async def test_the_signal_reaches_the_teams_of_a_query_and_the_query_counts_as_c
     assert status.message == "one 2"
 
 
-async def test_a_query_that_is_told_to_end_before_it_has_begun_asks_nobody(env: Environment) -> None:
+async def test_a_query_that_is_terminated_before_it_has_begun_asks_nobody(env: Environment) -> None:
     env.script(line("one", "1"), line("two", "a"))
     asked = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"spec": asked, "resources": DUO}
@@ -181,7 +181,7 @@ async def test_a_query_that_is_canceled_before_anybody_was_asked_closes_all_the_
     assert (await handle.query("status"))["phase"] == "Canceled"
 
 
-async def test_an_agents_tool_call_is_not_lost_when_it_terminates_beside_others(env: Environment) -> None:
+async def test_an_agents_tool_call_is_not_lost_when_it_terminates_among_others(env: Environment) -> None:
     both = [
         {"name": "noop", "arguments": {"message": "kept"}},
         {"name": "terminate", "arguments": {"response": "End."}},

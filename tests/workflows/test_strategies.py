@@ -271,7 +271,7 @@ async def test_a_member_that_speaks_twice_has_another_name(env: Environment) -> 
     assert names(await ended(env, [*ABC, given])) == ["a", "b", "a"]
 
 
-async def test_a_parallel_teams_members_do_not_hear_each_other_and_are_heard_in_their_order(env: Environment) -> None:
+async def test_a_parallel_teams_members_do_not_read_each_other_and_are_joined_in_their_order(env: Environment) -> None:
     delays = {"a": 0.3, "b": 0.15, "c": 0.0}
     env.answer = lambda request: Reply(text=f"I am {speaker(request)}", delay=delays.get(speaker(request), 0))
     manifests = [
@@ -362,7 +362,7 @@ async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy
 
 
 @pytest.mark.parametrize(
-    ("window", "heard"),
+    ("window", "received"),
     [
         ({"maxMessages": 2}, ["b 4", "a 5"]),
         ({"maxMessages": 3, "keepFirst": 1}, ["a 1", "b 4", "a 5"]),
@@ -370,10 +370,10 @@ async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy
     ],
 )
 async def test_a_context_window_leaves_the_latest_messages_and_the_first(
-    env: Environment, window: Json, heard: list[str]
+    env: Environment, window: Json, received: list[str]
 ) -> None:
     said = iter(f"{'ab'[number % 2]} {number + 1}" for number in range(6))
     env.answer = lambda request: Reply(text=next(said))
     await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=3, contextWindow=window)]))
     last = [each["content"] for each in env.model.requests[5].body["messages"]]
-    assert last == ["You are b.", *heard, "Why?"]
+    assert last == ["You are b.", *received, "Why?"]

@@ -31,7 +31,7 @@ Input = TypeVar("Input", QueryInput, TurnInput)
 class BaseWorkflow(Generic[Input]):
     """A run with a state, children and message handlers; its input is read as ``input_type``.
 
-    What the run was given is taken up before anything that it is told, however early that comes.
+    The input is read before any signal or update is handled, however early that comes.
     """
 
     input_type: type[Input]

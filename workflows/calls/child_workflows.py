@@ -25,7 +25,7 @@ Child = ChildWorkflowHandle[object, TurnResult]
 
 
 class ChildWorkflows:
-    """Starts the children of a run, waits for them, and sends them what the run is told."""
+    """Starts the children of a run, waits for them, and sends them the signals that the run gets."""
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -92,7 +92,7 @@ class ChildWorkflows:
                 await workflow.sleep(1)
 
     async def _send_state(self, child: Child, session: JsonObject) -> None:
-        """Sends a child that has just started what the run was told before, and while it started."""
+        """Sends a child that has just started what the run got as signals before, and while it started."""
         run = self._run
         if run.session.values != session and workflow.patched(SESSION_AFTER_START):
             await self._send(child, "session", {**dict.fromkeys(session), **run.session.values})
@@ -111,7 +111,7 @@ class ChildWorkflows:
         return len(running)
 
     async def terminate_all(self) -> None:
-        """Tells all running children to end after their current turn."""
+        """Asks all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
 
     async def _send(self, child: Child, signal: str, value: object) -> None:

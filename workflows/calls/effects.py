@@ -93,7 +93,7 @@ async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
 
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
-    """Begins a conversation of its own for a team in a panel, with what that team is told as the question."""
+    """Begins a conversation of its own for a team in a panel, with that team's briefing as the question."""
     summary = f"round {request.brief.round} · what {member} is told"
     return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
 

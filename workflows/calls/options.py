@@ -7,7 +7,7 @@ from temporalio.common import RetryPolicy
 
 
 class ActivityOptions(TypedDict, total=False):
-    """What the SDK is told of an activity's time and retries."""
+    """An activity's timeouts and retries, as arguments of the SDK."""
 
     start_to_close_timeout: timedelta
     schedule_to_close_timeout: timedelta

@@ -91,7 +91,7 @@ class Discussion:
         return self.result.is_open
 
     async def restore(self) -> None:
-        """Takes the rest of a turn in whose middle the run before this one continued as new."""
+        """Finishes a turn in whose middle the run before this one continued as new."""
         if self._state.heard is not None:
             await self.run_member(self._state.heard, self._state.midst)
         elif self.turns:

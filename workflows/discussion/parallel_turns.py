@@ -16,7 +16,7 @@ from ..state.errors import ContinueAsNew
 from .discussion import Discussion
 from .member_turn import MemberTurn
 
-Taken = tuple[MemberPlan, TurnResult]
+MemberResult = tuple[MemberPlan, TurnResult]
 
 
 async def run_all_members(team: Discussion) -> str:
@@ -25,57 +25,57 @@ async def run_all_members(team: Discussion) -> str:
     In a long run no more members begin; when those that have begun are done, it continues as new.
     """
     kept = ParallelState.model_validate(team.kept or {"before": team.result.so_far.head})
-    taken = await _take_turns(team, kept.before)
-    await team.append([Span(after=kept.before, to=turn.head) for _, turn in taken if turn.head != kept.before])
-    kept = _add(team, kept, taken)
+    done = await _take_turns(team, kept.before)
+    await team.append([Span(after=kept.before, to=turn.head) for _, turn in done if turn.head != kept.before])
+    kept = _add(team, kept, done)
     if kept.failure and (team.plan.on_member_error == "fail" or kept.failed == len(team.members)):
         team.result.fail(kept.failure)
-    if taken and team.can_continue() and (team.turns < len(team.members) or should_continue_as_new()):
+    if done and team.can_continue() and (team.turns < len(team.members) or should_continue_as_new()):
         team.kept = kept.model_dump(mode="json", exclude_unset=True)
         raise ContinueAsNew
     return kept.answer
 
 
-def _add(team: Discussion, kept: ParallelState, taken: Sequence[Taken]) -> ParallelState:
+def _add(team: Discussion, kept: ParallelState, done: Sequence[MemberResult]) -> ParallelState:
     """The state after these turns, too; a turn that was given up is not why the team failed."""
     answers = [kept.answer] if kept.answer else []
     failed, given_up = [kept.failure] if kept.failure else [], list[Failure]()
     count = kept.failed
-    for number, (member, turn) in enumerate(taken, team.turns + 1):
+    for number, (member, turn) in enumerate(done, team.turns + 1):
         if turn.failure:
             failure = turn.failure.model_copy(update={"member": member.name, "turn": number})
             (given_up if turn.stop_reason == "canceled" else failed).append(failure)
             count += 1
         elif turn.message:
             answers.append(f"{member.name}:\n{turn.message}")
-    if taken:
-        team.result.add_parallel_turns(*(turn for _, turn in taken))
+    if done:
+        team.result.add_parallel_turns(*(turn for _, turn in done))
     answer = "\n\n".join(answers)[: MAX_MESSAGE + 1]  # too long already, and truncated where it becomes the answer
     first = next(iter([*failed, *given_up]), None)
     return ParallelState(before=kept.before, answer=answer, failed=count, failure=first)
 
 
-async def _take_turns(team: Discussion, before: Head) -> list[Taken]:
+async def _take_turns(team: Discussion, before: Head) -> list[MemberResult]:
     """The turns of those who have not spoken yet, ``maxConcurrency`` at a time; without those that were not begun."""
     limit = min(team.plan.max_concurrency or MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_CHILDREN)
     slots = asyncio.Semaphore(limit)
     waiting = [*enumerate(team.members)][team.turns :]
     thread = team.thread.model_copy(update={"head": before})
-    taken: dict[int, TurnResult] = {}
+    done: dict[int, TurnResult] = {}
 
     async def take(index: int, member: MemberPlan) -> None:
         async with slots:
-            long = bool(taken) and should_continue_as_new()
-            if team.can_continue() and not long and not any(each.ended for each in taken.values()):
+            long = bool(done) and should_continue_as_new()
+            if team.can_continue() and not long and not any(each.ended for each in done.values()):
                 turn = MemberTurn(member.name, index + 1, team.max_turns, thread)
-                taken[index] = await team.run_turn(member, turn)
+                done[index] = await team.run_turn(member, turn)
 
     def gives_up() -> bool:
-        return team.plan.on_member_error == "fail" and any(each.failure for each in taken.values())
+        return team.plan.on_member_error == "fail" and any(each.failure for each in done.values())
 
     tasks = [asyncio.create_task(take(index, member)) for index, member in waiting]
     await wait_all(tasks, gives_up)
     for task in tasks:
         if not task.cancelled():
             task.result()
-    return [(member, taken[index]) for index, member in waiting if index in taken]
+    return [(member, done[index]) for index, member in waiting if index in done]

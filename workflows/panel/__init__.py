@@ -1,1 +1,1 @@
-"""What panels and debates have beyond a discussion: rounds, briefs, and roles beside the members."""
+"""What panels and debates have beyond a discussion: rounds, briefs, and roles that are no members'."""

@@ -1,4 +1,4 @@
-"""The rounds of a panel or a debate: its members, and the referee, moderator, judge and synthesizer beside them."""
+"""The rounds of a panel or a debate: its members, referee, moderator, judge and synthesizer."""
 
 from ...conversation.contracts.continuation import PanelProgress
 from ...conversation.contracts.panel_requests import ConcludeRequest, SpeakerBrief, SpeakerRole

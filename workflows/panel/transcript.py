@@ -17,7 +17,7 @@ class PanelTranscript:
         self._team, self._plan, self.begun = team, plan, begun
 
     def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
-        """What a speaker is told of, in place of the conversation: a member at ``index``, or another part."""
+        """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
         brief = SpeakerBrief(team=self._team.plan.id, part=part, seat=index, round=round_number, begun=self.begun.depth)
         hidden = part == "synthesizer" and not self._plan.visibility.client
         values = self._team.run.session.values

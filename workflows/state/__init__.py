@@ -1,1 +1,1 @@
-"""The state of a run: what it was told from outside, and when it continues as new."""
+"""The state of a run: what its signals and updates have asked for, and when it continues as new."""
