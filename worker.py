@@ -21,10 +21,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pydantic
 import pydantic_core
@@ -34,27 +33,20 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
-from .activities.append import Append
-from .activities.ask_model import AskModel
-from .activities.brief import Brief
-from .activities.conclude import Conclude
-from .activities.evaluate import Evaluate
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.model.providers import Providers
-from .activities.perform import Perform
 from .activities.pin import Pin
 from .activities.process.functions import FunctionRegistry
 from .activities.process.health import serve_health
 from .activities.process.secrets import SecretStore
-from .activities.process.settings import Role, Settings, WorkerQueue
+from .activities.process.settings import Settings, WorkerQueue
+from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr
 from .activities.runtime.single_flight import SingleFlight
-from .activities.select import Select
 from .activities.tool.tools import Tools
-from .activities.use_tool import UseTool
 from .conversation.contracts.requests import TaskQueues
 from .conversation.errors import JournalUnavailable
 from .conversation.failure import BatonError
@@ -69,8 +61,6 @@ from .workflows.registry import WORKFLOWS
 
 WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""
-
-Activities = Mapping[Role, Sequence[Callable[..., Any]]]
 
 
 @contextlib.asynccontextmanager
@@ -90,20 +80,8 @@ async def run_worker(
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
-        activities: Activities = {
-            "workflows": [
-                Pin(journal, own.catalog, secrets, queues, searchable=await registered(client)).pin,
-                Append(journal).append,
-                Evaluate(journal, registry).evaluate,
-                Brief(journal, secrets).brief,
-                Conclude(journal, secrets).conclude,
-            ],
-            "models": [
-                AskModel(journal, providers, tools, registry, secrets).ask_model,
-                Select(journal, providers, secrets).select,
-            ],
-            "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, registry, secrets).perform],
-        }
+        pin = Pin(journal, own.catalog, secrets, queues, searchable=await registered(client))
+        activities = activities_of(pin, journal, providers, tools, registry, secrets)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
         workers = [_worker(client, queue, settings, activities, interceptors) for queue in settings.worker_queues()]
         healthy = serve_health(settings.health_port, lambda: all(each.is_running for each in workers))

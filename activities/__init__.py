@@ -1,1 +1,1 @@
-"""The activities: everything with an effect or a secret. One file here for each activity type."""
+"""The activities: all that has an effect or a secret. One file here for each activity type; ``registry`` lists them."""

@@ -49,9 +49,8 @@ class Pin:
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
-        start, catalog = await asyncio.to_thread(
-            self._resolve, request
-        )  # in a thread: thousands of manifests take seconds
+        # in a thread: thousands of manifests take seconds
+        start, catalog = await asyncio.to_thread(self._resolve, request)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):

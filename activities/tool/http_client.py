@@ -102,9 +102,8 @@ class HttpClient:
             port = url.port or {"http": 80, "https": 443}[url.scheme]
             built.url = url.copy_with(host=await public_address(url.host, port))
             built.extensions = {**built.extensions, "sni_hostname": url.host}
-            built.headers["connection"] = (
-                "close"  # a connection for this host must not be reused for another host at this address
-            )
+            # a connection for this host must not be reused for another host at this address
+            built.headers["connection"] = "close"
         return built
 
 

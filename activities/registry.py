@@ -1,0 +1,42 @@
+"""The activities that a worker runs, by the role of the worker that runs them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .append import Append
+from .ask_model import AskModel
+from .brief import Brief
+from .conclude import Conclude
+from .evaluate import Evaluate
+from .journal.journal import Journal
+from .model.providers import Providers
+from .perform import Perform
+from .pin import Pin
+from .process.functions import FunctionRegistry
+from .process.secrets import SecretStore
+from .process.settings import Role
+from .select import Select
+from .tool.tools import Tools
+from .use_tool import UseTool
+
+Activities = Mapping[Role, Sequence[Callable[..., Any]]]
+
+
+def activities_of(
+    pin: Pin, journal: Journal, providers: Providers, tools: Tools, functions: FunctionRegistry, secrets: SecretStore
+) -> Activities:
+    """The activities of each role."""
+    return {
+        "workflows": [
+            pin.pin,
+            Append(journal).append,
+            Evaluate(journal, functions).evaluate,
+            Brief(journal, secrets).brief,
+            Conclude(journal, secrets).conclude,
+        ],
+        "models": [
+            AskModel(journal, providers, tools, functions, secrets).ask_model,
+            Select(journal, providers, secrets).select,
+        ],
+        "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, functions, secrets).perform],
+    }
