@@ -138,6 +138,7 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     await killable.stop_server_for(3)
     while (await pending(handle)).attempt < failing + 2:
         await asyncio.sleep(0.01)
+    await asyncio.sleep(1.5)
     expected = "SCHEDULED" if failing else "STARTED"
     while PendingActivityState.Name((await pending(handle)).state).removeprefix("PENDING_ACTIVITY_STATE_") != expected:
         await asyncio.sleep(0.01)
