@@ -86,7 +86,7 @@ def test_a_file_without_a_manifest_is_refused_quickly_with_its_name(
     begin = time.process_time()
     with pytest.raises(ManifestError) as error:
         load_files([file])
-    assert time.process_time() - begin < 4
+    assert time.process_time() - begin < 20, "a loader whose time grows with the square of the mistakes takes minutes"
     said = str(error.value)
     assert said.startswith(str(file))
     assert says in said
