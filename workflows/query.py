@@ -48,7 +48,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
             left = max(timedelta(), self.deadline - workflow.now()) if self.deadline else None
             await run_in_scope(stop, self._ask_all(self.pinned.thread), left)
+            await self._join_messages_to_answer()
         except ContinueAsNew:
+            await self.settle()
             state = QueryState(kind="query", answers=self.answers, until=self.deadline)
             continue_as_new(self.given.continued_with(self.continuation(state)))
         except (ActivityInterrupted, asyncio.CancelledError):
@@ -93,6 +95,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         if turn.stop_reason == "canceled" and stop.reason:
             turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": self._overdue()})
         self.answers[index] = truncated_for_status(self.plan, turn)
+
+    async def _join_messages_to_answer(self) -> None:
+        """What people said too late for any target joins the conversation of the last one."""
+        index = max(self.answers, default=None)
+        if index is not None:
+            head = await self.join_messages(self.answers[index].head)
+            self.answers[index] = self.answers[index].model_copy(update={"head": head})
 
     def _gives_up(self) -> bool:
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""

@@ -1,5 +1,6 @@
 """The base of all workflow types: reading the input, the handlers of signals and updates, and closing the run."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,11 +17,14 @@ from ...conversation.contracts.inputs import QueryInput, TurnInput
 from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
+from ...conversation.messages.message import Head
 from ...conversation.temporal import search_attributes
 from ...resources.base import JsonModel, JsonObject
 from ...resources.problems import dotted_path, explain_errors
+from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
-from ..state.constants import INPUT_BEFORE_MESSAGES
+from ..state.cancellation import uncancelled
+from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
 from .message_handlers import MessageHandlers, first_value
@@ -99,6 +103,24 @@ class BaseWorkflow(Generic[Input]):
         run.stop.restore(continuation.wish)
         run.session.update(continuation.session)
         run.inbox.restore(continuation.floor)
+
+    async def settle(self) -> None:
+        """Waits until all handlers of messages have finished, so that nothing they were told is lost."""
+        if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
+            finished = workflow.wait_condition(workflow.all_handlers_finished)
+            await uncancelled(asyncio.create_task(finished))
+
+    async def join_messages(self, head: Head) -> Head:
+        """Adds what people said and nobody has read to the conversation, after ``head``; even while it is cancelled."""
+        return await uncancelled(asyncio.create_task(self._join_messages(head)))
+
+    async def _join_messages(self, head: Head) -> Head:
+        inbox = self.run_state.inbox
+        await self.settle()
+        while not inbox.is_empty and workflow.patched(MESSAGES_JOIN):
+            head = await effects.append(self.run_state, head, tuple(inbox.drain()))
+            await self.settle()
+        return head
 
     def close(self, status: Status, result: JsonModel, *, is_root: bool = True) -> None:
         """Sets the search attributes of the end. A root run that was canceled or failed is closed as such, by raising.

@@ -56,9 +56,12 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             is_root = self.given.thread is None
             work = self._take_turn(self.given, continued=self.is_continued())
             self.result = await run_in_scope(self.run_state.stop, work)
+            head = await self.join_messages(self.result.head)
+            self.result = self.result.model_copy(update={"head": head})
             show_turn(self.given.name, self.result)
         except ContinueAsNew:
             assert self.turn
+            await self.settle()
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})

@@ -6,7 +6,7 @@ import contextlib
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.exceptions import CancelledError as ChildCancelled
-from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from ...conversation.contracts.control_messages import SteerRequest, TerminateRequest
 from ...conversation.contracts.inputs import TurnInput
@@ -16,12 +16,14 @@ from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from ...resources.base import JsonObject
 from ..state.cancellation import uncancelled
-from ..state.constants import MAX_CONCURRENT_CHILDREN, SESSION_AFTER_START
+from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ContinueAsNew
 from ..state.run_state import RunState
+from .child_mailbox import Child, ChildMailbox, ChildMessage
 
-Child = ChildWorkflowHandle[object, TurnResult]
+MAX_RESTART_WAIT = 30.0
+"""Seconds at most between two attempts to start a child whose predecessor of the same id still runs."""
 
 
 class ChildWorkflows:
@@ -31,7 +33,7 @@ class ChildWorkflows:
         self._run = run
         self._started = 0
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
-        self._running: list[Child] = []
+        self._running: list[ChildMailbox] = []
 
     async def execute(
         self, workflow_type: str, given: TurnInput, place: str, head: Head, *, continues: bool = False
@@ -64,16 +66,22 @@ class ChildWorkflows:
         self._started += 1
         session = self._run.session.values
         given = given.model_copy(update={"session": session}) if session else given
-        child = await self._start(workflow_type, given, child_id)
-        self._running.append(child)
+        mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
+        self._running.append(mailbox)
+        self._send_state(mailbox, session)
+        is_lost = True
         try:
-            await self._send_state(child, session)
-            return await _wait(child)
+            result = await _wait(mailbox.child)
+            is_lost = False
+            return result
         finally:
-            self._running.remove(child)
+            self._running.remove(mailbox)
+            for message in await mailbox.close(is_lost=is_lost):
+                self._run.inbox.put(message)
 
     async def _start(self, workflow_type: str, given: TurnInput, child_id: str) -> Child:
         """Starts the child; one of the same id that a reset has left running is canceled first."""
+        wait = 1.0
         while True:
             try:
                 return await workflow.start_child_workflow(
@@ -89,36 +97,41 @@ class ChildWorkflows:
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)
-                await workflow.sleep(1)
+                await workflow.sleep(wait)
+                wait = min(2 * wait, MAX_RESTART_WAIT)
 
-    async def _send_state(self, child: Child, session: JsonObject) -> None:
+    def _send_state(self, mailbox: ChildMailbox, session: JsonObject) -> None:
         """Sends a child that has just started what the run got as signals before, and while it started."""
         run = self._run
         if run.session.values != session and workflow.patched(SESSION_AFTER_START):
-            await self._send(child, "session", {**dict.fromkeys(session), **run.session.values})
+            mailbox.put(ChildMessage("session", {**dict.fromkeys(session), **run.session.values}))
         if run.stop.reason == "terminated":
-            await self._send(child, "terminate_team", TerminateRequest(reason=run.stop.note or ""))
+            mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
         if run.inbox.paused:
-            await self._send(child, "pause", None)
+            mailbox.put(ChildMessage("pause", None))
         for message in run.inbox.drain():
-            await self._send(child, "steer", SteerRequest(text=message.content, name=message.name or "user"))
+            mailbox.put(ChildMessage("steer", SteerRequest(text=message.content, name=message.name or "user")))
 
     async def signal_all(self, signal: str, value: object) -> int:
-        """Sends a signal to all running children; returns how many there are."""
-        running = [*self._running]
-        for child in running:
-            await self._send(child, signal, value)
+        """Sends a signal to all running children, and waits until they have it; returns how many there are.
+
+        To each child one signal after the other, and to all children at once. A person's message that none of them has
+        got comes back to the run's inbox.
+        """
+        running, message = [*self._running], ChildMessage(signal, value)
+        if (len(running) > 1 or any(each.is_sending for each in running)) and not workflow.patched(ORDERED_MESSAGES):
+            for each in running:
+                await each.send_now(message)
+            return len(running)
+        for each in running:
+            each.put(message)
+        for each in running:
+            await each.wait_until_sent()
         return len(running)
 
     async def terminate_all(self) -> None:
         """Asks all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
-
-    async def _send(self, child: Child, signal: str, value: object) -> None:
-        try:
-            await child.signal(signal, value)
-        except Exception:
-            workflow.logger.debug("the child run %s has ended already", child.id)
 
 
 async def _wait(child: Child) -> TurnResult:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from temporalio import workflow
+
 from ...conversation.contracts import requests
 from ...conversation.contracts.continuation import AgentState
 from ...conversation.contracts.plan import AgentPlan, ToolPlan
@@ -14,7 +16,7 @@ from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
-from ..state.constants import MAX_OUTPUT_RETRIES
+from ..state.constants import MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .member_turn import MemberTurn, TeamContext
@@ -104,6 +106,8 @@ class AgentTurn:
     async def _ask_model(self) -> requests.AskModelResult:
         await self.run.ready()
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
+        if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
+            await self._append_pending()
         reply = await effects.ask_model(self.run, self._request(), self.agent.models)
         self.head, self.pending, self.reply = reply.head, [], reply
         self.asked += 1

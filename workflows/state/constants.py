@@ -44,3 +44,15 @@ INPUT_BEFORE_MESSAGES = "given-before-told"
 
 SESSION_AFTER_START = "session-after-start"
 """Patch: a child is sent the changes that the session has seen while the child was being started."""
+
+ORDERED_MESSAGES = "ordered-messages"
+"""Patch: messages to several children go to all at once, and to each child one after the other."""
+
+MESSAGES_JOIN = "all-messages-join"
+"""Patch: messages of people that nobody has read when a run ends join its conversation."""
+
+PENDING_IN_PORTIONS = "pending-in-portions"
+"""Patch: pending messages that are too many for one request are written before the model is asked."""
+
+SELECTOR_READS_MESSAGES = "selector-reads-messages"
+"""Patch: a selector waits while the run is paused, and reads what people said."""

@@ -16,6 +16,11 @@ class Inbox:
         """Adds the message of a person."""
         self._messages.append(Message(role="user", content=request.text, name=request.name))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message waits."""
+        return not self._messages
+
     def drain(self) -> list[Message]:
         """Takes all messages out; the caller adds them to the conversation."""
         messages, self._messages = self._messages, []

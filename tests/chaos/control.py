@@ -1,0 +1,212 @@
+"""Sends storms of signals and updates to running teams, and counts what is lost: ``python -m tests.chaos.control``.
+
+``--each 8`` runs of every shape are told, by names and JSON alone, words (``steer``), ``pause`` and ``resume``, and
+values of the session, as fast as they take them; with ``--kills 1`` the worker is killed meanwhile. A word that was
+accepted is lost if no row of the journal holds it. A run is stuck if it has not ended and nothing in it moves for 20 s.
+"""
+
+import asyncio
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from tests.chaos.environment import ProcessEnvironment, batched
+from tests.chaos.report import Report, arguments
+from tests.harness.environment import Handle, Json, agent, manifest, team
+
+WORD, LABEL = re.compile(r"word-[\w.-]+\d"), re.compile(r"run-[\w-]+")
+BOUND: Json = {"onMaxTurns": "complete"}
+STILL = 20.0
+"""Seconds without a model call and an end after which a run counts as stuck."""
+
+_AGENTS = [*map(agent, "abcd")]
+_PANEL = {"strategy": "round-robin", "members": [{"name": n, "role": f"the {n}"} for n in "ab"], "maxRounds": 2}
+_INNER = [
+    team("inner", "a", "b", maxTurns=2, **BOUND),
+    team("chosen", "a", "b", "c", strategy="selector", maxTurns=3, **BOUND),
+    team("both", "a", "b", strategy="parallel"),
+    manifest("Team", "panel", _PANEL),
+]
+_TEAMS: dict[str, Json] = {
+    "sequential": team("team", "a", "b", "c", "d", strategy="sequential"),
+    "round-robin": team("team", "a", "b", "c", maxTurns=3, **BOUND),
+    "selector": team("team", "a", "b", "c", strategy="selector", maxTurns=4, **BOUND),
+    "graph": team(
+        "team", "a", "b", "c", strategy="graph", graph={"edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]},
+        maxTurns=4, **BOUND,
+    ),
+    "parallel": team("team", "a", "b", "c", strategy="parallel", aggregator="d"),
+    "panel": manifest("Team", "team", _PANEL),
+    "debate": manifest(
+        "Team",
+        "team",
+        {"strategy": "debate", "members": [{"name": n, "stance": f"Stance {n}"} for n in "ab"], "maxRounds": 2},
+    ),
+    "nested round-robin": team("team", "inner", "c", maxTurns=2, **BOUND),
+    "nested selector": team("team", "chosen", "inner", strategy="selector", maxTurns=2, **BOUND),
+    "parallel teams": team("team", "inner", "chosen", "both", "a", strategy="parallel"),
+    "nested panel": team("team", "panel", "c", maxTurns=2, **BOUND),
+}
+_TARGETS = {
+    "query": [("team", "team")],
+    "query of all": [("team", "inner"), ("agent", "a"), ("team", "both")],
+}
+SHAPES = ("agent", *_TEAMS, *_TARGETS)
+
+
+def answer(request: Request) -> Reply:
+    """The reply of every member, selector and judge, after 20 to 120 ms."""
+    delay = random.uniform(0.02, 0.12)
+    system = str(request["messages"][0]["content"])
+    if "You judge a debate" in system:
+        return Reply(text='{"verdict": "So.", "winner": "Stance a", "reasoning": "So."}', delay=delay)
+    if candidates := re.findall(r"which of them \((.*?)\)", system):
+        choice = {"name": random.choice(candidates[0].split(", "))}
+        return Reply(text="", calls=[ScriptedToolCall(name="select-next-speaker", arguments=choice)], delay=delay)
+    return Reply(text="I see.", delay=delay)
+
+
+@dataclass
+class StormedRun:
+    """A run, what it was told, and what became of it."""
+
+    shape: str
+    label: str
+    handle: Handle
+    accepted: list[str] = field(default_factory=list)
+    refused: int = 0
+    unclear: int = 0
+    values: int = 0
+    stuck: bool = False
+    end: str = ""
+
+    async def storm(self, seed: int, actions: int) -> None:
+        """Tells the run so many things, as fast as it takes them, and at last to resume."""
+        chance = random.Random(seed)
+        told = (self._steer, self._pause_and_resume, self._change)
+        for number in range(actions):
+            if self.end:
+                return
+            await asyncio.sleep(chance.uniform(0, 0.15))
+            try:
+                await chance.choices(told, (4, 2, 1))[0](number)
+            except (RPCError, WorkflowUpdateFailedError):
+                self.refused += 1
+
+    async def _steer(self, number: int) -> None:
+        word = f"word-{self.label}.{number}"
+        try:
+            await self.handle.execute_update("steer", {"text": f"Think of {word}", "name": "anna"})
+        except WorkflowUpdateFailedError as error:
+            self.unclear += "completed before" in str(error.cause)
+            raise
+        self.accepted.append(word)
+
+    async def _pause_and_resume(self, _number: int) -> None:
+        await self.handle.signal("pause")
+        await self.handle.signal("resume")
+
+    async def _change(self, number: int) -> None:
+        await self.handle.execute_update("session", {f"value-{number % 3}": number})
+        self.values += 1
+
+
+class ControlTest:
+    """Runs storms in one environment."""
+
+    def __init__(self, env: ProcessEnvironment, actions: int) -> None:
+        self.env, self._actions = env, actions
+
+    async def start(self, shape: str, number: int) -> StormedRun:
+        """Starts a run of a shape."""
+        label = f"run-{shape.replace(' ', '-')}-{number:04d}"
+        brought = [*_AGENTS, *_INNER, *([_TEAMS[shape]] if shape in _TEAMS else [_TEAMS["nested round-robin"]])]
+        given: dict[str, Any] = {"input": f"{label}?", "resources": brought}
+        if shape == "agent":
+            return StormedRun(shape, label, await self.env.start("agent", {**given, "agent": "a"}, label))
+        if shape in _TARGETS:
+            targets = [{"type": kind, "name": name} for kind, name in _TARGETS[shape]]
+            spec = {"input": f"{label}?", "targets": targets}
+            return StormedRun(shape, label, await self.env.start("query", {"spec": spec, "resources": brought}, label))
+        strategy = _TEAMS[shape]["spec"]["strategy"]
+        return StormedRun(shape, label, await self.env.start(strategy, {**given, "team": "team"}, label))
+
+    async def run(self, runs: list[StormedRun], seed: int) -> None:
+        """Storms some runs at once, and waits until each has ended or is stuck."""
+        waiting = [asyncio.create_task(self._wait(each)) for each in runs]
+        storms = [each.storm(seed + number, self._actions) for number, each in enumerate(runs)]
+        await asyncio.gather(*storms)
+        await asyncio.gather(*waiting)
+
+    async def _wait(self, run: StormedRun) -> None:
+        result = asyncio.create_task(run.handle.result())
+        while not result.done():
+            await asyncio.wait([result], timeout=1)
+            if not result.done() and time.time() - self._moved(run) > STILL:
+                run.stuck = True
+                await run.handle.terminate("stuck")
+        run.end = "failed" if result.exception() else "ended"
+
+    def _moved(self, run: StormedRun) -> float:
+        """When the model was last asked for the run, or anything was told to it."""
+        asked = [each.received_at for each in self.env.model.requests if run.label in str(each.body["messages"])]
+        return max([*asked, self.begun])
+
+    begun = 0.0
+
+    async def kill_worker(self, times: int, over: float) -> None:
+        """Kills the worker so often, evenly over the seconds, and starts it again at once."""
+        for _ in range(times):
+            await asyncio.sleep(over / (times + 1))
+            self.env.workers[0].kill()
+            self.env.workers[0].start()
+
+
+def summary(shape: str, runs: list[StormedRun], held: Counter[str]) -> Json:
+    """The figures of one shape."""
+    accepted = [word for run in runs for word in run.accepted]
+    return {
+        "shape": shape,
+        "runs": len(runs),
+        "stuck": sum(run.stuck for run in runs),
+        "failed": sum(run.end == "failed" and not run.stuck for run in runs),
+        "accepted": len(accepted),
+        "lost": sum(not held[word] for word in accepted),
+        "refused": sum(run.refused for run in runs),
+        "unclear": sum(run.unclear for run in runs),
+        "session": sum(run.values for run in runs),
+    }
+
+
+async def main() -> None:
+    """Runs all storms and writes the table."""
+    given = arguments(__doc__, each=8, actions=14, kills=0, seed=2026, width=14)
+    report = Report("control", given)
+    async with ProcessEnvironment.running(answer) as env:
+        tests = ControlTest(env, given["actions"])
+        kinds = [(shape, number) for number in range(given["each"]) for shape in SHAPES]
+        runs = list[StormedRun]()
+        for some in batched(kinds, given["width"]):
+            tests.begun = time.time()
+            started = [*await asyncio.gather(*(tests.start(*each) for each in some))]
+            killing = asyncio.create_task(tests.kill_worker(given["kills"], 6))
+            await tests.run(started, given["seed"] + len(runs))
+            await killing
+            await env.workers_ready()
+            runs += started
+            print([run.label for run in started if run.stuck], flush=True)
+        held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
+        for shape in SHAPES:
+            report.row(summary(shape, [run for run in runs if run.shape == shape], held))
+    report.write()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
