@@ -19,7 +19,6 @@ from .calls import effects
 from .state.cancellation import run_in_scope, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN
 from .state.continue_as_new import continue_as_new
-from .state.current_details import show_status
 from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 
 
@@ -59,7 +58,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.failure = failed.failure
         self.ended_at = workflow.now()
         status = self.status()
-        show_status(status)
+        self.run_state.details.show_status(status)
         self.close(status, status)
         return status
 
@@ -107,7 +106,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
         if len(self.answers) - self.shown > len(self.plan.targets) // MAX_CONCURRENT_CHILDREN:
             self.shown = len(self.answers)
-            show_status(self.status())
+            self.run_state.details.show_status(self.status())
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     def _overdue(self) -> Failure | None:
@@ -120,7 +119,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """The status of the query (ARK: queries)."""
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self._overdue()
-        return query_status(self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure)
+        status = query_status(self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure)
+        pause = None if self.ended_at else self.run_state.inbox.pause
+        return status.model_copy(update={"paused": pause}) if pause else status
 
 
 def _pin_request(given: QueryInput) -> PinRequest:

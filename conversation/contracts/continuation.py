@@ -12,6 +12,7 @@ from ...resources.base import JsonModel, JsonObject
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage
 from ..messages.turn import StopReason, TurnResult
+from .control_messages import Pause
 from .requests import AskModelResult, EvaluateResult, Pinned
 
 
@@ -24,9 +25,10 @@ class StopRequest(JsonModel):
 
 
 class InboxState(JsonModel):
-    """Messages from people that are not in the conversation yet, and whether the run is paused."""
+    """Messages from people that are not in the conversation yet, and whether and by whom the run is paused."""
 
     paused: bool = False
+    pause: Pause | None = None
     waiting: tuple[Message, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""The signals and updates of a running team: `terminate_team` and `steer`."""
+"""The signals and updates of a run: `terminate_team`, `steer` and `pause`."""
 
 from pydantic import JsonValue, ValidationError
 
@@ -30,6 +30,19 @@ class SteerResult(JsonModel):
     """The reply to ``steer``: the turn that reads the message at the latest; None if a child workflow reads it."""
 
     turn: int | None = None
+
+
+class Pause(JsonModel):
+    """Since when a run is paused, as in ``2025-09-03T10:00:15Z``, and by whom, if the signal ``pause`` has said it."""
+
+    since: str
+    by: str | None = None
+
+
+def read_person(value: JsonValue) -> str | None:
+    """Who sends a signal: ``{"name": …}`` or a text of at most 64 characters; None for anything else."""
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) and 0 < len(name) <= 64 else None
 
 
 def read_steer_request(value: JsonValue) -> SteerRequest | None:

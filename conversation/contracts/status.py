@@ -10,6 +10,7 @@ from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
 from ..messages.turn import StopReason, TurnResult
 from ..text import truncate
+from .control_messages import Pause
 from .plan import QueryPlan, TargetPlan
 
 MAX_STATUS_MESSAGES = 150_000
@@ -56,6 +57,7 @@ class Status(JsonModel):
     turns: int | None = None
     messages: tuple[Message, ...] = ()
     head: Head | None = None
+    paused: Pause | None = None
     start_time: str
     completion_time: str | None = None
 
@@ -97,7 +99,7 @@ def query_status(
     )
 
 
-def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Status:
+def turn_status(turn: TurnResult, start: datetime, end: datetime | None, pause: Pause | None = None) -> Status:
     """The status of a team or an agent that was started directly; without an ``end`` it is running."""
     return Status(
         phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
@@ -112,6 +114,7 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
         head=turn.head,
         start_time=format_time(start),
         completion_time=format_time(end) if end else None,
+        **({"paused": pause} if pause else {}),
     )
 
 

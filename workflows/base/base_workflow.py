@@ -12,7 +12,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...conversation.contracts.continuation import Continuation, State
-from ...conversation.contracts.control_messages import SteerRequest, SteerResult
+from ...conversation.contracts.control_messages import Pause, SteerRequest, SteerResult
 from ...conversation.contracts.inputs import QueryInput, TurnInput
 from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
@@ -24,7 +24,7 @@ from ...resources.problems import dotted_path, explain_errors
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
-from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN
+from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
 from .message_handlers import MessageHandlers, first_value
@@ -44,7 +44,7 @@ class BaseWorkflow(Generic[Input]):
     def __init__(self, *given: JsonValue) -> None:
         self.run_state = RunState()
         self.children = ChildWorkflows(self.run_state)
-        self._handlers = MessageHandlers(self.run_state, self.children, self.next_turn)
+        self._handlers = MessageHandlers(self.run_state, self.children, self.next_turn, self._show_pause)
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
@@ -134,6 +134,11 @@ class BaseWorkflow(Generic[Input]):
         if is_root and status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
+
+    def _show_pause(self, pause: Pause | None) -> None:
+        self.run_state.details.show_pause(pause)
+        if self._pinned and self._pinned.searchable and workflow.patched(PAUSE_IN_ATTRIBUTES):
+            self._set_attributes({search_attributes.PHASE: "Paused" if pause else "Running"})
 
     def _set_attributes(self, values: search_attributes.AttributeValues) -> None:
         if self._pinned and self._pinned.searchable:

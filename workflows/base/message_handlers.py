@@ -8,12 +8,15 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from ...conversation.contracts.control_messages import (
+    Pause,
     SteerRequest,
     SteerResult,
     TerminateRequest,
+    read_person,
     read_steer_request,
     read_terminate_request,
 )
+from ...conversation.contracts.status import format_time
 from ...conversation.errors import InvalidInput
 from ...conversation.text import MAX_MESSAGE, byte_size
 from ...resources.base import JsonObject
@@ -27,11 +30,18 @@ MAX_SESSION = 16_000
 class MessageHandlers:
     """Handles what clients send to a run, and sends it on to the running children.
 
-    ``next_turn`` gives the turn in which a message that comes now is read at the latest, where the run knows it.
+    ``next_turn`` gives the turn in which a message that comes now is read at the latest, where the run knows it;
+    ``on_pause`` is called whenever the run was paused or resumed.
     """
 
-    def __init__(self, run: RunState, children: ChildWorkflows, next_turn: Callable[[], int | None]) -> None:
-        self._run, self._children, self._next_turn = run, children, next_turn
+    def __init__(
+        self,
+        run: RunState,
+        children: ChildWorkflows,
+        next_turn: Callable[[], int | None],
+        on_pause: Callable[[Pause | None], None],
+    ) -> None:
+        self._run, self._children, self._next_turn, self._on_pause = run, children, next_turn, on_pause
 
     async def signal(self, name: str, value: JsonValue) -> None:
         """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""
@@ -42,12 +52,18 @@ class MessageHandlers:
         elif name == "cancel":
             self._run.stop.request("canceled", TerminateRequest(reason=request.reason, now=True))
         elif name in ("pause", "resume"):
-            self._run.inbox.paused = name == "pause"
-            await self._children.signal_all(name, None)
+            await self.pause(read_person(value), resume=name == "resume")
         elif name == "session" and isinstance(value, dict) and self.fits_session(value):
             await self.change_session(value)
         elif name == "steer" and (message := read_steer_request(value)):
             await self.steer(message)
+
+    async def pause(self, person: str | None, *, resume: bool) -> None:
+        """Lets the run and its children wait before their next model call, or go on."""
+        inbox = self._run.inbox
+        inbox.pause = None if resume else inbox.pause or Pause(since=format_time(workflow.now()), by=person)
+        self._on_pause(inbox.pause)
+        await self._children.signal_all("resume" if resume else "pause", {"name": person})
 
     async def change_session(self, changes: JsonObject) -> JsonObject:
         """Changes the session of the run and of its running children; returns all its values."""

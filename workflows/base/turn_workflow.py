@@ -14,7 +14,6 @@ from ...conversation.messages.turn import TurnResult
 from ..calls import effects
 from ..state.cancellation import run_in_scope
 from ..state.continue_as_new import continue_as_new
-from ..state.current_details import show_turn
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .base_workflow import BaseWorkflow
 
@@ -58,7 +57,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             self.result = await run_in_scope(self.run_state.stop, work)
             head = await self.join_messages(self.result.head)
             self.result = self.result.model_copy(update={"head": head})
-            show_turn(self.given.name, self.result)
+            self.run_state.details.show_turn(self.given.name, self.result)
         except ContinueAsNew:
             assert self.turn
             await self.settle()
@@ -95,7 +94,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
     def status(self) -> Status:
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
-        return turn_status(result, self.run_state.started_at, self.ended_at)
+        pause = None if self.ended_at else self.run_state.inbox.pause
+        return turn_status(result, self.run_state.started_at, self.ended_at, pause)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

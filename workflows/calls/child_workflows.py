@@ -107,8 +107,8 @@ class ChildWorkflows:
             mailbox.put(ChildMessage("session", {**dict.fromkeys(session), **run.session.values}))
         if run.stop.reason == "terminated":
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
-        if run.inbox.paused:
-            mailbox.put(ChildMessage("pause", None))
+        if run.inbox.pause:
+            mailbox.put(ChildMessage("pause", {"name": run.inbox.pause.by}))
         for message in run.inbox.drain():
             mailbox.put(ChildMessage("steer", SteerRequest(text=message.content, name=message.name or "user")))
 

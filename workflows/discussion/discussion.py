@@ -14,7 +14,6 @@ from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
 from ..state.continue_as_new import should_continue_as_new
-from ..state.current_details import show_turn
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
 from .agent_turn import AgentTurn
@@ -43,7 +42,7 @@ class Discussion:
     ) -> None:
         state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
         self.plan, self.members, self.run = plan, plan.members, run
-        self.result = TeamResult(plan, run.stop, state.so_far, state.turns)
+        self.result = TeamResult(plan, run, state.so_far, state.turns)
         self.last_member, self.evaluated, self.kept = state.seat, state.verdict, dict(state.kept)
         self.context = TeamContext(plan.name, run, children)
         self._agent_turn: tuple[int, AgentTurn] | None = None
@@ -95,7 +94,7 @@ class Discussion:
         if self._state.heard is not None:
             await self.run_member(self._state.heard, self._state.midst)
         elif self.turns:
-            show_turn(self.plan.name, self.result.so_far, self.max_turns)
+            self.run.details.show_turn(self.plan.name, self.result.so_far, self.max_turns)
 
     async def run_member(self, index: int, state: AgentState | None = None) -> None:
         """Lets one member take its turn, adds what it says, and evaluates the conditions (ARK: teams).

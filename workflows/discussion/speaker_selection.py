@@ -40,7 +40,7 @@ def _candidates(team: Discussion) -> list[int]:
 async def _read_inbox(team: Discussion) -> None:
     """Waits while the run is paused, and adds what people said to the conversation that the selector reads."""
     inbox = team.run.inbox
-    if (inbox.paused or not inbox.is_empty) and workflow.patched(SELECTOR_READS_MESSAGES):
+    if (inbox.pause or not inbox.is_empty) and workflow.patched(SELECTOR_READS_MESSAGES):
         await team.run.ready()
         if messages := inbox.drain():
             await team.append(messages)

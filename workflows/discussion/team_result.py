@@ -6,21 +6,20 @@ from ...conversation.failure import Failure
 from ...conversation.messages.message import Head, Message, TokenUsage, latest_within, recent_messages
 from ...conversation.messages.turn import StopReason, TurnResult
 from ...conversation.text import truncate
-from ..state.cancellation import StopState
-from ..state.current_details import show_turn
+from ..state.run_state import RunState
 
 
 class TeamResult:
     """The result of a team, as far as its discussion has come; ``max_turns`` bounds its turns, if anything does."""
 
-    def __init__(self, plan: TeamPlan, stop: StopState, so_far: TurnResult, max_turns: int | None = None) -> None:
-        self._plan, self._stop, self.so_far, self.max_turns = plan, stop, so_far, max_turns
+    def __init__(self, plan: TeamPlan, run: RunState, so_far: TurnResult, max_turns: int | None = None) -> None:
+        self._plan, self._run, self.so_far, self.max_turns = plan, run, so_far, max_turns
 
     @property
     def is_open(self) -> bool:
         """Whether another member may speak: nothing has ended the team, and nothing has failed."""
         turn = self.so_far
-        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._stop.reason)
+        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.reason)
 
     def add_turn(self, member: str, turn: TurnResult) -> None:
         """Adds a turn that followed the conversation so far, and whose failure is the team's."""
@@ -42,7 +41,7 @@ class TeamResult:
             usage=sum((turn.usage for turn in turns), self.so_far.usage),
             answer=turns[-1].answer,
         )
-        show_turn(self._plan.name, self.so_far, self.max_turns)
+        self._run.details.show_turn(self._plan.name, self.so_far, self.max_turns)
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Counts what a call has cost that was no member's turn."""
@@ -80,7 +79,7 @@ class TeamResult:
 
     def final(self) -> TurnResult:
         """The whole discussion as one turn, with the reason why it stopped."""
-        note = self._stop.note or self.so_far.note
+        note = self._run.stop.note or self.so_far.note
         return self.so_far.model_copy(update={"stop_reason": self._reason(), "note": note, "ended": False})
 
     def _reason(self) -> StopReason:
@@ -90,7 +89,7 @@ class TeamResult:
             return "failed"
         if self.so_far.ended:
             return "terminated"
-        return self._stop.reason or "completed"
+        return self._run.stop.reason or "completed"
 
     def _update(self, **fields: object) -> None:
         self.so_far = self.so_far.model_copy(update=fields)

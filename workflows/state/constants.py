@@ -54,5 +54,8 @@ MESSAGES_JOIN = "all-messages-join"
 PENDING_IN_PORTIONS = "pending-in-portions"
 """Patch: pending messages that are too many for one request are written before the model is asked."""
 
+PAUSE_IN_ATTRIBUTES = "pause-in-attributes"
+"""Patch: the search attribute of the phase says Paused while the run is paused."""
+
 SELECTOR_READS_MESSAGES = "selector-reads-messages"
 """Patch: a selector waits while the run is paused, and reads what people said."""

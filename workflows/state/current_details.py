@@ -2,6 +2,7 @@
 
 from temporalio import workflow
 
+from ...conversation.contracts.control_messages import Pause
 from ...conversation.contracts.status import Status
 from ...conversation.messages.message import Message, latest_within
 from ...conversation.messages.turn import TurnResult
@@ -11,25 +12,40 @@ SHOWN_CHARACTERS = 8_000
 """Characters of a conversation that the details show."""
 
 
-def show_turn(name: str, turn: TurnResult, max_turns: int | None = None) -> None:
-    """Shows what was said so far in a team or by an agent."""
-    count = f"{turn.turns} of {max_turns}" if max_turns else f"{turn.turns}"
-    end = f" · {turn.stop_reason}" if turn.stop_reason != "completed" else ""
-    last = turn.messages[-1].round if turn.messages else None
-    place = f"round {last}" if last else f"turn {count}"
-    title = f"### {name} · {place}{end} · {turn.usage.total_tokens} tokens"
-    failure = [f"**{turn.failure.type}** {turn.failure.message}"] if turn.failure else []
-    said = [_as_markdown(message) for message in latest_within(turn.messages, SHOWN_CHARACTERS)]
-    workflow.set_current_details("\n\n".join((title, *said, *failure)))
+class CurrentDetails:
+    """What Temporal's UI shows of a run at the moment."""
 
+    def __init__(self) -> None:
+        self._text, self._pause = "", ""
 
-def show_status(status: Status) -> None:
-    """Shows the status of a query so far."""
-    title = f"### {status.token_usage.total_tokens} tokens"
-    targets = (
-        f"- **{each.target.type}/{each.target.name}** {each.status} {each.error or ''}" for each in status.responses
-    )
-    workflow.set_current_details("\n".join((title, *targets, "", truncate(status.message, SHOWN_CHARACTERS))))
+    def show_turn(self, name: str, turn: TurnResult, max_turns: int | None = None) -> None:
+        """Shows what was said so far in a team or by an agent."""
+        count = f"{turn.turns} of {max_turns}" if max_turns else f"{turn.turns}"
+        end = f" · {turn.stop_reason}" if turn.stop_reason != "completed" else ""
+        last = turn.messages[-1].round if turn.messages else None
+        place = f"round {last}" if last else f"turn {count}"
+        title = f"### {name} · {place}{end} · {turn.usage.total_tokens} tokens"
+        failure = [f"**{turn.failure.type}** {turn.failure.message}"] if turn.failure else []
+        said = [_as_markdown(message) for message in latest_within(turn.messages, SHOWN_CHARACTERS)]
+        self._set("\n\n".join((title, *said, *failure)))
+
+    def show_status(self, status: Status) -> None:
+        """Shows the status of a query so far."""
+        title = f"### {status.token_usage.total_tokens} tokens"
+        targets = (
+            f"- **{each.target.type}/{each.target.name}** {each.status} {each.error or ''}" for each in status.responses
+        )
+        self._set("\n".join((title, *targets, "", truncate(status.message, SHOWN_CHARACTERS))))
+
+    def show_pause(self, pause: Pause | None) -> None:
+        """Shows above everything else that the run is paused, until it is resumed."""
+        by = f" by {pause.by}" if pause and pause.by else ""
+        self._pause = f"**Paused{by} since {pause.since}**\n\n" if pause else ""
+        self._set(self._text)
+
+    def _set(self, text: str) -> None:
+        self._text = text
+        workflow.set_current_details(self._pause + text)
 
 
 def _as_markdown(message: Message) -> str:

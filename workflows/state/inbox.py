@@ -1,7 +1,7 @@
 """Messages of people that have yet to join the conversation, and whether the run is paused."""
 
 from ...conversation.contracts.continuation import InboxState
-from ...conversation.contracts.control_messages import SteerRequest
+from ...conversation.contracts.control_messages import Pause, SteerRequest
 from ...conversation.messages.message import Message
 
 
@@ -9,7 +9,7 @@ class Inbox:
     """What people said to a run, until the next model call takes it; and whether the run waits."""
 
     def __init__(self) -> None:
-        self.paused = False
+        self.pause: Pause | None = None
         self._messages: list[Message] = []
 
     def put(self, request: SteerRequest) -> None:
@@ -29,11 +29,12 @@ class Inbox:
     @property
     def state(self) -> InboxState | None:
         """What a continued run needs of it."""
-        if not (self.paused or self._messages):
+        if not (self.pause or self._messages):
             return None
-        return InboxState(paused=self.paused, waiting=tuple(self._messages))
+        return InboxState(paused=self.pause is not None, pause=self.pause, waiting=tuple(self._messages))
 
     def restore(self, state: InboxState | None) -> None:
         """Takes up the state of the run that this one continues, before what came to this one."""
         if state:
-            self.paused, self._messages = state.paused, [*state.waiting, *self._messages]
+            self.pause = state.pause or (Pause(since="") if state.paused else None)
+            self._messages = [*state.waiting, *self._messages]

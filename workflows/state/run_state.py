@@ -8,6 +8,7 @@ from temporalio.common import Priority
 from ...conversation.contracts.requests import TaskQueues
 from .cancellation import StopState
 from .constants import MAX_CONCURRENT_ACTIVITIES
+from .current_details import CurrentDetails
 from .errors import ActivityInterrupted
 from .inbox import Inbox
 from .session_state import SessionState
@@ -21,7 +22,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
-        self.task_queues = TaskQueues()
+        self.details, self.task_queues = CurrentDetails(), TaskQueues()
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
 
@@ -32,7 +33,7 @@ class RunState:
 
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
-        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.paused)
+        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
         self.check_stop()
 
     @property
