@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-overhead bench-kills bench-query-burst bench-idle-teams bench-outage
+TIMING := bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -91,6 +91,10 @@ bench-selector: $(READY)
 # Kills workers and servers under teams of all strategies, and searches for leaked secrets.
 bench-kills: $(READY)
 	$(BIN)/python -m tests.chaos.kills --each 2
+
+# Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
+bench-control: $(READY)
+	$(BIN)/python -m tests.chaos.control --each 8 --kills 1
 
 # 5,100 queries at once on one worker.
 bench-query-burst: $(READY)

@@ -1,5 +1,6 @@
 """Commands that control a run: terminate, cancel, pause, resume, steer, session."""
 
+import getpass
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -38,16 +39,21 @@ def cancel(name: RunName, namespace: Namespace = "default") -> None:
     _control(name, namespace, lambda handle: handle.cancel(), "was asked to cancel")
 
 
-@app.command()
-def pause(name: RunName, namespace: Namespace = "default") -> None:
-    """Pauses a run before its next model call."""
-    _control(name, namespace, lambda handle: handle.signal("pause"), "was asked to pause")
+Person = Annotated[str | None, typer.Option("--as", help="Your name; by default that of your account.")]
 
 
 @app.command()
-def resume(name: RunName, namespace: Namespace = "default") -> None:
+def pause(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
+    """Pauses a run before its next model call; its status says who has paused it."""
+    by = {"name": person or getpass.getuser()}
+    _control(name, namespace, lambda handle: handle.signal("pause", by), "was asked to pause")
+
+
+@app.command()
+def resume(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
     """Resumes a paused run."""
-    _control(name, namespace, lambda handle: handle.signal("resume"), "was asked to resume")
+    by = {"name": person or getpass.getuser()}
+    _control(name, namespace, lambda handle: handle.signal("resume", by), "was asked to resume")
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """Sends storms of signals and updates to running teams, and counts what is lost: ``python -m tests.chaos.control``.
 
-``--each 8`` runs of every shape are told, by names and JSON alone, words (``steer``), ``pause`` and ``resume``, and
-values of the session, as fast as they take them; with ``--kills 1`` the worker is killed meanwhile. A word that was
-accepted is lost if no row of the journal holds it. A run is stuck if it has not ended and nothing in it moves for 20 s.
+``--each 8`` runs of every shape get, by names and JSON alone, messages (``steer``), ``pause`` and ``resume``, and
+values of the session, as fast as they take them; with ``--kills 1`` the worker is killed once under each batch. A
+message that was accepted is lost if no row of the journal has it. A run is stuck if it is open, and for 20 s neither
+it nor its worker has done anything.
 """
 
 import asyncio
@@ -39,8 +40,14 @@ _TEAMS: dict[str, Json] = {
     "round-robin": team("team", "a", "b", "c", maxTurns=3, **BOUND),
     "selector": team("team", "a", "b", "c", strategy="selector", maxTurns=4, **BOUND),
     "graph": team(
-        "team", "a", "b", "c", strategy="graph", graph={"edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]},
-        maxTurns=4, **BOUND,
+        "team",
+        "a",
+        "b",
+        "c",
+        strategy="graph",
+        graph={"edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]},
+        maxTurns=4,
+        **BOUND,
     ),
     "parallel": team("team", "a", "b", "c", strategy="parallel", aggregator="d"),
     "panel": manifest("Team", "team", _PANEL),
@@ -122,7 +129,7 @@ class ControlTest:
     """Runs storms in one environment."""
 
     def __init__(self, env: ProcessEnvironment, actions: int) -> None:
-        self.env, self._actions = env, actions
+        self.env, self._actions, self._begun = env, actions, time.time()
 
     async def start(self, shape: str, number: int) -> StormedRun:
         """Starts a run of a shape."""
@@ -138,11 +145,15 @@ class ControlTest:
         strategy = _TEAMS[shape]["spec"]["strategy"]
         return StormedRun(shape, label, await self.env.start(strategy, {**given, "team": "team"}, label))
 
-    async def run(self, runs: list[StormedRun], seed: int) -> None:
+    async def run(self, runs: list[StormedRun], seed: int, kills: int = 0) -> None:
         """Storms some runs at once, and waits until each has ended or is stuck."""
+        self._begun = time.time()
         waiting = [asyncio.create_task(self._wait(each)) for each in runs]
+        killing = asyncio.create_task(self._kill_worker(kills))
         storms = [each.storm(seed + number, self._actions) for number, each in enumerate(runs)]
-        await asyncio.gather(*storms)
+        await asyncio.gather(*storms, killing)
+        await self.env.workers_ready()
+        self._begun = time.time()
         await asyncio.gather(*waiting)
 
     async def _wait(self, run: StormedRun) -> None:
@@ -157,14 +168,13 @@ class ControlTest:
     def _moved(self, run: StormedRun) -> float:
         """When the model was last asked for the run, or anything was told to it."""
         asked = [each.received_at for each in self.env.model.requests if run.label in str(each.body["messages"])]
-        return max([*asked, self.begun])
+        return max([*asked, self._begun])
 
-    begun = 0.0
-
-    async def kill_worker(self, times: int, over: float) -> None:
-        """Kills the worker so often, evenly over the seconds, and starts it again at once."""
+    async def _kill_worker(self, times: int) -> None:
+        """Kills the worker so often, a second after it works, and starts it again at once."""
         for _ in range(times):
-            await asyncio.sleep(over / (times + 1))
+            await asyncio.sleep(1)
+            await self.env.workers_ready()
             self.env.workers[0].kill()
             self.env.workers[0].start()
 
@@ -194,14 +204,10 @@ async def main() -> None:
         kinds = [(shape, number) for number in range(given["each"]) for shape in SHAPES]
         runs = list[StormedRun]()
         for some in batched(kinds, given["width"]):
-            tests.begun = time.time()
             started = [*await asyncio.gather(*(tests.start(*each) for each in some))]
-            killing = asyncio.create_task(tests.kill_worker(given["kills"], 6))
-            await tests.run(started, given["seed"] + len(runs))
-            await killing
-            await env.workers_ready()
+            await tests.run(started, given["seed"] + len(runs), given["kills"])
             runs += started
-            print([run.label for run in started if run.stuck], flush=True)
+            print(f"{len(runs)} of {len(kinds)} runs, stuck: {[run.label for run in started if run.stuck]}", flush=True)
         held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
         for shape in SHAPES:
             report.row(summary(shape, [run for run in runs if run.shape == shape], held))

@@ -14,6 +14,7 @@ from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
+BOUND = {"onMaxTurns": "complete"}
 TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
 
 
@@ -263,11 +264,40 @@ async def refused(env: Environment) -> Handle:
 Scenario = Callable[[Environment], Awaitable[Handle]]
 """Starts a run of one kind and brings it on its way; gives its handle."""
 
+
+async def messages_to_children(env: Environment) -> Handle:
+    slow = [{"text": text, "delay": 0.4} for text in ("a", "b", "c")]
+    env.script(line("brainstormer", *slow), line("critic", *slow))
+    below = [team("left", "brainstormer", maxTurns=3, **BOUND), team("right", "critic", maxTurns=3, **BOUND)]
+    handle = await env.start_team([*TRIO, *below, team("team", "left", "right", strategy="parallel")])
+    await env.wait_for_calls(2)
+    for signal, given in (("pause", {"name": "ann"}), ("session", {"mood": "good"}), ("resume", None)):
+        await handle.signal(signal, given)
+    await handle.execute_update("steer", {"text": "Be kind.", "name": "ann"})
+    return handle
+
+
+async def paused_selector(env: Environment) -> Handle:
+    choices = [call("select-next-speaker", name=name) for name in ("critic", "brainstormer")]
+    script = Script.model_validate({"lines": [{"system": "You moderate", "agent": "chooser", "say": choices}]})
+    names = "brainstormer", "critic", "coordinator"
+    env.script(*script.lines, line("critic", {"text": "no 1", "delay": 0.4}), line("brainstormer", "idea 1"))
+    handle = await env.start_team([*TRIO, team("team", *names, strategy="selector", maxTurns=2, **BOUND)])
+    await env.wait_for_calls(2)
+    await handle.signal("pause", {"name": "ann"})
+    await asyncio.sleep(1)
+    await handle.execute_update("steer", {"text": "x" * 7_000})
+    await handle.signal("resume")
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
         max_turns,
         max_turns_wanted,
+        messages_to_children,
+        paused_selector,
         terminated_by_a_member,
         failed_member,
         terminated_by_signal,

@@ -24,10 +24,10 @@ from ...resources.problems import dotted_path, explain_errors
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
-from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES
+from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
-from .message_handlers import MessageHandlers, first_value
+from .message_handlers import SESSION_TOO_LARGE, MessageHandlers, first_value
 
 Input = TypeVar("Input", QueryInput, TurnInput)
 
@@ -51,9 +51,16 @@ class BaseWorkflow(Generic[Input]):
         if isinstance(self._given, ActivityFailed):
             return
         if not self._given.carried:
-            self.run_state.session.update(self._given.session)
+            self._begin_session(self._given.session)
         elif workflow.patched(INPUT_BEFORE_MESSAGES):
             self._restore(self._given.carried)
+
+    def _begin_session(self, values: JsonObject) -> None:
+        """The session of a run that begins: what a parent hands down is within the bounds already."""
+        if not self._handlers.fits_session(values) and workflow.patched(SESSION_BOUND_AT_START):
+            self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
+        else:
+            self.run_state.session.update(values)
 
     @property
     def given(self) -> Input:

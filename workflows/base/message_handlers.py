@@ -26,6 +26,8 @@ from ..state.run_state import RunState
 MAX_SESSION = 16_000
 """Bytes of a session's values, as JSON: they are part of every brief."""
 
+SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} bytes"
+
 
 class MessageHandlers:
     """Handles what clients send to a run, and sends it on to the running children.
@@ -86,7 +88,7 @@ class MessageHandlers:
     def validate_session(self, changes: JsonObject) -> None:
         """Raises ValueError for changes that make the session too large."""
         if not self.fits_session(changes):
-            raise ValueError(f"a session's values may not be longer than {MAX_SESSION:,} bytes")
+            raise ValueError(SESSION_TOO_LARGE)
 
     def validate_steer(self, request: SteerRequest) -> None:
         """Raises ValueError for a message that is empty, or too long for a history."""

@@ -42,6 +42,9 @@ PIN_IN_TASK = "pin-at-once"
 INPUT_BEFORE_MESSAGES = "given-before-told"
 """Patch: what a continued run was given is taken up before any signal or update."""
 
+SESSION_BOUND_AT_START = "session-bound-at-start"
+"""Patch: a run whose session is too large from the start is refused."""
+
 SESSION_AFTER_START = "session-after-start"
 """Patch: a child is sent the changes that the session has seen while the child was being started."""
 
