@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from baton.starter.scripted_model.script import ScriptLine
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 
 SELECT = call("select-next-speaker", name="one")
@@ -65,7 +66,7 @@ async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(e
 
 async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_said(env: Environment) -> None:
     chooser = {"system": "You moderate", "agent": "chooser", "say": [SELECT, SELECT, SELECT]}
-    env.script(type(line("x")).model_validate(chooser), line("one", *slow("a", "b")), line("two", *slow("c")))
+    env.script(ScriptLine.model_validate(chooser), line("one", *slow("a", "b")), line("two", *slow("c")))
     names = [agent("one"), agent("two")]
     spec = {"strategy": "selector", "maxTurns": 2, "onMaxTurns": "complete"}
     handle = await env.start_team([*names, agent("three"), team("team", "one", "two", "three", **spec)])
@@ -98,7 +99,7 @@ async def test_a_status_tells_who_has_paused_a_run_and_since_when(env: Environme
 
 
 async def test_many_messages_at_once_are_all_read_by_the_next_model_call(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")))
+    env.script(line("one", {"text": "a", "delay": 3}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
     await env.wait_for_calls(1)
     texts = [f"{number}: " + "x" * 1_000 for number in range(40)]
