@@ -97,9 +97,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     async def _join_messages_to_answer(self) -> None:
         """What people said too late for any target joins the conversation of the last one."""
-        index = max(self.answers, default=None)
+        unread, index = await self.close_inbox(), max(self.answers, default=None)
         if index is not None:
-            head = await self.join_messages(self.answers[index].head)
+            head = await self.join(unread, self.answers[index].head)
             self.answers[index] = self.answers[index].model_copy(update={"head": head})
 
     def _gives_up(self) -> bool:

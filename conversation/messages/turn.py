@@ -24,7 +24,8 @@ class TurnResult(JsonModel):
 
     ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set exactly
     when ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if
-    the answer is not the last message: after ``terminate``, or from a parallel team.
+    the answer is not the last message: after ``terminate``, or from a parallel team. ``unread`` are messages of people
+    that came too late for a child workflow: its parent takes them back.
     """
 
     head: Head
@@ -36,6 +37,7 @@ class TurnResult(JsonModel):
     failure: Failure | None = None
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
+    unread: tuple[Message, ...] = ()
 
     @property
     def message(self) -> str:

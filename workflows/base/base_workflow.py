@@ -17,7 +17,7 @@ from ...conversation.contracts.inputs import QueryInput, TurnInput
 from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
-from ...conversation.messages.message import Head
+from ...conversation.messages.message import Head, Message
 from ...conversation.temporal import search_attributes
 from ...resources.base import JsonModel, JsonObject
 from ...resources.problems import dotted_path, explain_errors
@@ -112,22 +112,24 @@ class BaseWorkflow(Generic[Input]):
         run.inbox.restore(continuation.floor)
 
     async def settle(self) -> None:
-        """Waits until all handlers of messages have finished, so that nothing they were told is lost."""
+        """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
         if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
             finished = workflow.wait_condition(workflow.all_handlers_finished)
             await uncancelled(asyncio.create_task(finished))
 
-    async def join_messages(self, head: Head) -> Head:
-        """Adds what people said and nobody has read to the conversation, after ``head``; even while it is cancelled."""
-        return await uncancelled(asyncio.create_task(self._join_messages(head)))
-
-    async def _join_messages(self, head: Head) -> Head:
-        inbox = self.run_state.inbox
+    async def close_inbox(self) -> list[Message]:
+        """Accepts no further message of a person; the messages that nobody has read."""
         await self.settle()
-        while not inbox.is_empty and workflow.patched(MESSAGES_JOIN):
-            head = await effects.append(self.run_state, head, tuple(inbox.drain()))
-            await self.settle()
-        return head
+        self.run_state.inbox.is_closed = True
+        if self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN):
+            return []
+        return self.run_state.inbox.drain()
+
+    async def join(self, messages: Sequence[Message], head: Head) -> Head:
+        """Adds messages to the conversation after ``head``, even while the run is being cancelled; the new head."""
+        if not messages:
+            return head
+        return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
     def close(self, status: Status, result: JsonModel, *, is_root: bool = True) -> None:
         """Sets the search attributes of the end. A root run that was canceled or failed is closed as such, by raising.

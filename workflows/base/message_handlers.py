@@ -91,7 +91,9 @@ class MessageHandlers:
             raise ValueError(SESSION_TOO_LARGE)
 
     def validate_steer(self, request: SteerRequest) -> None:
-        """Raises ValueError for a message that is empty, or too long for a history."""
+        """Raises ValueError for a message that is empty or too long for a history, or that comes too late."""
+        if self._run.inbox.is_closed:
+            raise ValueError("the run is ending: nobody would read the message")
         if not request.is_acceptable:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
 

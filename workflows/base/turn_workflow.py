@@ -55,8 +55,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             is_root = self.given.thread is None
             work = self._take_turn(self.given, continued=self.is_continued())
             self.result = await run_in_scope(self.run_state.stop, work)
-            head = await self.join_messages(self.result.head)
-            self.result = self.result.model_copy(update={"head": head})
+            await self._close_inbox(is_root=is_root)
             self.run_state.details.show_turn(self.given.name, self.result)
         except ContinueAsNew:
             assert self.turn
@@ -67,6 +66,15 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         self.ended_at = workflow.now()
         self.close(self.status(), self.result, is_root=is_root)
         return self.result
+
+    async def _close_inbox(self, *, is_root: bool) -> None:
+        """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
+        unread = await self.close_inbox()
+        if unread and is_root:
+            head = await self.join(unread, self.result.head)
+            self.result = self.result.model_copy(update={"head": head})
+        elif unread:
+            self.result = self.result.model_copy(update={"unread": tuple(unread)})
 
     async def _take_turn(self, given: TurnInput, *, continued: bool) -> TurnResult:
         nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)

@@ -55,15 +55,19 @@ class ChildMailbox:
         message.open += 1
         await self._deliver(message)
 
-    async def close(self, *, is_lost: bool) -> list[SteerRequest]:
-        """The people's messages that no child has read. ``is_lost``: nothing that this child has read will be kept."""
+    async def close(self, result: TurnResult | None) -> list[SteerRequest]:
+        """The people's messages that no child has read; without a result nothing that this child has read is kept."""
         await self.wait_until_sent()
         for message in self._waiting:
             message.open -= 1
-        for message in self._sent if is_lost else ():
-            message.got -= 1
-        unread = [each.value for each in (*self._sent, *self._waiting) if not each.open and not each.got]
-        return [value for value in unread if isinstance(value, SteerRequest)]
+        unread = [SteerRequest(text=each.content, name=each.name or "user") for each in result.unread] if result else []
+        for message in self._sent:
+            if result is None or message.value in unread:
+                message.got -= 1
+        sent = [each.value for each in self._sent]
+        lost = [each.value for each in (*self._sent, *self._waiting) if not each.open and not each.got]
+        direct = [each for each in unread if each not in sent]  # which a client has sent to the child itself
+        return [value for value in (*lost, *direct) if isinstance(value, SteerRequest)]
 
     async def _send(self) -> None:
         while self._waiting and await self._deliver(self._waiting[0]):

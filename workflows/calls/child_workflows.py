@@ -69,15 +69,14 @@ class ChildWorkflows:
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
         self._send_state(mailbox, session)
-        is_lost = True
+        result: TurnResult | None = None
         try:
             result = await _wait(mailbox.child)
-            is_lost = False
-            return result
         finally:
             self._running.remove(mailbox)
-            for message in await mailbox.close(is_lost=is_lost):
+            for message in await mailbox.close(result):
                 self._run.inbox.put(message)
+        return result.model_copy(update={"unread": ()}) if result.unread else result
 
     async def _start(self, workflow_type: str, given: TurnInput, child_id: str) -> Child:
         """Starts the child; one of the same id that a reset has left running is canceled first."""

@@ -25,6 +25,8 @@ from .member_turn import MemberTurn, TeamContext
 class AgentTurn:
     """One turn of an agent. Between two of its steps a long run may continue as new, if no other member speaks."""
 
+    next_turn = None  # a lone agent has no later turn in which a message would be read
+
     def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
         self.agent, self.run, self.turn = agent, team.run, turn
@@ -55,11 +57,6 @@ class AgentTurn:
         return TurnResult(
             head=self.head, messages=latest_within(self.messages), usage=self.usage, answer=self.answer or None
         )
-
-    @property
-    def next_turn(self) -> int | None:
-        """A lone agent has no later turn in which a message would be read."""
-        return None
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
@@ -109,8 +106,7 @@ class AgentTurn:
         if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
             await self._append_pending()
         reply = await effects.ask_model(self.run, self._request(), self.agent.models)
-        self.head, self.pending, self.reply = reply.head, [], reply
-        self.asked += 1
+        self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
         self.open_calls = list(reply.message.tool_calls)
         self.messages.append(reply.message)
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)

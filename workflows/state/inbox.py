@@ -6,10 +6,14 @@ from ...conversation.messages.message import Message
 
 
 class Inbox:
-    """What people said to a run, until the next model call takes it; and whether the run waits."""
+    """What people said to a run, until the next model call takes it; and whether the run waits.
+
+    A closed inbox belongs to a run that ends: what comes now would be read by nobody.
+    """
 
     def __init__(self) -> None:
         self.pause: Pause | None = None
+        self.is_closed = False
         self._messages: list[Message] = []
 
     def put(self, request: SteerRequest) -> None:
