@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from baton.starter.scripted_model.script import ScriptLine
-from tests.harness.environment import Environment, Handle, agent, call, line, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 
 SELECT = call("select-next-speaker", name="one")
 
@@ -41,7 +41,7 @@ async def test_every_message_that_a_lone_agent_accepts_is_in_its_conversation(en
 
 async def test_every_message_that_a_query_to_a_nested_team_accepts_is_in_the_journal(env: Environment) -> None:
     env.script(line("one", *slow("a", "b")), line("two", *slow("c", "d")))
-    bound = {"onMaxTurns": "complete", "maxTurns": 1}
+    bound: Json = {"onMaxTurns": "complete", "maxTurns": 1}
     inner, outer = team("inner", "one", "two", **bound), team("team", "inner", "one", **bound)
     handle = await env.start_query([agent("one"), agent("two"), inner, outer], "team/team")
     accepted = await told_until_closed(handle, "steer")
@@ -53,7 +53,7 @@ async def test_every_message_that_a_query_to_a_nested_team_accepts_is_in_the_jou
 
 async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(env: Environment) -> None:
     env.script(line("one", *slow("a", "b", "c", "d")), line("two", *slow("e", "f", "g", "h")))
-    bound = {"onMaxTurns": "complete", "maxTurns": 2}
+    bound: Json = {"onMaxTurns": "complete", "maxTurns": 2}
     below = [team("left", "one", **bound), team("right", "two", **bound)]
     outer = team("team", "left", "right", strategy="parallel")
     handle = await env.start_team([agent("one"), agent("two"), *below, outer])
@@ -68,7 +68,7 @@ async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_s
     chooser = {"system": "You moderate", "agent": "chooser", "say": [SELECT, SELECT, SELECT]}
     env.script(ScriptLine.model_validate(chooser), line("one", *slow("a", "b")), line("two", *slow("c")))
     names = [agent("one"), agent("two")]
-    spec = {"strategy": "selector", "maxTurns": 2, "onMaxTurns": "complete"}
+    spec: Json = {"strategy": "selector", "maxTurns": 2, "onMaxTurns": "complete"}
     handle = await env.start_team([*names, agent("three"), team("team", "one", "two", "three", **spec)])
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
