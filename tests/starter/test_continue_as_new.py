@@ -34,7 +34,7 @@ async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
 
     async def disturbed(number: int) -> tuple[str, str | None, int]:
         handle = await env_with_short_histories.start_team(endless)
-        while (await handle.query("status"))["turns"] < 5:
+        while (await handle.query("status"))["turns"] < 7:
             await asyncio.sleep(0.05)
         for _ in range(10):
             await handle.signal("nothing", number)
