@@ -120,8 +120,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self._overdue()
         status = query_status(self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure)
-        pause = None if self.ended_at else self.run_state.inbox.pause
-        return status.model_copy(update={"paused": pause}) if pause else status
+        return status if self.ended_at else self.run_state.with_requests(status)
 
 
 def _pin_request(given: QueryInput) -> PinRequest:

@@ -75,5 +75,7 @@ def _summary(state: LiveState, now: datetime) -> list[Text]:
         return []
     usage = sum((run.usage for run in state.runs.values()), TokenUsage())
     name = running[0].run.id if len(state.runs) == 1 else f"{len(running)} of {len(state.runs)} runs are running"
+    if paused := [run.pause for run in running if run.pause]:
+        name += f" · paused by {paused[0].by}" if len(state.runs) == 1 else f" · {len(paused)} are paused"
     duration = now - min(run.started_at for run in running)
     return [_one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]

@@ -1,5 +1,6 @@
 """Prints the events of runs for people, line by line on stderr: stdout is for results."""
 
+import json
 from datetime import timedelta
 from textwrap import indent
 
@@ -11,7 +12,7 @@ from ...conversation.contracts.panel_requests import PerformResult
 from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
-from ..history.run_events import ActivityCall, CallEnded, RunEvent, RunInfo, RunStarted
+from ..history.run_events import ActivityCall, CallEnded, RequestReceived, RunEvent, RunInfo, RunStarted
 from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
 from ..text.role_output_text import role_output_text
@@ -38,6 +39,8 @@ class EventPrinter:
                 self._teams += run.kind == "team"
                 if run.parent:
                     self._print_line(Text(f"{run.id} ({run.type})", style="dim"))
+            case RequestReceived():
+                self._print_request(event)
             case CallEnded(call=ActivityCall(hidden=True), failure=None):
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
@@ -73,6 +76,23 @@ class EventPrinter:
             self._print_line(Text.assemble("  → ", (tool_call.name, "cyan"), f" {arguments}"))
         if isinstance(result, AskModelResult) and result.wrong:
             self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {result.wrong}", MAX_SHOWN_BYTES)))
+
+    def _print_request(self, received: RequestReceived) -> None:
+        """Prints what a client has asked of the run: its message, or a line that says it."""
+        run = f" · {received.run.id}" if self._several_runs or received.run.parent else ""
+        time = f"{received.at.astimezone():%H:%M:%S}{run}"
+        did = {
+            "steer": "",
+            "pause": " paused the run",
+            "resume": " resumed the run",
+            "session": f" changed the session: {json.dumps(received.data.get('changes'), ensure_ascii=False)}",
+            "terminate_team": " asked the run to end",
+            "cancel": " canceled the run",
+        }[received.kind]
+        reason = f": {reason}" if (reason := received.data.get("reason")) else ""
+        self._print_line(Text.assemble((received.by, "bold cyan"), did, reason, (f"  {time}", "dim")))
+        if received.kind == "steer":
+            self._print_text(str(received.data["text"]))
 
     def _about(
         self, run: RunInfo, call: ActivityCall, result: AskModelResult | PerformResult, duration: timedelta

@@ -11,10 +11,26 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .run_events import ActivityCall, CallEnded, token_usage
+from .run_events import ActivityCall, CallEnded, RequestKind, RequestReceived, token_usage
 
 CALL_EVENTS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall", "perform": "FunctionCall"}
 """The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
+
+
+_REQUEST_EVENTS: dict[RequestKind, str] = {
+    "pause": "PauseRequested",
+    "resume": "ResumeRequested",
+    "steer": "MessageReceived",
+    "session": "SessionChanged",
+    "terminate_team": "TerminationRequested",
+    "cancel": "CancellationRequested",
+}
+"""The names of the events of what clients ask of a run."""
+
+
+def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
+    """The event of a client's request: its name, who has asked, and what the request says."""
+    return _REQUEST_EVENTS[received.kind], {"by": received.by, **received.data}
 
 
 def started_data(call: ActivityCall) -> JsonObject:

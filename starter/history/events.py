@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
 from .event_builder import EventBuilder, NamedEvent
-from .run_events import RunEvent, RunInfo, RunStarted
+from .event_data import request_event
+from .run_events import RequestReceived, RunEvent, RunInfo, RunStarted
 
 MAX_VALUE_BYTES = 160
 """The length at which a value is cut in a line of text."""
@@ -54,6 +55,9 @@ class EventRecorder:
     def record(self, event: RunEvent) -> Iterator[Event]:
         """The events that a run event stands for."""
         run, builder = event.run, self._builders.get(event.run.first_run_id)
+        if isinstance(event, RequestReceived):
+            yield from _events(event, run, iter([request_event(event)]))
+            return
         if builder is None or isinstance(event, RunStarted):
             builder = self._builders[run.first_run_id] = EventBuilder(run)
             yield from self._turn_of_child(event)

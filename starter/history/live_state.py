@@ -9,11 +9,22 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...conversation.contracts.control_messages import Pause
 from ...conversation.contracts.requests import LiveText
 from ...conversation.contracts.status import Status, format_time
 from ...conversation.messages.message import TokenUsage
 from .payloads import decode_failure, decode_payload
-from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted, token_usage
+from .run_events import (
+    ActivityCall,
+    CallEnded,
+    CallScheduled,
+    RequestReceived,
+    RunEnded,
+    RunEvent,
+    RunInfo,
+    RunStarted,
+    token_usage,
+)
 
 
 @dataclass
@@ -33,18 +44,20 @@ class OpenCall:
 
 @dataclass
 class RunProgress:
-    """A run that a client has started: its usage until now, and its end once it is over."""
+    """A run that a client has started: its usage until now, whether it is paused, and its end once it is over."""
 
     run: RunInfo
     started_at: datetime
     usage: TokenUsage = field(default_factory=TokenUsage)
+    pause: Pause | None = None
     end: RunEnded | None = None
 
     @property
     def status(self) -> Status:
         """The run's status, as far as its events show it."""
         if self.end is None:
-            return Status(phase="Running", token_usage=self.usage, start_time=format_time(self.started_at))
+            start = format_time(self.started_at)
+            return Status(phase="Running", token_usage=self.usage, start_time=start, paused=self.pause)
         return Status(
             phase=self.end.phase,
             stop_reason=self.end.stop_reason,
@@ -69,6 +82,10 @@ class LiveState:
         match event:
             case RunStarted() if run.parent is None:
                 self.runs[run.id] = RunProgress(run, event.at)
+            case RequestReceived(kind="pause") if run.id in self.runs:
+                self.runs[run.id].pause = Pause(since=format_time(event.at), by=event.by)
+            case RequestReceived(kind="resume") if run.id in self.runs:
+                self.runs[run.id].pause = None
             case CallScheduled(call=call) if call.speaker and not call.hidden:
                 self.open_calls[run.run_id, call.id] = OpenCall(run, call)
             case CallEnded(call=call):

@@ -10,6 +10,7 @@ from temporalio.service import RPCError
 
 from ...conversation.contracts.status import format_time
 from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.search_attributes import PHASE
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
 from ..text.units import format_duration
@@ -80,6 +81,8 @@ async def _describe(client: Client, run: WorkflowExecution) -> ListedRun:
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
+    if state == "Running" and run.typed_search_attributes.get(PHASE) == "Paused":
+        state = "Paused"
     return ListedRun(run.id, name, namespace, run.workflow_type, state, await _start_time(client, run), run.close_time)
 
 

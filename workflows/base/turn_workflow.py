@@ -102,8 +102,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
     def status(self) -> Status:
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
-        pause = None if self.ended_at else self.run_state.inbox.pause
-        return turn_status(result, self.run_state.started_at, self.ended_at, pause)
+        status = turn_status(result, self.run_state.started_at, self.ended_at)
+        return status if self.ended_at else self.run_state.with_requests(status)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

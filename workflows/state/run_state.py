@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import Priority
 
 from ...conversation.contracts.requests import TaskQueues
+from ...conversation.contracts.status import Status
 from .cancellation import StopState
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .current_details import CurrentDetails
@@ -35,6 +36,11 @@ class RunState:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
         await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
         self.check_stop()
+
+    def with_requests(self, status: Status) -> Status:
+        """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
+        session, waiting = self.session.values or None, self.inbox.waiting or None
+        return status.model_copy(update={"paused": self.inbox.pause, "session": session, "waiting": waiting})
 
     @property
     def priority(self) -> Priority:
