@@ -15,6 +15,7 @@ from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
 from .values import sources
+from .workflow_ids import too_long_ids
 
 
 class Violation(NamedTuple):
@@ -35,6 +36,8 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _never_ends(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
+    for owner, path, text in too_long_ids(catalog):
+        yield Violation(owner, path, text)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:

@@ -77,3 +77,15 @@ async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(env: Environmen
     deepest = env.client.get_workflow_handle(f"{handle.id}/turn-1/middle/turn-1/inner")
     assert (await deepest.query("status"))["phase"] == "Canceled"
     assert [each["content"] for each in (await handle.query("status"))["messages"]] == ["1"]
+
+
+async def test_a_nested_team_whose_workflow_id_would_be_too_long_fails_with_a_sentence(env: Environment) -> None:
+    env.script(line("one", "1"))
+    inner = team("inner", "one", strategy="sequential")
+    manifests = [*AGENTS, inner, team("team", "inner", strategy="sequential")]
+    given = {"team": "team", "input": "Why?", "resources": manifests}
+    handle = await env.client.start_workflow("sequential", given, id="x" * 990, task_queue=env.task_queue)
+    turn = await env.turn_result(handle)
+    assert turn.failure
+    assert turn.failure.type == "InvalidInput"
+    assert "1,005 bytes; Temporal takes 1,000: start the run with a shorter id" in turn.failure.message

@@ -10,11 +10,14 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from ...conversation.contracts.control_messages import SteerRequest, TerminateRequest
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.errors import RunClosed
+from ...conversation.errors import InvalidInput, RunClosed
+from ...conversation.failure import Failure
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from ...conversation.text import byte_size
 from ...resources.base import JsonObject
+from ...resources.workflow_ids import MAX_WORKFLOW_ID
 from ..state.cancellation import uncancelled
 from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
@@ -40,8 +43,9 @@ class ChildWorkflows:
     ) -> TurnResult:
         """The result of a turn in a child workflow, whose id is the run's id, ``place`` and the name in ``given``.
 
-        It never raises for what becomes of the child: a child that never began or was killed has said nothing, and is
-        still at ``head``. With ``continues``, ContinueAsNew is raised instead of starting one more in a long run.
+        It never raises for what becomes of the child: a child that never began, was killed, or would have an id that is
+        too long for Temporal has said nothing, and is still at ``head``. With ``continues``, ContinueAsNew is raised
+        instead of starting one more in a long run.
         """
         nothing = TurnResult(head=head, turns=0, stop_reason="canceled")
         try:
@@ -49,6 +53,8 @@ class ChildWorkflows:
                 if continues and self._started and should_continue_as_new():
                     raise ContinueAsNew
                 child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                if byte_size(child_id) > MAX_WORKFLOW_ID:
+                    return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
                 turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
@@ -131,6 +137,11 @@ class ChildWorkflows:
     async def terminate_all(self) -> None:
         """Asks all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
+
+
+def _id_too_long(child_id: str) -> Failure:
+    text = f"the workflow id {child_id[:100]}… has {byte_size(child_id):,} bytes; Temporal takes {MAX_WORKFLOW_ID:,}"
+    return InvalidInput(f"{text}: start the run with a shorter id, or shorten the names of its teams").as_failure()
 
 
 async def _wait(child: Child) -> TurnResult:
