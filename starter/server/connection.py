@@ -21,6 +21,7 @@ from ...conversation.temporal.temporal_client import (
     connect_config,
     with_external_storage,
 )
+from ..account import client_identity
 from ..errors import UnreachableError
 from ..runs.server_state import has_open_runs
 from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
@@ -45,7 +46,7 @@ class ServerLocation:
 
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
-        client = await connect(self.address)
+        client = await connect(self.address, identity=client_identity())
         drivers = _storage_drivers(self.state_dir)
         return with_external_storage(client, *drivers) if drivers else client
 

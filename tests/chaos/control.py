@@ -172,22 +172,23 @@ class ControlTest:
         return max([*asked, self._begun])
 
     async def _kill_worker(self, times: int) -> None:
-        """Kills the worker so often, a second after it works, and starts it again at once."""
+        """Kills the worker so often, at some moment of the storm, and starts it again at once."""
         for _ in range(times):
-            await asyncio.sleep(1)
             await self.env.workers_ready()
+            await asyncio.sleep(random.uniform(0.2, 1.5))
             self.env.workers[0].kill()
             self.env.workers[0].start()
 
 
-def summary(part: str, shape: str, runs: list[StormedRun], held: Counter[str]) -> Json:
-    """The figures of one shape."""
+def summary(part: str, shape: str, runs: list[StormedRun], held: Counter[str], continued: Counter[str]) -> Json:
+    """The figures of one shape; ``continued`` is how often each run, or a run below it, has continued as new."""
     accepted = [word for run in runs for word in run.accepted]
     return {
         "part": part,
         "shape": shape,
         "runs": len(runs),
         "stuck": sum(run.stuck for run in runs),
+        "continued": sum(continued[run.label] for run in runs),
         "failed": sum(run.end == "failed" and not run.stuck for run in runs),
         "accepted": len(accepted),
         "lost": sum(not held[word] for word in accepted),
@@ -220,8 +221,10 @@ async def storm_all(part: str, given: dict[str, int], report: Report) -> None:
             stuck = [run.label for run in started if run.stuck]
             print(f"{part}: {len(runs)} of {len(kinds)} runs, stuck: {stuck}", flush=True)
         held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
+        older = [each.id async for each in env.client.list_workflows("ExecutionStatus = 'ContinuedAsNew'")]
+        continued = Counter(each.partition("/")[0] for each in older)
         for shape in SHAPES:
-            report.row(summary(part, shape, [run for run in runs if run.shape == shape], held))
+            report.row(summary(part, shape, [run for run in runs if run.shape == shape], held, continued))
 
 
 async def main() -> None:

@@ -14,7 +14,7 @@ async def test_a_storm_on_nested_runs_loses_no_word_and_leaves_no_run_standing()
         runs = [await tests.start(shape, 1) for shape in SHORT]
         await tests.run(runs, seed=7, kills=1)
         held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
-        found = [summary("test", run.shape, [run], held) for run in runs]
+        found = [summary("test", run.shape, [run], held, Counter()) for run in runs]
     assert sum(each["accepted"] for each in found) > 10
     assert [(each["shape"], each["stuck"], each["failed"], each["lost"]) for each in found] == [
         (shape, 0, 0, 0) for shape in SHORT
