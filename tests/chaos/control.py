@@ -92,17 +92,21 @@ class StormedRun:
     refused: int = 0
     unclear: int = 0
     values: int = 0
+    canceled_after: int | None = None
     stuck: bool = False
     end: str = ""
 
     async def storm(self, seed: int, actions: int) -> None:
-        """Tells the run so many things, as fast as it takes them, and at last to resume."""
+        """Tells the run so many things, as fast as it takes them; one of four runs is canceled meanwhile."""
         chance = random.Random(seed)
         told = (self._steer, self._pause_and_resume, self._change)
+        self.canceled_after = chance.choice((None, None, None, chance.randrange(actions)))
         for number in range(actions):
             if self.end:
                 return
             await asyncio.sleep(chance.uniform(0, 0.15))
+            if number == self.canceled_after:
+                await self.handle.cancel()
             try:
                 await chance.choices(told, (4, 2, 1))[0](number)
             except (RPCError, WorkflowUpdateFailedError):
@@ -180,18 +184,39 @@ class ControlTest:
             self.env.workers[0].start()
 
 
-def summary(part: str, shape: str, runs: list[StormedRun], held: Counter[str], continued: Counter[str]) -> Json:
-    """The figures of one shape; ``continued`` is how often each run, or a run below it, has continued as new."""
+@dataclass
+class Findings:
+    """The words in the journal, those that a model was sent, and how often each run has continued as new."""
+
+    written: set[str]
+    read: set[str]
+    continued: Counter[str]
+
+    @classmethod
+    async def of(cls, env: ProcessEnvironment) -> "Findings":
+        """What is found after a storm."""
+        older = [each.id async for each in env.client.list_workflows("ExecutionStatus = 'ContinuedAsNew'")]
+        return cls(
+            written={word for row in env.rows() for word in WORD.findall(str(row.get("content")))},
+            read={word for each in env.model.requests for word in WORD.findall(str(each.body["messages"]))},
+            continued=Counter(each.partition("/")[0] for each in older),
+        )
+
+
+def summary(part: str, shape: str, runs: list[StormedRun], found: "Findings") -> Json:
+    """The figures of one shape."""
     accepted = [word for run in runs for word in run.accepted]
     return {
         "part": part,
         "shape": shape,
         "runs": len(runs),
         "stuck": sum(run.stuck for run in runs),
-        "continued": sum(continued[run.label] for run in runs),
-        "failed": sum(run.end == "failed" and not run.stuck for run in runs),
+        "continued": sum(found.continued[run.label] for run in runs),
+        "canceled": sum(run.canceled_after is not None for run in runs),
+        "failed": sum(run.end == "failed" and not run.stuck and run.canceled_after is None for run in runs),
         "accepted": len(accepted),
-        "lost": sum(not held[word] for word in accepted),
+        "read": sum(word in found.read for word in accepted),
+        "lost": sum(word not in found.written for word in accepted),
         "refused": sum(run.refused for run in runs),
         "unclear": sum(run.unclear for run in runs),
         "session": sum(run.values for run in runs),
@@ -220,11 +245,9 @@ async def storm_all(part: str, given: dict[str, int], report: Report) -> None:
             runs += started
             stuck = [run.label for run in started if run.stuck]
             print(f"{part}: {len(runs)} of {len(kinds)} runs, stuck: {stuck}", flush=True)
-        held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
-        older = [each.id async for each in env.client.list_workflows("ExecutionStatus = 'ContinuedAsNew'")]
-        continued = Counter(each.partition("/")[0] for each in older)
+        found = await Findings.of(env)
         for shape in SHAPES:
-            report.row(summary(part, shape, [run for run in runs if run.shape == shape], held, continued))
+            report.row(summary(part, shape, [run for run in runs if run.shape == shape], found))
 
 
 async def main() -> None:
