@@ -55,7 +55,7 @@ class Pin:
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            values = await ValueResolver.of_catalog(self._journal, catalog, workflow_id(), self._secrets)
+            values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
             question = values.question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has

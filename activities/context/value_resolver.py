@@ -37,10 +37,13 @@ class ValueResolver:
     @classmethod
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
         """The resolver for an activity of the run at ``thread``."""
-        return await cls.of_catalog(journal, await journal.catalog(thread.catalog), thread.session(workflow_id()), secrets)
+        catalog = await journal.catalog(thread.catalog)
+        return await cls.of_catalog(journal, catalog, secrets, thread.session(workflow_id()))
 
     @classmethod
-    async def of_catalog(cls, journal: Journal, catalog: Catalog, session: str, secrets: SecretStore) -> "ValueResolver":
+    async def of_catalog(
+        cls, journal: Journal, catalog: Catalog, secrets: SecretStore, session: str
+    ) -> "ValueResolver":
         """The resolver for a run with that catalog; ``session`` is its own, for contributions that name none."""
         shared = {}
         for each in catalog.contribution_refs:
