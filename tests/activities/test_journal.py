@@ -143,7 +143,7 @@ async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
 async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Journal, journal_url: str) -> None:
     await journal.append(Head(), replies("a"), "call-1")
     await execute(journal_url, "drop table baton_messages")
-    with pytest.raises(JournalUnavailable, match="the journal refuses a statement: .*baton_messages") as refused:
+    with pytest.raises(JournalUnavailable, match=r"the journal refuses a statement: .*baton_messages") as refused:
         await asyncio.wait_for(journal.append(Head(), replies("b"), "call-2"), 5)
     assert refused.value.non_retryable
 
