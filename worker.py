@@ -73,7 +73,7 @@ async def run_worker(
     if not settings.journal_url:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
-    registry = FunctionRegistry.of(settings.functions, functions)
+    registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
@@ -91,6 +91,7 @@ async def run_worker(
         await single_flight.close()
         await providers.close()
         await tools.close()
+        registry.close()
         await journal.close()
 
 

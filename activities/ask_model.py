@@ -68,7 +68,7 @@ class AskModel:
         return AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
 
     async def _context(self, request: AskModelRequest) -> _Context:
-        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         speaker = find_speaker(values.catalog, request.speaker)
         if not isinstance(speaker, Agent | Model):
             raise UnknownResource(f"{request.speaker} can't be asked")

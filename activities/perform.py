@@ -30,7 +30,7 @@ class Perform:
         if row := await self._journal.find(row_id):
             return PerformResult(message=row.message.truncated(), head=row.head)
         rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
         panel = SpeakerContext.of(brief, values, rows, thread.question)
         given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
         value = await self._functions.invoke(request.function, given)

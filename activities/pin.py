@@ -22,6 +22,7 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
+from .runtime.ids import workflow_id
 
 
 class Pin:
@@ -54,11 +55,12 @@ class Pin:
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            question = (await ValueResolver.of(self._journal, catalog, self._secrets)).question(start)
+            values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+            question = values.question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
-        thread = Thread(catalog=sha, question=head.id, head=head)
+        thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         return self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))

@@ -43,7 +43,7 @@ class UseTool:
 
     async def _resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
         """The call and the tool. The call is read from the journal: the history may hold only a part of it."""
-        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._row(request.thread.question)).message)

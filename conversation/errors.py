@@ -125,7 +125,7 @@ class CallTimeout(TimeoutFault):
 
 
 class JournalUnavailable(MemoryFault):
-    """The journal can't be reached or written."""
+    """The journal can't be reached; or, without a retry, its database refuses what is asked of it."""
 
     retryable = True
 

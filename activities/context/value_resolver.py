@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from ...conversation.messages.message import Message, SecretPlaceholder
 from ...conversation.messages.panel import contributions_in, format_transcript
+from ...conversation.messages.turn import Thread
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
@@ -16,7 +17,7 @@ from ...resources.tool import Tool
 from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource
 from ..journal.journal import Journal
 from ..process.secrets import SecretStore
-from ..runtime.ids import root_workflow_id
+from ..runtime.ids import workflow_id
 
 Owner = Query | Agent | Tool
 """The kinds of manifest that have parameters."""
@@ -34,15 +35,20 @@ class ValueResolver:
     shared: Mapping[ContributionsRef, str] = field(default_factory=dict)
 
     @classmethod
-    async def of(cls, journal: Journal, catalog: str | Catalog, secrets: SecretStore) -> "ValueResolver":
-        """The resolver for an activity; ``catalog`` is the run's catalog, or the SHA-256 under which it is pinned."""
-        catalog = catalog if isinstance(catalog, Catalog) else await journal.catalog(catalog)
+    async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
+        """The resolver for an activity of the run at ``thread``."""
+        catalog = await journal.catalog(thread.catalog)
+        return await cls.of_catalog(journal, catalog, secrets, thread.session(workflow_id()))
+
+    @classmethod
+    async def of_catalog(
+        cls, journal: Journal, catalog: Catalog, secrets: SecretStore, session: str
+    ) -> "ValueResolver":
+        """The resolver for a run with that catalog; ``session`` is its own, for contributions that name none."""
         shared = {}
         for each in catalog.contribution_refs:
-            session = each.session or root_workflow_id()
-            shared[each] = format_transcript(
-                contributions_in(row.message for row in await journal.read_bookmark(session, each.key))
-            )
+            rows = await journal.read_bookmark(each.session or session, each.key)
+            shared[each] = format_transcript(contributions_in(row.message for row in rows))
         return cls(catalog, secrets, shared)
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:

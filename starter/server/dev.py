@@ -20,7 +20,7 @@ from ..http.thread_server import serve_in_thread
 from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError, free_ports
-from .state_dir import DevServer, StateDir, fingerprint
+from .state_dir import LOGS, DevServer, StateDir, fingerprint
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +80,18 @@ async def _serve(
                 if not server.is_alive:
                     _log.warning("the Temporal server has died and is restarted")
                     await server.start()
+                for log in LOGS:
+                    await asyncio.to_thread(state_dir.rotate_log, log)
                 needed_at = max(needed_at, state_dir.last_shared("clients"))
-                if linger is None or state_dir.is_held("clients") or await has_open_runs(client):
+                if linger is None or await _is_needed(state_dir, client):
                     needed_at = time.time()
                 elif time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
                     break  # a client that comes now waits for the lock, then starts a new server
+
+
+async def _is_needed(state_dir: StateDir, client: Client) -> bool:
+    """Whether a command is attached or a run is open. In a thread, as the worker's loop must not wait for a lock."""
+    return await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client)
 
 
 async def _wait_second(stopped: asyncio.Event) -> bool:
