@@ -34,7 +34,7 @@ def validate(
         raise ManifestError(outside)
     for problem in outside:
         print_message(f"warning: {problem}")
-    for problem in loaded.default_members():
+    for problem in (*loaded.default_members(), *loaded.unused_roles()):
         print_message(f"note: {problem}")
     print(f"{len(loaded.catalog.manifests)} manifests are valid")
 

@@ -376,3 +376,10 @@ def test_a_member_that_becomes_a_default_member_by_its_name_alone_is_reported(wr
     (note,) = loaded.default_members()
     assert str(note).endswith("spec.members[0].name: no Agent or Team 'writr' is known: it becomes a default member")
     assert loaded.unresolved() == []
+
+
+def test_a_role_that_an_agent_with_its_own_prompt_is_not_told_is_reported(write: Writer) -> None:
+    members = [{"name": "one", "role": "a critic"}, {"name": "one", "as": "two", "role": "r", "type": "default"}]
+    loaded = write.load(manifest("Team", "t", {"strategy": "round-robin", "members": members}), agent("one"))
+    (note,) = loaded.unused_roles()
+    assert str(note).endswith("spec.members[0].role: is not told to Agent/default/one, which has its own prompt")

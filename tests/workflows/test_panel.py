@@ -10,7 +10,7 @@ from temporalio.client import Client
 from baton.conversation.messages.turn import TurnResult
 from baton.resources.loader import Loaded
 from baton.resources.secret import Secret
-from tests.harness.environment import Environment, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panel_result, panelist_line, prompt_line, role_member
 
 
@@ -68,6 +68,30 @@ async def test_each_member_reads_the_goal_the_round_and_all_that_was_said_before
         "# The goal\nWhy?\n\n# This round\nRound 2 of 2 (the last round)\n\n"
         "# Contributions so far\n## Round 1\na: a1\nb: b1\n## Round 2\na: a2"
     )
+
+
+async def test_the_agent_that_a_member_names_speaks_also_with_a_role(env: Environment) -> None:
+    members: list[Json] = [
+        {"name": "own", "type": "agent", "role": "a critic"},
+        {"name": "other", "role": "a critic"},
+        {"name": "desk", "type": "team", "role": "a desk"},
+        {"name": "own", "as": "own-role", "type": "default", "role": "the default one"},
+    ]
+    desk = team("desk", "desk-agent", strategy="sequential")
+    manifests = [agent("own", "noop"), agent("other"), agent("desk-agent"), desk]
+    env.script(line("own", "o1"), line("other", "o2"), line("desk-agent", "d1"), panelist_line("own-role", "p1"))
+    turn = await env.turn_result(
+        await env.start_team([*manifests, panel(*members, maxRounds=1, synthesizer=False)], "panel")
+    )
+    assert [(each["agentName"], each["text"]) for each in panel_result(turn)["contributions"]] == [
+        ("own", "o1"),
+        ("other", "o2"),
+        ("desk", "d1"),
+        ("own-role", "p1"),
+    ]
+    first = model_requests(env)[0]
+    assert first.system == "You are own."
+    assert [tool["function"]["name"] for tool in first.request["tools"]] == ["noop"]
 
 
 async def test_a_member_without_a_role_is_called_one_of_the_members(env: Environment) -> None:
