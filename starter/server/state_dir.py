@@ -19,6 +19,9 @@ from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL)
 """The variables that a worker on this machine takes from the environment in which it was started."""
 
+DATABASE = "temporal.db"
+"""The file with the runs of the embedded server."""
+
 
 @dataclass(frozen=True)
 class DevServer:
@@ -50,6 +53,11 @@ class StateDir:
         """A file in the folder, which exists afterwards."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / name
+
+    @property
+    def was_used(self) -> bool:
+        """Whether a server has run here, so that the folder has its runs."""
+        return (self.folder / DATABASE).exists()
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False, timeout: float = math.inf) -> Iterator[IO[str] | None]:
