@@ -1,6 +1,8 @@
 """Errors and hints that the commands, the Python interface and the server they use have in common."""
 
-START_HINT = "start a server and a worker with 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
+START_HINT = (
+    "start a server and a worker with 'baton run' or 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
+)
 
 
 class UnreachableError(Exception):

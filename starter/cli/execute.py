@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -28,6 +29,13 @@ from .formats import dump
 from .terminal import print_message, stderr_console
 
 
+class RunResults(NamedTuple):
+    """Queries with their status, and the text that was printed last and in full while they were followed."""
+
+    queries: list[JsonObject]
+    last_text: str = ""
+
+
 async def run_queries(
     server: ServerLocation,
     loaded: Loaded,
@@ -36,7 +44,7 @@ async def run_queries(
     *,
     run_id: str | None = None,
     detach: bool = False,
-) -> list[JsonObject]:
+) -> RunResults:
     """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
@@ -49,7 +57,7 @@ async def run_queries(
             print_message("note: no worker is running; start one with: python worker.py")
         if detach:
             running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
-            return [await run_manifest(client, handle, running) for handle in started]
+            return RunResults([await run_manifest(client, handle, running) for handle in started])
         return await _follow_to_end(client, started)
 
 
@@ -71,8 +79,8 @@ async def _start_all(
     return started
 
 
-async def _follow_to_end(client: Client, started: list[RunHandle]) -> list[JsonObject]:
-    """Prints the progress of runs until they are over, and how they ended; the queries with their status."""
+async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults:
+    """Prints the progress of runs until they are over, and how they ended."""
     console = stderr_console()
     watch = Watch(client, console, len(started))
     async with watch.live_view():
@@ -82,7 +90,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> list[JsonO
         status = await final_status(handle)
         print_status(console, handle.id, status)
         results.append(await run_manifest(client, handle, status))
-    return results
+    return RunResults(results, watch.last_text)
 
 
 @contextlib.contextmanager

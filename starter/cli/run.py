@@ -6,7 +6,7 @@ import typer
 
 from .exit_codes import FAILED, CommandEndError
 from .options import Files, Output, OutputFormat, Target
-from .terminal import print_message, print_result
+from .terminal import on_one_terminal, print_message, print_result
 
 app = typer.Typer()
 
@@ -41,6 +41,8 @@ def run(
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, file, run_id=own_id, detach=detach))
-    print_result(printed(results, output))
-    if not detach and not all(map(ended_well, results)):
+    text = printed(results.queries, output)
+    if not (on_one_terminal() and text.strip() == results.last_text.strip()):
+        print_result(text)
+    if not detach and not all(map(ended_well, results.queries)):
         raise CommandEndError(FAILED)

@@ -19,6 +19,7 @@ class LiveView:
     """Renders the state at the time of drawing, in at most half of the terminal's height."""
 
     state: LiveState
+    summary: bool = True
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         now = datetime.now(UTC)
@@ -31,7 +32,8 @@ class LiveView:
             yield from _call_lines(call, about, console, height // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
-        yield from _summary(self.state, now)
+        if self.summary:
+            yield from _summary(self.state, now)
 
 
 def describe_call(call: OpenCall) -> str:

@@ -12,6 +12,7 @@ from ...conversation.contracts.panel_requests import PerformResult
 from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
+from ...resources.agent import TERMINATING
 from ..history.run_events import ActivityCall, CallEnded, RequestReceived, RunEvent, RunInfo, RunStarted
 from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
@@ -26,11 +27,15 @@ MAX_SHOWN_BYTES = 500
 
 
 class EventPrinter:
-    """Prints run events. If it prints several ``runs``, each line names its run."""
+    """Prints run events. If it prints several ``runs``, each line names its run.
+
+    ``last_text`` is the text that a member has said last, if it was printed in full.
+    """
 
     def __init__(self, console: Console, runs: int = 1) -> None:
         self._console, self._several_runs = console, runs > 1
         self._scripted_note_printed, self._teams = False, 0
+        self.last_text = ""
 
     def print_event(self, event: RunEvent) -> None:
         """Prints an event; events that people do not need are left out."""
@@ -45,14 +50,15 @@ class EventPrinter:
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
                 self._print_answer(event.run, call, result, event.at - call.scheduled_at)
+            case CallEnded(result=UseToolResult(message=message, ends=True)):
+                self._print_line(Text.assemble("  ← ", (message.name or "tool", "cyan"), ":"))
+                self._print_text(message.content)
             case CallEnded(result=UseToolResult(message=message)):
                 self._print_tool_result(message.name or "tool", message.content)
             case CallEnded(result=SelectResult(member=member, how=how)):
                 self._print_line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
-            case CallEnded(failure=Failure(message=error), call=ActivityCall(activity_type="use_tool") as call):
-                self._print_tool_result(call.name or "tool", f"failed: {error}")
             case CallEnded(failure=Failure(message=error), call=call):
-                self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
+                self._print_failure(call, error)
 
     def print_unfinished(self, name: str, about: str, text: str) -> None:
         """Prints the part of an answer that a model has written until now."""
@@ -72,7 +78,8 @@ class EventPrinter:
         if message.content:
             self._print_text(role_output_text(call.brief, message.content))
         for tool_call in message.tool_calls:
-            arguments = truncate(tool_call.arguments, MAX_SHOWN_BYTES)
+            ends = tool_call.name in TERMINATING  # then its result repeats its arguments
+            arguments = "" if ends else truncate(tool_call.arguments, MAX_SHOWN_BYTES)
             self._print_line(Text.assemble("  → ", (tool_call.name, "cyan"), f" {arguments}"))
         if isinstance(result, AskModelResult) and result.wrong:
             self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {result.wrong}", MAX_SHOWN_BYTES)))
@@ -109,12 +116,19 @@ class EventPrinter:
         )
         return " · ".join(filter(None, parts))
 
+    def _print_failure(self, call: ActivityCall, error: str) -> None:
+        if call.activity_type == "use_tool":
+            self._print_tool_result(call.name or "tool", f"failed: {error}")
+        else:
+            self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
+
     def _print_tool_result(self, tool: str, text: str) -> None:
         shown = indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
         self._print_line(Text.assemble("  ← ", (tool, "cyan"), f": {shown}"))
 
     def _print_text(self, text: str) -> None:
         """Prints an indented text of several lines; on a terminal, long lines are wrapped between words."""
+        self.last_text = text
         if self._console.is_terminal:
             self._console.print(Padding(Text(escape_control_characters(text.strip("\n"))), (0, 0, 0, 2)))
         else:

@@ -8,8 +8,10 @@ from rich.console import Console
 from rich.live import Live
 from temporalio.client import Client
 
+from ..history.follow import follow
 from ..history.live_state import LiveState, read_heartbeats
 from ..history.run_events import RunEvent
+from ..runs.run_handle import RunHandle
 from .live_view import LiveView, describe_call, partial_text
 from .printer import EventPrinter
 
@@ -32,6 +34,11 @@ class Watch:
         """Prints the next event."""
         self.state.apply(event)
         self._printer.print_event(event)
+
+    @property
+    def last_text(self) -> str:
+        """The text that was said last, if it was printed in full."""
+        return self._printer.last_text
 
     @contextlib.asynccontextmanager
     async def live_view(self) -> AsyncIterator[None]:
@@ -71,3 +78,11 @@ class Watch:
         await read_heartbeats(self._client, self.state.open_calls.values())
         for call in self.state.open_calls.values():
             self._printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))
+
+
+async def print_open_calls(client: Client, handle: RunHandle, console: Console) -> None:
+    """Prints what a run waits for now: its calls, the failures of their last attempts, and the ends of their texts."""
+    state = LiveState()
+    await follow(client, handle, state.apply, wait=False)
+    await read_heartbeats(client, state.open_calls.values())
+    console.print(LiveView(state, summary=False))

@@ -22,7 +22,7 @@ from ...conversation.temporal.temporal_client import (
     with_external_storage,
 )
 from ..account import client_identity
-from ..errors import UnreachableError
+from ..errors import START_HINT, UnreachableError
 from ..runs.server_state import has_open_runs
 from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
 
@@ -74,11 +74,11 @@ def uses_remote_server() -> bool:
 
 
 @contextmanager
-def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[ServerLocation]:
+def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool = True) -> Iterator[ServerLocation]:
     """The server to use. This machine's own server and worker are kept running while the block runs.
 
-    With ``start`` they are started if they don't run; ``report`` is given warnings. Raises UnreachableError if there is
-    no server to use.
+    With ``start`` they are started if they don't run and, with ``own_settings``, restarted if they run with other
+    settings than this process has; ``report`` is given warnings. Raises UnreachableError if there is no server to use.
     """
     if uses_remote_server():
         yield ServerLocation(None)
@@ -87,15 +87,16 @@ def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[Server
     with ExitStack() as locks:
         if start:
             with state_dir.lock("start"):  # one client at a time checks whether they run, and starts them
-                _stop_outdated(state_dir, report)
+                if own_settings:
+                    _stop_outdated(state_dir, report)
                 locks.enter_context(state_dir.lock("clients", shared=True))
                 dev: DevServer | None = _find_or_start(state_dir)
         else:
             locks.enter_context(state_dir.lock("clients", shared=True))
             dev = state_dir.read_dev_server()
         if dev is None:
-            hint = "start a server with 'baton dev', or set TEMPORAL_ADDRESS"
-            raise UnreachableError(f"no server is running in {state_dir.folder}: {hint}")
+            text = f"no server is running in {state_dir.folder}"
+            raise UnreachableError(f"{text if state_dir.was_used else f'{text}, and none has run there'}: {START_HINT}")
         yield ServerLocation(dev.address, dev.ui, state_dir)
 
 
