@@ -291,6 +291,11 @@ async def paused_selector(env: Environment) -> Handle:
     return handle
 
 
+async def message_to_a_refused_query(env: Environment) -> Handle:
+    given: Json = {"spec": {"input": "?", "targets": [{"type": "team", "name": "unknown"}]}}
+    return await env.start("query", given, start_signal="steer", start_signal_args=[{"text": "Be kind."}])
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -298,6 +303,7 @@ SCENARIOS: dict[str, Scenario] = {
         max_turns_wanted,
         messages_to_children,
         paused_selector,
+        message_to_a_refused_query,
         terminated_by_a_member,
         failed_member,
         terminated_by_signal,
