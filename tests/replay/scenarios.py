@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
 from baton.starter.scripted_model.script import Reply, Request, Script
-from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
