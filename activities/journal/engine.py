@@ -1,17 +1,17 @@
 """Connects to the journal's database: SQLite on a thread of its own, PostgreSQL on asyncio."""
 
 import asyncio
-import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from ...conversation.errors import JournalUnavailable
+from .database_errors import translated
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -25,20 +25,6 @@ CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
 
 _MIGRATION_LOCK = int.from_bytes(b"baton")
 """The key of PostgreSQL's advisory lock that one migration at a time holds."""
-
-REFUSED_STATES = frozenset({"0A", "21", "22", "23", "42", "54"})
-"""Classes of PostgreSQL's SQLSTATE for wrong statements, wrong values, missing tables and missing privileges."""
-
-REFUSED_CODES = frozenset(
-    {
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_TOOBIG,
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_RANGE,
-    }
-)
-"""The same of SQLite."""
 
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -73,14 +59,14 @@ class Engine(ABC):
         Raises JournalUnavailable for every database error; its text holds no values of the statement. It is not
         retryable where the database refuses the statement itself, so that the same statement will fail again.
         """
-        return await _translated(self._run(work))
+        return await translated(self._run(work))
 
     async def run_exclusively(self, work: Work[T]) -> T:
         """Calls a function with a connection in one transaction, at most one at a time in all processes.
 
         It waits while another process does the same. Raises JournalUnavailable as ``run`` does.
         """
-        return await _translated(self._run_exclusively(work))
+        return await translated(self._run_exclusively(work))
 
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
@@ -91,29 +77,6 @@ class Engine(ABC):
     @abstractmethod
     async def dispose(self) -> None:
         """Closes the connections."""
-
-
-async def _translated(result: Awaitable[T]) -> T:
-    try:
-        return await result
-    except (SQLAlchemyError, OSError) as error:
-        if _is_refused(error):
-            raise JournalUnavailable(f"the journal refuses a statement: {_reason(error)}", retryable=False) from None
-        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
-
-
-def _is_refused(error: Exception) -> bool:
-    """Whether the statement or a value in it is wrong. All else may pass: a lost connection, a lock, a full disk."""
-    if not isinstance(error, StatementError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
-        return False
-    reason = error.orig
-    state, code = getattr(reason, "sqlstate", None), getattr(reason, "sqlite_errorcode", None)
-    if state is not None:
-        return str(state)[:2] in REFUSED_STATES
-    if code is not None:
-        return code % 256 in REFUSED_CODES  # the lowest byte is the primary code
-    is_value = isinstance(reason, ValueError) or isinstance(reason and reason.__cause__, ValueError)
-    return is_value or not isinstance(error, OperationalError | InterfaceError)
 
 
 class _SQLite(Engine):
@@ -208,9 +171,3 @@ def connect(url: str) -> Engine:
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
     return _ENGINES[backend](parsed)
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error: PostgreSQL puts the values of the row into the second."""
-    reason = error.orig if isinstance(error, DBAPIError) else error
-    return str(reason).partition("\n")[0] or type(reason).__name__
