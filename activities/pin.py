@@ -53,13 +53,14 @@ class Pin:
         # in a thread: thousands of manifests take seconds
         start, catalog = await asyncio.to_thread(self._resolve, request)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
+        sha = await asyncio.to_thread(lambda: catalog.sha)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+            values = await ValueResolver.of_catalog(self._journal, catalog, sha, self._secrets, workflow_id())
             question = values.question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
-        sha = await self._journal.pin(catalog, run)
+        await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}

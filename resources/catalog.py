@@ -113,6 +113,12 @@ class Catalog(JsonModel):
         return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))
 
     @cached_property
+    def uses_secrets(self) -> bool:
+        """Whether any of its values comes from a Secret."""
+        needs = (ref for manifest in self.manifests for _, source in sources(manifest) for ref in source.needs())
+        return any(kind == "Secret" for _, kind, _ in needs)
+
+    @cached_property
     def canonical(self) -> str:
         """Canonical JSON: the same manifests give the same text, in whatever order they were read.
 

@@ -1,10 +1,14 @@
-"""Tells errors of the database that may pass by themselves from statements that it refuses."""
+"""The errors of a journal's database: which of them may pass by themselves, and which refuse the statement itself."""
 
 import sqlite3
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, StatementError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
 
 from ...conversation.errors import JournalUnavailable
+
+T = TypeVar("T")
 
 REFUSED_STATES = frozenset({"0A", "21", "22", "23", "42", "54"})
 """Classes of PostgreSQL's SQLSTATE for wrong statements, wrong values, missing tables and missing privileges."""
@@ -21,11 +25,14 @@ REFUSED_CODES = frozenset(
 """The same of SQLite."""
 
 
-def journal_unavailable(error: Exception) -> JournalUnavailable:
-    """The error of the journal for an error of its database; not retryable if the database refuses the statement."""
-    if _is_refused(error):
-        return JournalUnavailable(f"the journal refuses a statement: {_reason(error)}", retryable=False)
-    return JournalUnavailable(f"the journal can't be reached: {_reason(error)}")
+async def translated(result: Awaitable[T]) -> T:
+    """The same result; raises JournalUnavailable for a database's error, not retryable if it refuses the statement."""
+    try:
+        return await result
+    except (SQLAlchemyError, OSError) as error:
+        if _is_refused(error):
+            raise JournalUnavailable(f"the journal refuses a statement: {_reason(error)}", retryable=False) from None
+        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
 
 
 def _is_refused(error: Exception) -> bool:

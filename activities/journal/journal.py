@@ -4,6 +4,7 @@ Rows are only ever added. A row's id comes from the idempotency key of the activ
 that is retried writes nothing new.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from cachetools import LRUCache
@@ -40,6 +41,7 @@ class Journal:
         self._encryption = encryption
         self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
+        self._reading = asyncio.Lock()
 
     @classmethod
     async def open(cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True) -> "Journal":
@@ -66,19 +68,26 @@ class Journal:
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
+        columns = await asyncio.to_thread(self._encryption.encrypt_catalog, catalog)  # it may be large
         await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
-        await self.database.insert(schema.catalogs, self._encryption.encrypt_catalog(catalog))
+        await self.database.insert(schema.catalogs, columns)
         return catalog.sha
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
-        if sha not in self._catalogs:
-            names = self._encryption.catalog_names(sha)
-            found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
-            if not found:
-                raise journal_lost(f"the catalog {sha}")
-            self._catalogs[sha] = self._encryption.decrypt_catalog(found[0])
-        return self._catalogs[sha]
+        if catalog := self._catalogs.get(sha):
+            return catalog
+        async with self._reading:  # so that activities that begin at once don't all read the same catalog
+            catalog = self._catalogs.get(sha) or await self._read_catalog(sha)
+            self._catalogs[sha] = catalog
+            return catalog
+
+    async def _read_catalog(self, sha: str) -> Catalog:
+        names = self._encryption.catalog_names(sha)
+        found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
+        if not found:
+            raise journal_lost(f"the catalog {sha}")
+        return await asyncio.to_thread(self._encryption.decrypt_catalog, found[0])  # it may be large
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
