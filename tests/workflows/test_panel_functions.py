@@ -180,16 +180,16 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
     [
         (
             "broken",
-            "the function 'broken' failed: ValueError: out of order (test_panel_functions.py:{line}, in broken)",
+            "the function 'broken' failed: ValueError: out of order ({file}:{line}, in broken)",
         ),
-        ("leaves", "the function 'leaves' failed: SystemExit: 3 (test_panel_functions.py:{line}, in leaves)"),
-        ("runs-out", "the function 'runs-out' failed: StopIteration (test_panel_functions.py:{line}, in runs_out)"),
-        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own (test_panel_functions.py:{line}, in"),
+        ("leaves", "the function 'leaves' failed: SystemExit: 3 ({file}:{line}, in leaves)"),
+        ("runs-out", "the function 'runs-out' failed: StopIteration ({file}:{line}, in runs_out)"),
+        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own ({file}:{line}, in"),
         (
             "reads",
-            "failed: JSONDecodeError: Expecting value: line 1 column 1 (char 0) (test_panel_functions.py:{line}, in",
+            "failed: JSONDecodeError: Expecting value: line 1 column 1 (char 0) ({file}:{line}, in",
         ),
-        ("takes-nothing", "takes 0 positional arguments but 1 was given (test_panel_functions.py:{line})"),
+        ("takes-nothing", "takes 0 positional arguments but 1 was given ({file}:{line})"),
         ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
     ],
 )
@@ -197,7 +197,8 @@ async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, na
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     turn = await env.turn_result(await env.start_team([panel(role_member("a"), performs(name))], "panel"))
     assert turn.failure is not None
-    assert re.search(re.escape(problem).replace(r"\{line\}", r"\d+"), turn.failure.message), turn.failure.message
+    wanted = re.escape(problem).replace(r"\{file\}", Path(__file__).name).replace(r"\{line\}", r"\d+")
+    assert re.search(wanted, turn.failure.message), turn.failure.message
     assert "/" not in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
@@ -222,7 +223,7 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("broken", "ValueError: out of order (test_panel_functions.py:"),
+        ("broken", "ValueError: out of order (test_"),
         ("not-a-yes", "gives str, not True or False"),
         ("gone", "no function"),
     ],
