@@ -50,11 +50,8 @@ class EventPrinter:
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
                 self._print_answer(event.run, call, result, event.at - call.scheduled_at)
-            case CallEnded(result=UseToolResult(message=message, ends=True)):
-                self._print_line(Text.assemble("  ← ", (message.name or "tool", "cyan"), ":"))
-                self._print_text(message.content)
-            case CallEnded(result=UseToolResult(message=message)):
-                self._print_tool_result(message.name or "tool", message.content)
+            case CallEnded(result=UseToolResult(message=message, ends=ends)):
+                self._print_tool_result(message.name or "tool", message.content, in_full=ends)
             case CallEnded(result=SelectResult(member=member, how=how)):
                 self._print_line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
             case CallEnded(failure=Failure(message=error), call=ActivityCall(activity_type="use_tool") as call):
@@ -118,9 +115,11 @@ class EventPrinter:
         )
         return " · ".join(filter(None, parts))
 
-    def _print_tool_result(self, tool: str, text: str) -> None:
-        shown = indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
+    def _print_tool_result(self, tool: str, text: str, *, in_full: bool = False) -> None:
+        shown = "" if in_full else indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
         self._print_line(Text.assemble("  ← ", (tool, "cyan"), f": {shown}"))
+        if in_full:
+            self._print_text(text)
 
     def _print_text(self, text: str) -> None:
         """Prints an indented text of several lines; on a terminal, long lines are wrapped between words."""
