@@ -13,6 +13,7 @@ from ...conversation.contracts.requests import AskModelRequest, AskModelResult, 
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
 from ...resources.agent import TERMINATING
+from ..history.live_state import OpenCall
 from ..history.run_events import ActivityCall, CallEnded, RequestReceived, RunEvent, RunInfo, RunStarted
 from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
@@ -58,6 +59,14 @@ class EventPrinter:
                 self._print_tool_result(call.name or "tool", f"failed: {error}")
             case CallEnded(failure=Failure(message=error), call=call):
                 self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
+
+    def print_failed_attempt(self, call: OpenCall) -> None:
+        """Prints a line about the last attempt of a call, which has failed, and when the next one begins."""
+        begins = f"begins at {call.next_at.astimezone():%H:%M:%S}" if call.next_at else "has begun"
+        reason = " ".join(call.failure.split())
+        error = f": attempt {call.attempt - 1} failed: {reason}; attempt {call.attempt} {begins}"
+        run = f" · {call.run.root.id}" if self._several_runs else ""
+        self._print_line(Text.assemble("  ✗ ", (call.call.speaker, "red"), error, (run, "dim")))
 
     def print_unfinished(self, name: str, about: str, text: str) -> None:
         """Prints the part of an answer that a model has written until now."""
