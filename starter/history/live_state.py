@@ -31,7 +31,7 @@ from .run_events import (
 class OpenCall:
     """A call of a model, a tool or a function that is not over, and what its last heartbeat says.
 
-    If ``waiting``, the ``attempt`` has not started yet, and does at ``next_at``; ``failure`` is the error of the attempt
+    If ``waiting``, the ``attempt`` has not begun; it begins at ``next_at``. ``failure`` is the error of the attempt
     before it.
     """
 
