@@ -6,7 +6,11 @@ START_HINT = (
 
 
 class UnreachableError(Exception):
-    """No Temporal server can be reached; the text says how to start one."""
+    """No Temporal server can be reached; ``hint`` says how to start one, if the text doesn't."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        self.text, self.hint = text, hint
+        super().__init__(f"{text}: {hint}" if hint else text)
 
 
 class UsageError(Exception):

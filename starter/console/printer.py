@@ -13,6 +13,7 @@ from ...conversation.contracts.requests import AskModelRequest, AskModelResult, 
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
 from ...resources.agent import TERMINATING
+from ..history.live_state import OpenCall
 from ..history.run_events import ActivityCall, CallEnded, RequestReceived, RunEvent, RunInfo, RunStarted
 from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
@@ -50,15 +51,20 @@ class EventPrinter:
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
                 self._print_answer(event.run, call, result, event.at - call.scheduled_at)
-            case CallEnded(result=UseToolResult(message=message, ends=True)):
-                self._print_line(Text.assemble("  ← ", (message.name or "tool", "cyan"), ":"))
-                self._print_text(message.content)
-            case CallEnded(result=UseToolResult(message=message)):
-                self._print_tool_result(message.name or "tool", message.content)
+            case CallEnded(result=UseToolResult(message=message, ends=ends)):
+                self._print_tool_result(message.name or "tool", message.content, in_full=ends)
             case CallEnded(result=SelectResult(member=member, how=how)):
                 self._print_line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
             case CallEnded(failure=Failure(message=error), call=call):
                 self._print_failure(call, error)
+
+    def print_failed_attempt(self, call: OpenCall) -> None:
+        """Prints a line about the last attempt of a call, which has failed, and when the next one begins."""
+        begins = f"begins at {call.next_at.astimezone():%H:%M:%S}" if call.next_at else "has begun"
+        reason = " ".join(call.failure.split())
+        error = f": attempt {call.attempt - 1} failed: {reason}; attempt {call.attempt} {begins}"
+        run = f" · {call.run.root.id}" if self._several_runs else ""
+        self._print_line(Text.assemble("  ✗ ", (call.call.speaker, "red"), error, (run, "dim")))
 
     def print_unfinished(self, name: str, about: str, text: str) -> None:
         """Prints the part of an answer that a model has written until now."""
@@ -122,9 +128,11 @@ class EventPrinter:
         else:
             self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
 
-    def _print_tool_result(self, tool: str, text: str) -> None:
-        shown = indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
+    def _print_tool_result(self, tool: str, text: str, *, in_full: bool = False) -> None:
+        shown = "" if in_full else indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
         self._print_line(Text.assemble("  ← ", (tool, "cyan"), f": {shown}"))
+        if in_full:
+            self._print_text(text)
 
     def _print_text(self, text: str) -> None:
         """Prints an indented text of several lines; on a terminal, long lines are wrapped between words."""

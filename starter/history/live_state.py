@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
@@ -31,7 +31,8 @@ from .run_events import (
 class OpenCall:
     """A call of a model, a tool or a function that is not over, and what its last heartbeat says.
 
-    If ``waiting``, the ``attempt`` has not started yet; ``failure`` is the error of the attempt before it.
+    If ``waiting``, the ``attempt`` has not begun; it begins at ``next_at``. ``failure`` is the error of the attempt
+    before it.
     """
 
     run: RunInfo
@@ -40,6 +41,7 @@ class OpenCall:
     attempt: int = 1
     waiting: bool = False
     failure: str = ""
+    next_at: datetime | None = None
 
 
 @dataclass
@@ -122,6 +124,8 @@ async def _read_heartbeats(client: Client, calls: list[OpenCall]) -> None:
         if found := pending.get(call.call.id):
             call.attempt = found.attempt
             call.waiting = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+            known = call.waiting and found.HasField("next_attempt_schedule_time")
+            call.next_at = found.next_attempt_schedule_time.ToDatetime(UTC) if known else None
             if found.HasField("last_failure"):
                 call.failure = (await decode_failure(client.data_converter, found.last_failure)).message
             if found.heartbeat_details.payloads:

@@ -95,8 +95,7 @@ def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool
             locks.enter_context(state_dir.lock("clients", shared=True))
             dev = state_dir.read_dev_server()
         if dev is None:
-            text = f"no server is running in {state_dir.folder}"
-            raise UnreachableError(f"{text if state_dir.was_used else f'{text}, and none has run there'}: {START_HINT}")
+            raise UnreachableError(f"no server is running in {state_dir.folder}", START_HINT)
         yield ServerLocation(dev.address, dev.ui, state_dir)
 
 
