@@ -63,8 +63,8 @@ class AskModel:
             asked = ModelRequest(messages, [tool.definition for tool in tools], context.schema)
             answer = await self._providers.of(context.model).ask(context.model, context.values, asked, on_text)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
-            row = await self._journal.append_once(head, normalized(clean, context.schema), f"{key}/reply")
-        wrong = output_error(row.message, context.schema)
+            row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
+        wrong = await output_error(row.message, context.schema)
         return AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
 
     async def _context(self, request: AskModelRequest) -> _Context:

@@ -84,7 +84,7 @@ def _reply(call: ToolCall, text: str, *, to_model: bool) -> Message:
 
 
 async def _use(tool: CallableTool, call: ToolCall) -> str:
-    arguments = _arguments(tool.definition, call.arguments)
+    arguments = await _arguments(tool.definition, call.arguments)
     try:
         return await tool.use(arguments)
     except ToolFailed as failed:
@@ -101,7 +101,7 @@ def _as_arguments(text: str) -> str:
     return text if isinstance(value, dict) else json.dumps({"input": text})
 
 
-def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
+async def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
     """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
     try:
         value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
@@ -109,7 +109,7 @@ def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    if wrong := schema_errors(value, tool.parameters):
+    if wrong := await schema_errors(value, tool.parameters):
         raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
 

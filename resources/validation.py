@@ -11,6 +11,7 @@ from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .problems import dotted_path
 from .query import Query
+from .schema_rules import broken_schema_rules
 from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
@@ -32,6 +33,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
         yield from _unreadable_labels(manifest)
+        yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
         if isinstance(manifest, Agent):
@@ -66,6 +68,16 @@ def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
             read(manifest.metadata.labels)
         except ValueError as error:
             yield Violation(manifest, ("metadata", "labels", label), str(error))
+
+
+def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
+    schemas = (
+        ("inputSchema", manifest.spec.input_schema if isinstance(manifest, Tool) else None),
+        ("outputSchema", manifest.spec.output_schema if isinstance(manifest, Agent | Team) else None),
+    )
+    for field, schema in schemas:
+        for text in broken_schema_rules(schema) if schema else ():
+            yield Violation(manifest, ("spec", field), text)
 
 
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:

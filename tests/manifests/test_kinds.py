@@ -135,6 +135,22 @@ WRONG: list[tuple[Json, str]] = [
         "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.type: 'int' is not valid",
     ),
     (
+        tool("http", http={"url": "https://h"}, inputSchema={"$ref": "#"}),
+        "Tool/default/t: spec.inputSchema: applies itself to the same value without end, by '#': no value can be",
+    ),
+    (
+        agent("a", outputSchema={"$defs": {"b": {"anyOf": [{"not": {"$ref": "#/$defs/b"}}]}}}),
+        "Agent/default/a: spec.outputSchema: applies itself to the same value without end, by '#/$defs/b'",
+    ),
+    (
+        tool("http", http={"url": "https://h"}, inputSchema={"properties": {"a": {"items": {"pattern": "(a"}}}}),
+        "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.items.pattern: '(a' is not a 'regex'",
+    ),
+    (
+        agent("a", outputSchema={"unevaluatedProperties": False, "anyOf": [{"patternProperties": {"^a": {}}}]}),
+        "Agent/default/a: spec.outputSchema: has unevaluatedProperties and patternProperties",
+    ),
+    (
         tool("http", http={"url": "https://h"}, mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),
         "Tool/default/t: spec.mcp: can't be used for a tool of type 'http'",
     ),
