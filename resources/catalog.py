@@ -11,6 +11,7 @@ from pydantic import Field
 from .a2a_server import A2AServer
 from .agent import Agent
 from .base import JsonModel, Path, Reference
+from .built_in_tool import built_in_tool
 from .capability import Capability
 from .config_map import ConfigMap
 from .execution_engine import ExecutionEngine
@@ -60,8 +61,9 @@ class Catalog(JsonModel):
         return {manifest.id: manifest for manifest in self.manifests}
 
     def get(self, kind: str, namespace: str, name: str) -> Resource | None:
-        """The manifest of that kind, namespace and name."""
-        return self._by_id.get(f"{kind}/{namespace}/{name}")
+        """The manifest of that kind, namespace and name; a built-in tool needs none."""
+        found = self._by_id.get(f"{kind}/{namespace}/{name}")
+        return found or (built_in_tool(namespace, name) if kind == "Tool" else None)
 
     def by_id(self, manifest_id: str) -> Resource | None:
         """The manifest of that id, ``Kind/namespace/name``."""

@@ -6,13 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from .agent import BUILT_INS
 from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .template import names_in
 from .values import Headers, Parameter, check_url
 
-ToolType = Literal["http", "mcp", "agent", "team"]
+ToolType = Literal["http", "mcp", "agent", "team", "built-in", "builtin"]
+
+BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
 _NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
 _BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
@@ -91,7 +94,7 @@ class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
     type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
-        description="'http', 'mcp', 'agent' or 'team'"
+        description="'http', 'mcp', 'agent', 'team' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
@@ -111,7 +114,7 @@ class ToolSpec(JsonModel):
         if self.type == "mcp" and not self.mcp and (self.mcp_server or self.function):
             if not (self.mcp_server and self.function):
                 raise FieldError(("function" if self.mcp_server else "mcpServer",), "is missing")
-        elif getattr(self, self.type) is None:
+        elif self.type not in BUILT_IN_TYPES and getattr(self, self.type) is None:
             raise FieldError((self.type,), f"is missing: a tool of type '{self.type}' needs {_NEEDS[self.type]}")
         for name, kind in _BELONGS.items():
             if getattr(self, name) is not None and kind != self.type:
@@ -147,6 +150,12 @@ class Tool(Manifest):
 
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
+
+    @model_validator(mode="after")
+    def _is_built_in(self) -> Self:
+        if self.spec.type in BUILT_IN_TYPES and self.name not in BUILT_INS:
+            raise FieldError(("metadata", "name"), f"is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        return self
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -16,9 +16,13 @@ from .http import HttpTools
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
-"""The type of the tools that have no manifest."""
+"""The type of the tools that need no manifest."""
 
-SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {BUILT_IN: BuiltInTools, "http": HttpTools}
+SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
+    BUILT_IN: BuiltInTools,
+    "builtin": BuiltInTools,
+    "http": HttpTools,
+}
 """The source of the tools of each type."""
 
 
