@@ -126,9 +126,7 @@ async def test_watching_adds_nothing_to_a_history(env: Environment, server: Embe
     assert kinds[0] == kinds[1]
 
 
-async def test_heartbeats_are_read_only_while_a_call_is_open(
-    env: Environment, server: EmbeddedServer
-) -> None:
+async def test_heartbeats_are_read_only_while_a_call_is_open(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", {"text": WORDS, "pause": 1}))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     plain, live = Watcher(terminal=False), Watcher()
