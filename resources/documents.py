@@ -15,9 +15,7 @@ from pydantic import JsonValue
 from .base import Path
 from .problems import ManifestError, Problem
 
-STDIN = FilePath("-")
-"""Stands for standard input in a list of files, as in ``kubectl apply -f -``."""
-
+STDIN = FilePath("-")  # as in kubectl apply -f -
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
@@ -83,8 +81,7 @@ def read_documents(file: FilePath) -> list[Document]:
 def manifest_files(path: FilePath, *, recursive: bool) -> list[FilePath]:
     """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder, sorted by name.
 
-    With ``recursive``, those in its subfolders as well. A folder that can't be listed is in the list itself: reading it
-    raises the error.
+    With ``recursive`` also those in its subfolders. A folder that can't be listed is in the list: reading it raises.
     """
     found: list[FilePath] = []
     for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):

@@ -420,6 +420,16 @@ def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
 
 def test_the_version_is_printed(machine: UserMachine) -> None:
     assert machine.run("version").stdout.strip().count(".") == 2
+    assert machine.run("--version").stdout == machine.run("version").stdout
+
+
+def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
+    home = {"HOME": str(machine.folder)}
+    assert machine.run("--install-completion", "bash", **home).returncode == 0
+    assert "baton.sh" in (machine.folder / ".bashrc").read_text()
+    asked = {"_BATON_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    assert machine.run(**asked, COMP_WORDS="baton st").stdout.split() == ["status", "steer"]
+    assert machine.run(**asked | {"COMP_CWORD": "2"}, COMP_WORDS="baton run --det").stdout.split() == ["--detach"]
 
 
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
