@@ -140,13 +140,13 @@ def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
     return WorkerDeploymentConfig(version, True, default_versioning_behavior=VersioningBehavior.PINNED)
 
 
-async def main(paths: list[Path]) -> int:
+async def main(paths: list[Path], *, recursive: bool) -> int:
     """Runs a worker until SIGINT or SIGTERM. Exit code 1: manifests or settings are refused; 3: no Temporal."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
-        own = load_files(paths)
+        own = load_files(paths, recursive=recursive)
         client = await connect()
         request = DescribeNamespaceRequest(namespace=client.namespace)
         await client.workflow_service.describe_namespace(request, retry=True)
@@ -174,4 +174,6 @@ if __name__ == "__main__":
     atexit.register(time.sleep, 0.02)  # the SDK's threads must release the interpreter before it ends
     parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
     parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
-    sys.exit(asyncio.run(main(parser.parse_args().manifests)))
+    parser.add_argument("-R", "--recursive", action="store_true", help="also the folders in a folder")
+    given = parser.parse_args()
+    sys.exit(asyncio.run(main(given.manifests, recursive=given.recursive)))

@@ -4,9 +4,10 @@ import math
 import os
 import re
 import stat
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import cast
+from typing import BinaryIO, cast
 
 import yaml
 from pydantic import JsonValue
@@ -14,6 +15,7 @@ from pydantic import JsonValue
 from .base import Path
 from .problems import ManifestError, Problem
 
+STDIN = FilePath("-")  # as in kubectl apply -f -
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
@@ -76,14 +78,14 @@ def read_documents(file: FilePath) -> list[Document]:
     return documents
 
 
-def manifest_files(path: FilePath) -> list[FilePath]:
-    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder and its subfolders, sorted by name.
+def manifest_files(path: FilePath, *, recursive: bool) -> list[FilePath]:
+    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder, sorted by name.
 
-    A folder that can't be listed is in the list itself: reading it raises the error.
+    With ``recursive`` also those in its subfolders. A folder that can't be listed is in the list: reading it raises.
     """
     found: list[FilePath] = []
     for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if recursive and not name.startswith(".")]
         names = (FilePath(name) for name in files if not name.startswith("."))
         found.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
     return sorted(found)
@@ -99,9 +101,7 @@ def _character(pair: re.Match[str]) -> str:
 
 def _text(file: FilePath) -> str:
     try:
-        if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
-            raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
-        with file.open("rb") as opened:
+        with _opened(file) as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB: no manifest is")
@@ -110,6 +110,14 @@ def _text(file: FilePath) -> str:
         raise _refusal(file, "is not UTF-8 text") from None
     except OSError as error:
         raise _refusal(file, f"can't be read: {error.strerror}") from None
+
+
+def _opened(file: FilePath) -> BinaryIO:
+    if file == STDIN:
+        return sys.stdin.buffer
+    if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
+        raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
+    return file.open("rb")
 
 
 def _check_shape(text: str) -> None:

@@ -21,10 +21,11 @@ from .validation import Violation, missing_keys, notices, queries_without_target
 
 @dataclass
 class Loaded:
-    """The result of loading: the catalog, the Secrets, and the documents that were ignored."""
+    """The result of loading: the catalog, the Secrets and their files, and the documents that were ignored."""
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
+    secret_files: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
 
@@ -96,22 +97,31 @@ def _unchanged(document: Document) -> Document:
     return document
 
 
-def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged) -> Loaded:
-    """Reads files and folders of manifests; ``change`` can replace each document before it is checked.
+def load_files(
+    paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged, *, recursive: bool = False
+) -> Loaded:
+    """Reads files and folders of manifests, with ``recursive`` also the folders in them; ``-`` is standard input.
+
+    ``change`` can replace each document before it is checked.
 
     Raises:
         ManifestError: with all errors of all files.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    for given, file in [(path, file) for path in paths for file in manifest_files(path)]:
-        try:
-            documents.extend(found := read_documents(file))
-        except ManifestError as error:
-            problems.extend(error.problems)
-            continue
-        if file == given and all(document.data is None for document in found):
-            problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
+    for path in paths:
+        files = manifest_files(path, recursive=recursive)
+        for file in files:
+            try:
+                documents.extend(found := read_documents(file))
+            except ManifestError as error:
+                problems.extend(error.problems)
+                continue
+            if file == path and all(document.data is None for document in found):
+                problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
+        if not files and manifest_files(path, recursive=True):
+            text = "contains no manifest; the folders in it are read with -R"
+            problems.append(Problem(str(path), 0, "", "", text))
     return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems)
 
 
@@ -136,10 +146,13 @@ def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = 
     """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
     for document in chain.from_iterable(map(split_list, documents)):
+        before = len(loaded.secrets)
         try:
             manifests.extend(_add(document, loaded))
         except ManifestError as error:
             found.extend(error.problems)
+        if len(loaded.secrets) > before:
+            loaded.secret_files.add(document.file)
     loaded.catalog = catalog_of(manifests)
     found.extend(loaded.problem(*violation) for violation in _broken_rules(loaded))
     if found:

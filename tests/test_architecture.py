@@ -199,6 +199,12 @@ def test_help_loads_nothing_but_the_command_line() -> None:
     assert imported_by(command("--help"), *HEAVY, "pydantic", "yaml", "baton.resources", "baton.conversation") == []
 
 
+def test_completion_loads_nothing_but_the_command_line() -> None:
+    given = {"_BATON_COMPLETE": "complete_bash", "COMP_WORDS": "baton st", "COMP_CWORD": "1"}
+    completing = f"import os; os.environ.update({given})\n{command()}"
+    assert imported_by(completing, *HEAVY, "yaml", "baton.resources", "baton.conversation") == []
+
+
 def test_validate_loads_the_resources_alone() -> None:
     file = ROOT / "samples" / "brainstorming.yaml"
     unneeded = "jsonschema", "rich", "uvicorn", "baton.conversation", "baton.activities", "baton.starter.server"

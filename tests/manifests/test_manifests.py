@@ -189,7 +189,8 @@ def test_folders_lists_and_documents_are_read_in_the_order_of_their_files(write:
     write.file({"apiVersion": "v1", "kind": "List", "items": [agent("b"), agent("a")]}, name="deep/list.yml")
     write.file(agent("c"), name="c.json")
     write.file(agent("d"), name="notes.txt")
-    assert [manifest.name for manifest in load_files([write.folder]).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder], recursive=True).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder]).catalog.manifests] == ["c"], "as kubectl without -R"
 
 
 def test_the_output_of_kubectl_get_is_read(write: Writer) -> None:
