@@ -13,7 +13,13 @@ from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
 from .run_events import ActivityCall, CallEnded, token_usage
 
-CALL_EVENTS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall", "perform": "FunctionCall"}
+CALL_EVENTS = {
+    "ask_model": "LLMCall",
+    "execute_agent": "ExecutorCall",
+    "use_tool": "ToolCall",
+    "select": "SelectorCall",
+    "perform": "FunctionCall",
+}
 """The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
 
 
@@ -52,7 +58,8 @@ def _call_data(call: ActivityCall) -> JsonObject:
     caller: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
     match call.request:
         case AskModelRequest(turn=turn):
-            return {**caller, "turn": turn - 1, **round_data(call), "model": call.name}
+            callee = "engine" if call.activity_type == "execute_agent" else "model"
+            return {**caller, "turn": turn - 1, **round_data(call), callee: call.name}
         case SelectRequest(turn=turn):
             return {**caller, "turn": turn - 1, "model": call.name}
         case PerformRequest(name=name):
