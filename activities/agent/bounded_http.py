@@ -88,11 +88,14 @@ async def _to_public_address(request: httpx.Request) -> None:
 
 
 def endpoint_of(executor: Executor, values: ValueResolver) -> tuple[str, dict[str, str]]:
-    """The address of a server, without a slash at its end, and the headers of the requests to it, by their names."""
+    """The address of a server, without a slash at its end, and the headers of the requests to it, by their names.
+
+    A header whose optional key is missing is left out.
+    """
     url = (values.resolve(executor.spec.address, executor) or "").rstrip("/")
     try:
         check_url(url)
     except ValueError as error:
         raise InvalidManifest(f"{executor.id}: its address {error}") from None
-    given = executor.spec.headers
-    return url, {each.name: (values.resolve(each.value, executor) or "").strip() for each in given}
+    given = ((each.name, values.resolve(each.value, executor)) for each in executor.spec.headers)
+    return url, {name: value.strip() for name, value in given if value is not None}

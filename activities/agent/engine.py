@@ -54,7 +54,7 @@ class EngineExecutor:
         if not response.is_success:
             raise _refusal(engine, response)
         answer = EngineResponse.read(response.content, engine.name)
-        return answer.messages_of(execution.agent.name)
+        return answer.messages_of(execution.agent.name, engine.name)
 
     async def _post(self, url: str, headers: dict[str, str], body: str, key: str) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""

@@ -102,7 +102,7 @@ class EngineResponse(_Part):
                 f"the engine {engine} gives no response that can be read: {where}: {first['msg']}"
             ) from None
 
-    def messages_of(self, agent: str) -> list[Message]:
+    def messages_of(self, agent: str, engine: str) -> list[Message]:
         """The messages that join the conversation; the last one has the usage. Raises AgentFailed where it says so.
 
         As in ARK, a tool's message becomes the agent's, and one of an unknown role a user's.
@@ -113,13 +113,13 @@ class EngineResponse(_Part):
         if not said or said[-1].role not in ("assistant", "tool"):
             raise AgentFailed(f"the engine has no answer of agent {agent}")
         usage = TokenUsage(**self.usage.model_dump()) if self.usage else None
-        messages = [_message(each, agent) for each in said]
+        messages = [_message(each, agent, engine) for each in said]
         return [*messages[:-1], messages[-1].model_copy(update={"usage": usage})]
 
 
-def _message(said: _Said, agent: str) -> Message:
+def _message(said: _Said, agent: str, engine: str) -> Message:
     role = "assistant" if said.role in ("assistant", "tool") else "user"
-    return Message(role=role, content=said.content or "", name=agent)
+    return Message(role=role, content=said.content or "", name=agent, model=engine)
 
 
 async def engine_request(execution: Execution) -> EngineRequest:

@@ -10,8 +10,8 @@ from a2a.types import Part
 
 from baton.resources.secret import Secret
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Environment, Json, agent, line, team
-from tests.harness.manifests import prealpha
+from tests.harness.environment import Environment, agent, line, team
+from tests.harness.remote_agents import a2a_agent, a2a_server
 
 
 @pytest.fixture
@@ -20,22 +20,9 @@ def agents() -> Iterator[AgentServer]:
     yield AgentServer()
 
 
-def remote(name: str = "oracle", server: str = "far") -> Json:
-    """An agent of an A2AServer."""
-    manifest = agent(name, executionEngine={"name": "a2a"})
-    manifest["metadata"]["annotations"] = {"a2a.server/name": server}
-    del manifest["spec"]["prompt"]
-    return manifest
-
-
-def far(agents: AgentServer, **spec: Any) -> Json:
-    """The A2AServer."""
-    return prealpha("A2AServer", "far", {"address": agents.url, **spec})
-
-
 async def asked(env: Environment, agents: AgentServer, **spec: Any) -> Any:
     """The result of an agent that is asked by itself."""
-    given = {"agent": "oracle", "input": "Why?", "resources": [remote(), far(agents, **spec)]}
+    given = {"agent": "oracle", "input": "Why?", "resources": [a2a_agent("oracle"), a2a_server(agents, **spec)]}
     return await env.turn_result(await env.start("agent", given))
 
 
@@ -79,7 +66,7 @@ async def test_an_agent_is_found_by_its_card_at_either_well_known_place(env: Env
 async def test_an_agent_whose_annotations_say_the_address_needs_no_other_manifest(
     env: Environment, agents: AgentServer
 ) -> None:
-    alone = remote()
+    alone = a2a_agent("oracle")
     del alone["spec"]["executionEngine"]
     with agents.serving():
         alone["metadata"]["annotations"] = {"ark.mckinsey.com/a2a-server-address": agents.url}
@@ -94,7 +81,7 @@ async def test_the_conversation_so_far_is_sent_and_what_the_agent_says_is_read_b
     env.script(line("one", "First."), line("three", "Third."))
     members = team("team", "one", "oracle", "three", strategy="sequential")
     with agents.serving():
-        manifests = [agent("one"), remote(), agent("three"), far(agents), members]
+        manifests = [agent("one"), a2a_agent("oracle"), agent("three"), a2a_server(agents), members]
         turn = await env.turn_result(await env.start_team(manifests))
     assert [(each.name, each.content) for each in turn.messages] == [
         ("one", "First."),
@@ -120,7 +107,9 @@ async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_o
     env.script(line("one", "A trip!", "On Monday."))
     members = team("team", "one", "oracle", maxTurns=2, onMaxTurns="complete")
     with agents.serving():
-        turn = await env.turn_result(await env.start_team([agent("one"), remote(), far(agents), members]))
+        turn = await env.turn_result(
+            await env.start_team([agent("one"), a2a_agent("oracle"), a2a_server(agents), members])
+        )
     assert [each.content for each in turn.messages] == ["A trip!", "Which day?", "On Monday.", "Booked: On Monday."]
     first, second = agents.turns
     assert second.message.task_id == first.context.task_id
@@ -192,7 +181,10 @@ async def test_headers_from_secrets_are_sent_to_the_manifests_server_alone_and_n
             {
                 "agent": "oracle",
                 "input": "Why?",
-                "resources": [remote(), far(agents, headers=[{"name": "Authorization", "value": value}])],
+                "resources": [
+                    a2a_agent("oracle"),
+                    a2a_server(agents, headers=[{"name": "Authorization", "value": value}]),
+                ],
             },
         )
         turn = await env.turn_result(handle)
@@ -222,7 +214,9 @@ async def test_a_cancel_is_passed_on_to_the_task(env: Environment, agents: Agent
 
     agents.behaviour = slow
     with agents.serving():
-        handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": [remote(), far(agents)]})
+        handle = await env.start(
+            "agent", {"agent": "oracle", "input": "?", "resources": [a2a_agent("oracle"), a2a_server(agents)]}
+        )
         while not agents.turns:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)

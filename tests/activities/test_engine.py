@@ -8,24 +8,12 @@ import pytest
 from baton.resources.secret import Secret
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.manifests import prealpha
+from tests.harness.remote_agents import engine, said
+from tests.harness.remote_agents import engine_agent as remote
 from tests.harness.tool_server import Answer, ToolServer
 
 KEY = "model-key-0123456789"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"model": KEY}}
-
-
-def engine(tool_server: ToolServer, **spec: Any) -> Json:
-    return prealpha("ExecutionEngine", "far", {"type": "langchain", "address": f"{tool_server.url}/v1", **spec})
-
-
-def remote(name: str = "oracle", *tools: str, **spec: Any) -> Json:
-    return agent(name, *tools, executionEngine={"name": "far"}, **spec)
-
-
-def said(*texts: str, **more: Any) -> Answer:
-    """A response of an engine."""
-    messages = [{"role": "assistant", "content": text} for text in texts]
-    return Answer(json.dumps({"messages": messages, **more}), headers={"content-type": "application/json"})
 
 
 async def asked(env: Environment, *manifests: Json, **options: Any) -> Any:
@@ -90,7 +78,11 @@ async def test_keys_of_the_model_are_sent_only_to_an_engine_whose_manifest_asks_
     for sends in (False, True):
         handle = await env.start(
             "agent",
-            {"agent": "oracle", "input": "?", "resources": [remote(), gpt, engine(tool_server, sendKeys=sends)]},
+            {
+                "agent": "oracle",
+                "input": "?",
+                "resources": [remote("oracle"), gpt, engine(tool_server, sendKeys=sends)],
+            },
         )
         turn = await env.turn_result(handle)
         assert (KEY in tool_server.seen[-1].body) is sends
@@ -105,7 +97,7 @@ async def test_all_messages_of_an_engine_join_the_conversation_and_its_usage_cou
     tool_server.answers(said("First, look.", "Then, see.", token_usage=usage))
     env.script(line("one", "One."), line("three", "Three."))
     members = team("team", "one", "oracle", "three", strategy="sequential")
-    manifests = [agent("one"), remote(), agent("three"), engine(tool_server), members]
+    manifests = [agent("one"), remote("oracle"), agent("three"), engine(tool_server), members]
     turn = await env.turn_result(await env.start_team(manifests))
     assert [(each.name, each.content) for each in turn.messages] == [
         ("one", "One."),
@@ -134,7 +126,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
 ) -> None:
     tool_server.answers(said("Because."), said('{"why": "because"}'))
     schema = {"type": "object", "required": ["why"]}
-    turn = await asked(env, remote(outputSchema=schema), engine(tool_server))
+    turn = await asked(env, remote("oracle", outputSchema=schema), engine(tool_server))
     assert turn.message == '{"why": "because"}'
     second = json.loads(tool_server.seen[1].body)
     assert [each["content"] for each in second["history"]] == ["Why?", "Because."]
@@ -147,7 +139,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
     ("answer", "kind", "says"),
     [
         (said(error="no tools today"), "AgentFailed", "agent oracle has failed in its engine: no tools today"),
-        (Answer("not json"), "AgentFailed", "the engine far gives no response that can be read"),
+        (Answer("not json"), "AgentFailed", "the engine engine gives no response that can be read"),
         (said(), "AgentFailed", "the engine has no answer of agent oracle"),
         (Answer("boom", status=500), "AgentFailed", "answered HTTP 500 Internal Server Error: boom"),
         (Answer("who?", status=401), "KeyRefused", "answered HTTP 401 Unauthorized: who?"),
@@ -164,7 +156,7 @@ async def test_a_failed_execution_says_what_happened_and_is_not_repeated(
     env: Environment, tool_server: ToolServer, answer: Answer, kind: str, says: str
 ) -> None:
     tool_server.answers(answer)
-    turn = await asked(env, remote(), engine(tool_server, timeout="2s"))
+    turn = await asked(env, remote("oracle"), engine(tool_server, timeout="2s"))
     assert turn.failure
     assert turn.failure.type == kind
     assert says in turn.failure.message
@@ -176,7 +168,7 @@ async def test_an_engine_that_has_not_begun_or_is_idempotent_is_asked_again(
     env: Environment, tool_server: ToolServer, idempotent: bool, first: int
 ) -> None:
     tool_server.answers(Answer("busy", status=first), said("Because."))
-    turn = await asked(env, remote(), engine(tool_server, idempotent=idempotent))
+    turn = await asked(env, remote("oracle"), engine(tool_server, idempotent=idempotent))
     assert turn.message == "Because."
     assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
     assert len(tool_server.seen) == 2
@@ -186,8 +178,8 @@ async def test_an_engine_that_can_not_be_reached_is_tried_until_it_is_there(env:
     absent = ToolServer()
     with absent.serving():
         url = absent.url
-    given = prealpha("ExecutionEngine", "far", {"type": "x", "address": url})
-    handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": [remote(), given]})
+    given = prealpha("ExecutionEngine", "engine", {"type": "x", "address": url})
+    handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": [remote("oracle"), given]})
     port = int(url.rpartition(":")[2])
     late = ToolServer()
     late.answers(said("Here I am."))

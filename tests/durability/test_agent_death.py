@@ -19,10 +19,10 @@ from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Handle, Json, agent
+from tests.harness.environment import Handle, Json
 from tests.harness.killable import journal_rows, wait_until
-from tests.harness.manifests import prealpha
 from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
 
 
@@ -67,18 +67,15 @@ async def ended(handle: Handle) -> TurnResult:
 
 def of_server(agents: AgentServer, **spec: Any) -> list[Json]:
     """An agent, and its A2AServer."""
-    oracle = agent("oracle", executionEngine={"name": "a2a"})
-    oracle["metadata"]["annotations"] = {"a2a.server/name": "far"}
-    return [oracle, prealpha("A2AServer", "far", {"address": agents.url, **spec})]
+    return [a2a_agent("oracle"), a2a_server(agents, **spec)]
 
 
 def of_engine(tool_server: ToolServer, **spec: Any) -> list[Json]:
     """An agent, and its ExecutionEngine."""
-    engine = prealpha("ExecutionEngine", "far", {"type": "x", "address": tool_server.url, **spec})
-    return [agent("oracle", executionEngine={"name": "far"}), engine]
+    return [engine_agent("oracle"), engine(tool_server, **spec)]
 
 
-SAID = Answer(json.dumps({"messages": [{"role": "assistant", "content": "Because."}]}))
+SAID = said("Because.")
 
 
 @pytest.mark.parametrize(("idempotent", "requests"), [(False, 1), (True, 2)])
