@@ -33,6 +33,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
+from .activities.agent.executors import Executors
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.storage_driver import JournalStorageDriver
@@ -74,14 +75,15 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight(secrets.redact_partial)
+    providers, executors, tools = Providers(), Executors(secrets), Tools(secrets)
+    single_flight = SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
         pin = Pin(journal, own.catalog, secrets, queues, searchable=await registered(client))
-        activities = activities_of(pin, journal, providers, tools, registry, secrets)
+        activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
         workers = [_worker(client, queue, settings, activities, interceptors) for queue in settings.worker_queues()]
         healthy = serve_health(settings.health_port, lambda: all(each.is_running for each in workers))
@@ -90,6 +92,7 @@ async def run_worker(
     finally:
         await single_flight.close()
         await providers.close()
+        await executors.close()
         await tools.close()
         registry.close()
         await journal.close()

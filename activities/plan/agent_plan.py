@@ -3,15 +3,29 @@
 from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
+from ...resources.duration import parse_duration
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
+from ..context.executor import find_executor
 from ..context.lookup import find
 from ..context.model_chain import model_chain
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
     """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
+    window = agent.spec.context_window or (team.spec.context_window if team else None)
+    if executor := find_executor(agent, catalog):
+        return AgentPlan(
+            kind="agent",
+            name=agent.name,
+            namespace=agent.namespace,
+            models=(),
+            max_iterations=agent.spec.max_iterations,
+            window=window,
+            engine=executor.name,
+            timeout=parse_duration(executor.spec.timeout).total_seconds(),
+        )
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
@@ -24,7 +38,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         models=tuple(each.name for each in model_chain(agent, catalog)),
         tools=tuple(tools),
         max_iterations=agent.spec.max_iterations,
-        window=agent.spec.context_window or (team.spec.context_window if team else None),
+        window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
 

@@ -334,7 +334,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
+        agent("a", tools=[{"name": "search", "type": "custom", "functions": [{"name": "f", "value": 5}]}]),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -344,7 +344,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.executionEngine",
+        "spec.tools[0].functions",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 
