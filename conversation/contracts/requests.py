@@ -139,7 +139,10 @@ class SelectResult(JsonModel):
 
 
 class EvaluateRequest(JsonModel):
-    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds."""
+    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds.
+
+    ``silent``: the turn has added nothing to the conversation, so the last message there is another member's.
+    """
 
     thread: Thread
     team: str
@@ -148,6 +151,7 @@ class EvaluateRequest(JsonModel):
     tokens: int
     elapsed: float
     brief: SpeakerBrief | None = None
+    silent: bool = False
 
 
 class EvaluateResult(JsonModel):

@@ -126,6 +126,19 @@ async def no_progress(env: Environment) -> Handle:
     return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
 
 
+async def no_progress_without_spaces(env: Environment) -> Handle:
+    same = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"
+    env.answer = lambda request: Reply(text=f"{same}{len(request['messages'])}")
+    return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def silent_member(env: Environment) -> Handle:
+    env.script(panelist_line("a", "a1", "a2"), SYNTHESIS, line("brainstormer", "Again.", "Again."))
+    quiet = panel(role_member("a"), maxRounds=1, synthesizerVisibility={"history": False})
+    given = team("team", "brainstormer", "panel", maxTurns=9, noProgress={"window": 2}, terminateWhen="turn == 4")
+    return await env.start_team([*TRIO, quiet, given])
+
+
 async def looping(env: Environment) -> Handle:
     trio(env)
     given = team("team", "brainstormer", "critic", strategy="sequential", loops=True, maxTurns=3)
@@ -338,6 +351,8 @@ SCENARIOS: dict[str, Scenario] = {
         selector,
         condition,
         no_progress,
+        no_progress_without_spaces,
+        silent_member,
         looping,
         agent_with_tools,
         retried_model,
