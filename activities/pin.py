@@ -9,6 +9,7 @@ from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
+from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
@@ -23,6 +24,9 @@ from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
 from .runtime.ids import workflow_id
+
+MAX_SHOWN_QUESTION = 400
+"""Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
 
 
 class Pin:
@@ -74,7 +78,9 @@ class Pin:
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
-        return self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
+        return pinned.model_copy(update={"question": shown}) if shown else pinned
 
     @property
     def _hint(self) -> str:

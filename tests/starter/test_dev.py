@@ -126,10 +126,8 @@ def test_dev_takes_the_place_of_a_server_that_a_command_has_started(machine: Use
 
 def test_the_address_of_this_machines_own_server_may_be_exported(machine: UserMachine) -> None:
     key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": KEY}}
-    config: dict[str, dict[str, object]] = {
-        "openai": {"apiKey": {"valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}}
-    }
-    config["openai"]["baseUrl"] = {"value": machine.env.pop("OPENAI_BASE_URL")}
+    api_key = {"valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}
+    config = {"openai": {"apiKey": api_key, "baseUrl": {"value": machine.env.pop("OPENAI_BASE_URL")}}}
     spec = {"type": "completions", "provider": "openai", "model": {"value": "gpt"}, "config": config}
     machine.script(line("one", "Hello."))
     file = machine.write(key, manifest("Model", "gpt", spec), agent("one", modelRef={"name": "gpt"}))
