@@ -138,10 +138,8 @@ class BaseWorkflow(Generic[Input]):
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
     def close(self, status: Status, result: JsonModel, *, is_root: bool = True, fails: bool = True) -> None:
-        """Sets the search attributes of the end. A run that failed is closed as such, by raising, if ``fails``.
-
-        So is a root run that was canceled: no parent needs its result, which Temporal drops.
-        """
+        """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
+        a root run that was canceled: Temporal drops its result, and no parent needs it."""
         attributes = {search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason}
         self._set_attributes(attributes)
         if is_root and status.phase == "Canceled":
