@@ -9,6 +9,7 @@ from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
+from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
@@ -24,19 +25,29 @@ from .plan import Startable, build_plan
 from .process.secrets import SecretStore
 from .runtime.ids import workflow_id
 
+MAX_SHOWN_QUESTION = 400
+"""Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
+
 
 class Pin:
     """The activity ``pin``.
 
-    ``own`` are the manifests that the worker was started with, ``queues`` the task queues for a run's activities.
-    ``searchable``: the server has Baton's search attributes.
+    ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``queues`` are the
+    task queues for a run's activities. ``searchable``: the server has Baton's search attributes.
     """
 
     def __init__(
-        self, journal: Journal, own: Catalog, secrets: SecretStore, queues: TaskQueues, *, searchable: bool
+        self,
+        journal: Journal,
+        own: Catalog,
+        secrets: SecretStore,
+        queues: TaskQueues,
+        *,
+        identity: str,
+        searchable: bool,
     ) -> None:
         self._journal, self._own, self._secrets = journal, own, secrets
-        self._queues, self._searchable = queues, searchable
+        self._queues, self._identity, self._searchable = queues, identity, searchable
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -51,7 +62,10 @@ class Pin:
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         # in a thread: thousands of manifests take seconds
-        start, catalog = await asyncio.to_thread(self._resolve, request)
+        try:
+            start, catalog = await asyncio.to_thread(self._resolve, request)
+        except UnknownResource as unknown:
+            raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         sha = await asyncio.to_thread(lambda: catalog.sha)
         question = Message(role="user", content=request.input or "")
@@ -64,7 +78,16 @@ class Pin:
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
-        return self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
+        return pinned.model_copy(update={"question": shown}) if shown else pinned
+
+    @property
+    def _hint(self) -> str:
+        return (
+            f"The run came to the worker {self._identity}: start every worker of its task queue with the manifests "
+            "that runs name, as in: baton worker -f PATH"
+        )
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""

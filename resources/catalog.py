@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Set
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -55,6 +56,12 @@ class Catalog(JsonModel):
     """A set of manifests. It has references to Secrets, but never a Secret."""
 
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """How many manifests of each kind there are, as a text for people."""
+        counts = Counter(each.kind for each in self.manifests)
+        return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()) or "there are none"
 
     @cached_property
     def _by_id(self) -> dict[str, Resource]:

@@ -54,12 +54,16 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes."""
+    """The result of ``pin``; ``searchable``: the server has Baton's search attributes.
+
+    ``question`` is the beginning of what a run without a parent was asked, to be shown in Temporal's UI.
+    """
 
     thread: Thread
     plan: Plan
     searchable: bool = False
     route: TaskQueues = TaskQueues()
+    question: str = ""
 
 
 class AskModelRequest(JsonModel):
