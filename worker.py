@@ -80,7 +80,7 @@ async def run_worker(
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
-        pin = Pin(journal, own.catalog, secrets, queues, searchable=await registered(client))
+        pin = Pin(journal, own.catalog, secrets, tools, queues, searchable=await registered(client))
         activities = activities_of(pin, journal, providers, tools, registry, secrets)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
         workers = [_worker(client, queue, settings, activities, interceptors) for queue in settings.worker_queues()]

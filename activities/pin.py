@@ -1,6 +1,7 @@
 """The activity ``pin``: resolves the manifests that a run needs, and pins them in the journal for the whole run."""
 
 import asyncio
+from dataclasses import replace
 
 from temporalio import activity
 
@@ -14,6 +15,7 @@ from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
 from ..resources.loader import Loaded, load_documents
+from ..resources.mcp_server import MCPServer
 from ..resources.parameters import unknown_parameters
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import Query
@@ -22,6 +24,7 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
+from .tool.tools import Tools
 
 
 class Pin:
@@ -32,9 +35,16 @@ class Pin:
     """
 
     def __init__(
-        self, journal: Journal, own: Catalog, secrets: SecretStore, queues: TaskQueues, *, searchable: bool
+        self,
+        journal: Journal,
+        own: Catalog,
+        secrets: SecretStore,
+        tools: Tools,
+        queues: TaskQueues,
+        *,
+        searchable: bool,
     ) -> None:
-        self._journal, self._own, self._secrets = journal, own, secrets
+        self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
         self._queues, self._searchable = queues, searchable
 
     @activity.defn(name="pin")
@@ -51,10 +61,13 @@ class Pin:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         # in a thread: thousands of manifests take seconds
         start, catalog = await asyncio.to_thread(self._resolve, request)
+        values = await ValueResolver.of(self._journal, catalog, self._secrets)
+        catalog = await self._tools.pin(values)
+        start = _start(request, catalog)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            question = (await ValueResolver.of(self._journal, catalog, self._secrets)).question(start)
+            question = replace(values, catalog=catalog).question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
@@ -81,9 +94,18 @@ class Pin:
         if missing:
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
+        for each in catalog.manifests:
+            if isinstance(each, MCPServer) and self._brings(each, catalog):
+                brought = f"{each.id}: spec.command: a run may not bring a command to its worker"
+                raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         return start, catalog
+
+    def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
+        """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
+        own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
+        return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
 
 
 def _load(request: PinRequest) -> Loaded:

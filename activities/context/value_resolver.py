@@ -118,7 +118,7 @@ class ValueResolver:
 
     def _secret(self, ref: KeyRef, owner: Manifest) -> str | None:
         try:
-            return self.secrets.read(self.catalog.sha, owner.namespace, ref)
+            return self.secrets.read(self.catalog.made_from or self.catalog.sha, owner.namespace, ref)
         except KeyMissing as missing:
             if ref.optional and missing.non_retryable:  # retryable: a file that may hold it can't be read at the moment
                 return None
