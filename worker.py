@@ -88,7 +88,7 @@ async def run_worker(
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
         identity = worker_identity(client, own.catalog)
-        pin = Pin(journal, own.catalog, secrets, queues, identity=identity, searchable=await registered(client))
+        pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, searchable=await registered(client))
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
         queued = settings.worker_queues()

@@ -81,7 +81,9 @@ class McpSpec(JsonModel):
     """A tool of an MCP server."""
 
     mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
-    tool_name: str | None = Field(None, description="the tool's name on that server")
+    tool_name: str | None = Field(
+        None, description="the tool's name on that server; with * it stands for all tools that fit, as in 'read_*'"
+    )
 
 
 class NameRef(JsonModel):
@@ -93,7 +95,7 @@ class NameRef(JsonModel):
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
+    type: Annotated[ToolType, NotSupportedYet(frozenset({"agent", "team"}))] = Field(
         description="'http', 'mcp', 'agent', 'team' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
@@ -162,21 +164,26 @@ class Tool(Manifest):
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
 
-    @property
-    def timeout(self) -> float | None:
-        """The seconds that one use may take; None for the usual timeout."""
-        return self.spec.http.seconds if self.spec.http else None
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
-        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
-            path: Path = ("spec", "mcp", "mcpServerRef", "name")
-            yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
-        elif self.spec.mcp_server:
-            yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        if server := self.mcp_server():
+            yield server
         for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
             if behind:
                 yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+
+    def mcp_server(self) -> Reference | None:
+        """The MCPServer of a tool of type 'mcp'."""
+        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
+            return self._refer(("spec", "mcp", "mcpServerRef", "name"), ("MCPServer",), self.spec.mcp.mcp_server_ref)
+        if self.spec.mcp_server:
+            return self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        return None
+
+    @property
+    def mcp_name(self) -> str:
+        """The name of a tool of type 'mcp' on its server, or a pattern with ``*``."""
+        return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, each with its path."""

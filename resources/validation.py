@@ -85,8 +85,9 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
     """Tools with another type in the agent than in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
         found = catalog.find(reference) if reference else None
-        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
-            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+        right = found.spec.type if isinstance(found, Tool) else "mcp"
+        if found and tool.type not in (None, "custom", right):
+            text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 

@@ -4,6 +4,7 @@ from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
+from ...resources.mcp_server import MCPServer
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
@@ -29,7 +30,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
-        timeout = tool.timeout if isinstance(tool, Tool) else None
+        timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
         tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
     return AgentPlan(
         kind="agent",
@@ -49,6 +50,15 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     return AgentPlan(kind="model", name=model.name, namespace=model.namespace, models=models)
 
 
-def tool_plan(tool: Tool) -> ToolTarget:
+def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)
+    timeout = tool_timeout(tool, catalog)
+    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=timeout)
+
+
+def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
+    """The seconds that one use may take; None for the usual timeout."""
+    if reference := tool.mcp_server():
+        server = find(catalog, reference)
+        return server.timeout if isinstance(server, MCPServer) else None
+    return tool.spec.http.seconds if tool.spec.http else None

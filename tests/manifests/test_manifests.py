@@ -290,15 +290,13 @@ def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer)
 
 
 def test_a_resource_of_an_unsupported_type_is_refused_when_it_is_run(write: Writer) -> None:
-    mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
-    tool = manifest("Tool", "search", mcp)
-    server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
+    tool = manifest("Tool", "search", {"type": "agent", "agent": {"name": "b"}})
     asked = query(targets=[{"type": "agent", "name": "a"}])
-    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, server)
+    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, agent("b"))
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not supported yet"):
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'agent' is valid but not supported yet"):
         loaded.needed_by(start)
 
 
