@@ -175,9 +175,8 @@ class Journal:
         return rows[::-1]
 
     async def _between(self, span: Span) -> list[Row]:
-        if span.to == span.after:
-            return []
-        return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
+        start = span.after.depth + 1
+        return [] if span.to == span.after else await self.read(span.to, lambda row: row.depth == start)
 
     async def _write(self, rows: list[Row]) -> bool:
         """Writes the rows that are missing, and returns whether there were any."""
@@ -198,6 +197,5 @@ class Journal:
         return [self._cache(self._encryption.decrypt_row(record)) for record in found]
 
     def _cache(self, row: Row) -> Row:
-        if row.size <= CACHE_SIZE:
-            self._rows[row.id] = row
+        self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})
         return row
