@@ -182,7 +182,7 @@ def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
 
     def piped(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [BATON, *arguments, "-f", "-"]
+        command: list[str | Path] = [BATON, *arguments, "-f", "-"]
         return subprocess.run(
             command, env=machine.env, cwd=machine.folder, input=text, capture_output=True, text=True, timeout=80
         )
@@ -352,10 +352,8 @@ def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None
     machine.wait_for_calls(1)
     second = machine.run("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
     [note] = [each for each in second.stderr.splitlines() if "note: the worker here" in each]
-    assert re.fullmatch(
-        "note: the worker here was started with another OPENAI_API_KEY and keeps it, as talk-[a-z0-9]{6} is not over",
-        note,
-    )
+    assert "was started with another OPENAI_API_KEY and keeps it, as talk-" in note
+    assert note.endswith(" is not over")
     assert "another-key" not in second.stderr + (machine.state_dir.folder / "dev.json").read_text()
     machine.released.set()
     out, _ = first.communicate(timeout=60)
