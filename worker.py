@@ -48,7 +48,7 @@ from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
-from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr
+from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr, shorten_sdk_log
 from .activities.runtime.single_flight import SingleFlight
 from .activities.tool.tools import Tools
 from .conversation.contracts.requests import TaskQueues
@@ -74,6 +74,7 @@ async def run_worker(
     client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    shorten_sdk_log()
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     if not settings.journal_url:

@@ -9,6 +9,7 @@ from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Ref, Ref
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
+from .problems import did_you_mean
 from .values import Function, Parameter, check_parameters, check_url
 from .window import ContextWindow
 
@@ -38,7 +39,7 @@ class AgentTool(JsonModel):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if self.built_in and self.name not in BUILT_INS:
-            raise FieldError(("name",), f"'{self.name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
+            raise FieldError(("name",), f"'{self.name}' is not a built-in tool; {did_you_mean(self.name, BUILT_INS)}")
         return self
 
     @property
