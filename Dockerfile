@@ -21,4 +21,4 @@ COPY --from=build /opt/baton /opt/baton
 USER baton
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000')"]
-CMD ["python", "-m", "baton.worker", "/manifests"]
+CMD ["baton", "worker", "/manifests"]
