@@ -184,12 +184,11 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    except (ConnectionFailed, RPCError) as error:
-        refused = isinstance(error, RPCError)
-        print(
-            f"Temporal refused the worker: {error}" if refused else f"{error}\nStart a server with: baton dev",
-            file=sys.stderr,
-        )
+    except ConnectionFailed as error:
+        print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
+        return 3
+    except RPCError as error:
+        print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     return 0
 
