@@ -41,7 +41,7 @@ from .activities.pin import Pin
 from .activities.process.deployment import deployment_of
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import Checks, WorkerEnding, serve_health
+from .activities.process.health import Checks, must_hold, serve_health
 from .activities.process.sdk_runtime import set_worker_runtime
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
@@ -106,13 +106,8 @@ async def run_worker(
 
 def _checks(workers: Sequence[Worker], client: Client, journal: Journal) -> Checks:
     """What must be well for a worker to work."""
-
-    async def polls() -> None:
-        if not all(each.is_running for each in workers):
-            raise WorkerEnding
-
     return {
-        "worker": polls,
+        "worker": must_hold(lambda: all(each.is_running for each in workers)),
         "temporal": lambda: describe_namespace(client),
         "journal": lambda: journal.database.engine.run(version),
     }

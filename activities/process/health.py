@@ -32,6 +32,16 @@ class WorkerEnding(Exception):
     """The worker does not poll: it has been asked to end, or has not begun."""
 
 
+def must_hold(condition: Callable[[], bool]) -> Callable[[], Awaitable[None]]:
+    """A check that fails with WorkerEnding unless the condition holds."""
+
+    async def check() -> None:
+        if not condition():
+            raise WorkerEnding
+
+    return check
+
+
 class Readiness:
     """The results of all checks, made at most once in a second."""
 
