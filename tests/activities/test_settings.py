@@ -163,7 +163,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 )
 async def test_no_connection_to_a_health_check_stays_open(sent: bytes, seconds: float) -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(port, lambda: True):
+    async with serve_health(port, {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
             writer.write(sent)
