@@ -53,14 +53,13 @@ class Pin:
         # in a thread: thousands of manifests take seconds
         start, catalog = await asyncio.to_thread(self._resolve, request)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
-        sha = await asyncio.to_thread(lambda: catalog.sha)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            values = await ValueResolver.of_catalog(self._journal, catalog, sha, self._secrets, workflow_id())
+            values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
             question = values.question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
-        await self._journal.pin(catalog, run)
+        sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
@@ -86,7 +85,7 @@ class Pin:
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, catalog
+        return start, catalog.prepared()
 
 
 def _load(request: PinRequest) -> Loaded:
