@@ -68,7 +68,7 @@ class Journal:
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
-        columns = await asyncio.to_thread(self._encryption.encrypt_catalog, catalog)  # it may be large
+        columns = await asyncio.to_thread(lambda: self._encryption.encrypt_catalog(catalog.prepared()))
         await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
         await self.database.insert(schema.catalogs, columns)
         return catalog.sha
@@ -87,7 +87,7 @@ class Journal:
         found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
         if not found:
             raise journal_lost(f"the catalog {sha}")
-        return await asyncio.to_thread(self._encryption.decrypt_catalog, found[0])  # it may be large
+        return await asyncio.to_thread(lambda: self._encryption.decrypt_catalog(found[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
