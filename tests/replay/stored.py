@@ -12,6 +12,7 @@ from baton.activities.brief import Brief
 from baton.activities.conclude import Conclude
 from baton.activities.evaluate import Evaluate
 from baton.activities.execute_agent import ExecuteAgent
+from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.select import Select
@@ -36,6 +37,7 @@ ACTIVITIES = (
     Brief.brief,
     Conclude.conclude,
     Perform.perform,
+    FindLastFailures.last_failures,
 )
 
 
