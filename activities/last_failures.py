@@ -9,7 +9,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from ..conversation.contracts.requests import LastFailures, LastFailuresRequest
+from ..conversation.contracts.last_failures import LastFailures, LastFailuresRequest
 from ..conversation.failure import Cause
 
 MAX_DEPTH = 10

@@ -4,7 +4,6 @@ from typing import Literal
 
 from ...resources.base import JsonModel, JsonObject
 from ...resources.window import ContextWindow
-from ..failure import Cause
 from ..messages.message import Head, Message, Quote, Span, TokenUsage
 from ..messages.turn import Thread
 from ..text import Text
@@ -181,18 +180,6 @@ class AppendRequest(JsonModel):
     head: Head
     items: tuple[ConversationItem, ...]
     bookmark: Bookmark | None = None
-
-
-class LastFailuresRequest(JsonModel):
-    """``last_failures``: what has failed last in runs, given by their workflow ids."""
-
-    runs: tuple[str, ...]
-
-
-class LastFailures(JsonModel):
-    """The result of ``last_failures``: the runs in which a call has failed and is being tried again."""
-
-    by_run: dict[str, Cause] = {}
 
 
 class LiveText(JsonModel):

@@ -102,8 +102,7 @@ def query_status(
 ) -> Status:
     """The status of a query, from the results of its targets by index; ``times`` are its start and, if any, its end.
 
-    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target was asked, ``runs`` the ids
-    of the runs of its targets.
+    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target, ``runs`` the runs below.
     """
     start, end = times
     asked = zip_longest(plan.targets, runs)
@@ -138,7 +137,7 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
         head=turn.head,
         start_time=format_time(start),
         completion_time=format_time(end) if end else None,
-        **_member_failures(turn),
+        member_failures=turn.member_failures or None,
     )
 
 
@@ -169,13 +168,8 @@ def _response(target: TargetPlan, run: str | None, turn: TurnResult | None) -> R
         run=run,
         turns=turn.turns,
         token_usage=turn.usage,
-        **_member_failures(turn),
+        member_failures=turn.member_failures or None,
     )
-
-
-def _member_failures(turn: TurnResult) -> dict[str, tuple[Failure, ...]]:
-    """The failures of members as a field that is only set if there are any."""
-    return {"member_failures": turn.member_failures} if turn.member_failures else {}
 
 
 def _joined(responses: tuple[Response, ...]) -> str:

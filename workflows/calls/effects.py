@@ -7,6 +7,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
@@ -17,8 +18,6 @@ from ...conversation.contracts.requests import (
     ConversationItem,
     EvaluateRequest,
     EvaluateResult,
-    LastFailures,
-    LastFailuresRequest,
     Pinned,
     PinRequest,
     SelectRequest,
