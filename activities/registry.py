@@ -11,6 +11,7 @@ from .conclude import Conclude
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
+from .last_failures import FindLastFailures
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
@@ -41,6 +42,7 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            FindLastFailures().last_failures,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

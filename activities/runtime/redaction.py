@@ -38,6 +38,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
                 *error.details,
+                *((info.attempt,) if error.details else ()),
                 type=error.type,
                 non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),
                 next_retry_delay=retry_delay(error.next_retry_delay, info.attempt),

@@ -106,7 +106,9 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
         status = turn_status(result, self.run_state.started_at, self.ended_at)
-        return status if self.ended_at else self.run_state.with_requests(status)
+        if self.ended_at:
+            return status
+        return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
 
 
 def _pin_request(given: TurnInput) -> PinRequest:
