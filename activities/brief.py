@@ -23,7 +23,7 @@ class Brief:
         """The new conversation, in which the team takes its turn."""
         thread = request.thread
         rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
         text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
         head = await self._journal.append(Head(), [Message(role="user", content=text)], idempotency_key())
-        return Thread(catalog=thread.catalog, question=head.id, head=head)
+        return thread.model_copy(update={"question": head.id, "head": head})

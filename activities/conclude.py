@@ -25,7 +25,7 @@ class Conclude:
         """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
         thread, brief = request.thread, request.brief
         rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
         panel = SpeakerContext.of(brief, values, rows, thread.question)
         shape = panel.transcript.shape(brief.round)
         message = Message(role="assistant", content=_json(shape), name=panel.team.name)

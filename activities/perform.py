@@ -30,13 +30,13 @@ class Perform:
         if row := await self._journal.find(row_id):
             return PerformResult(message=row.message.truncated(), head=row.head)
         rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
         panel = SpeakerContext.of(brief, values, rows, thread.question)
         given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
         value = await self._functions.invoke(request.function, given)
         text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
         message = self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
-        if wrong := output_error(message, panel_output_schema(values.catalog, brief)):
+        if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
             raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
         row = await self._journal.append_once(thread.head, message, row_id)
         return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)

@@ -85,7 +85,7 @@ class Select:
         return SelectResult(seat=request.candidates[0], member=context.names[0], how="fallback", usage=usage)
 
     async def _context(self, request: SelectRequest) -> _Context:
-        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         team = find_team(values.catalog, request.team)
         names = [team.spec.members[place].name_in_team for place in request.candidates]
         model = selector_model_chain(team, values.catalog)[request.fallback]

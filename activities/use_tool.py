@@ -43,12 +43,14 @@ class UseTool:
 
     async def _resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
         """The call and the tool. The call is read from the journal: the history may hold only a part of it."""
-        values = await ValueResolver.of(self._journal, request.thread.catalog, self._secrets)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._row(request.thread.question)).message)
-            call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(question.content))
-            return call, await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            tool = await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            built_in = speaker.spec.type in resources.BUILT_IN_TYPES
+            arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
+            return ToolCall(id="", name=speaker.name, arguments=arguments), tool
         if not isinstance(speaker, Agent):
             raise UnknownResource(f"{request.speaker} uses no tools")
         call = (await self._row(request.reply or "")).message.tool_calls[request.call]
@@ -84,7 +86,7 @@ def _reply(call: ToolCall, text: str, *, to_model: bool) -> Message:
 
 
 async def _use(tool: CallableTool, call: ToolCall) -> str:
-    arguments = _arguments(tool.definition, call.arguments)
+    arguments = await _arguments(tool.definition, call.arguments)
     try:
         return await tool.use(arguments)
     except ToolFailed as failed:
@@ -92,16 +94,23 @@ async def _use(tool: CallableTool, call: ToolCall) -> str:
         raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
 
 
-def _as_arguments(text: str) -> str:
-    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``input``."""
+def _as_arguments(text: str, name: str) -> str:
+    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
     try:
         value: JsonValue = json.loads(text)
     except ValueError:
         value = None
-    return text if isinstance(value, dict) else json.dumps({"input": text})
+    return text if isinstance(value, dict) else json.dumps({name: text})
 
 
-def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
+def _only_argument(tool: ToolDefinition) -> str:
+    """The name of a tool's argument if it has exactly one, else ``input``."""
+    properties = tool.parameters.get("properties")
+    (name,) = properties if isinstance(properties, dict) and len(properties) == 1 else ("input",)
+    return name
+
+
+async def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
     """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
     try:
         value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
@@ -109,7 +118,7 @@ def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
-    if wrong := schema_errors(value, tool.parameters):
+    if wrong := await schema_errors(value, tool.parameters):
         raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
     return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
 

@@ -6,10 +6,11 @@ from itertools import chain
 from pathlib import Path as FilePath
 
 from .agent import BUILT_INS, Agent
-from .base import Path
+from .base import Path, Reference
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
 from .manifest import Manifest
+from .member import Member
 from .parameters import unknown_parameters
 from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
@@ -55,13 +56,24 @@ class Loaded:
 
     def default_members(self) -> list[Problem]:
         """Members of panels that become default members because no manifest has their name."""
-        teams = (each for each in self.catalog.manifests if isinstance(each, Team) and each.spec.is_panel)
-        members = ((team, *each) for team in teams for each in zip(team.spec.members, team.members(), strict=True))
         return [
             self.problem(team, each.path, f"no Agent or Team '{each.name}' is known: it becomes a default member")
-            for team, member, each in members
+            for team, member, each in self._panel_members()
             if not member.role and each.optional and each.kinds and not self.catalog.find(each)
         ]
+
+    def unused_roles(self) -> list[Problem]:
+        """Roles of panel members that have a prompt of their own, and so are not told their role."""
+        return [
+            self.problem(team, (*each.path[:-1], "role"), f"is not told to {found.id}, which has its own prompt")
+            for team, member, each in self._panel_members()
+            if member.role and (found := self.catalog.find(each))
+        ]
+
+    def _panel_members(self) -> Iterator[tuple[Team, Member, Reference]]:
+        for team in self.catalog.manifests:
+            if isinstance(team, Team) and team.spec.is_panel:
+                yield from ((team, *each) for each in zip(team.spec.members, team.members(), strict=True))
 
     def needed_by(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
         """``start`` and all resources that it needs. With ``elsewhere``, Secrets may be on a worker on another machine.

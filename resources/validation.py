@@ -11,10 +11,12 @@ from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .problems import dotted_path
 from .query import Query
+from .schema_rules import broken_schema_rules
 from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
 from .values import sources
+from .workflow_ids import too_long_ids
 
 
 class Violation(NamedTuple):
@@ -31,10 +33,14 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
         yield from _unreadable_labels(manifest)
+        yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
+            yield from _remote_selector(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
+    for owner, path, text in too_long_ids(catalog):
+        yield Violation(owner, path, text)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
@@ -65,12 +71,23 @@ def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
             yield Violation(manifest, ("metadata", "labels", label), str(error))
 
 
+def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
+    schemas = (
+        ("inputSchema", manifest.spec.input_schema if isinstance(manifest, Tool) else None),
+        ("outputSchema", manifest.spec.output_schema if isinstance(manifest, Agent | Team) else None),
+    )
+    for field, schema in schemas:
+        for text in broken_schema_rules(schema) if schema else ():
+            yield Violation(manifest, ("spec", field), text)
+
+
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
     """Tools with another type in the agent than in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
         found = catalog.find(reference) if reference else None
-        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
-            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+        right = found.spec.type if isinstance(found, Tool) else "mcp"
+        if found and tool.type not in (None, "custom", right):
+            text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 
@@ -86,6 +103,16 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
             "is missing, and no member agent can terminate: the team would never end; "
             f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
         )
+
+
+def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    """A selector's agent lends it its model: one that is executed elsewhere has none."""
+    if team.spec.strategy != "selector":
+        return
+    reference = team.selector_reference()
+    found = catalog.find(reference)
+    if isinstance(found, Agent) and found.is_remote:
+        yield Violation(team, reference.path, f"{found.id} is executed elsewhere: a selector needs a model")
 
 
 def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:

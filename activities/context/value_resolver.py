@@ -1,11 +1,13 @@
 """Resolves the values that manifests name, at the time of use: parameters, ConfigMaps, Secrets, shared transcripts."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from ...conversation.messages.message import Message, SecretPlaceholder
 from ...conversation.messages.panel import contributions_in, format_transcript
+from ...conversation.messages.turn import Thread
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
@@ -15,8 +17,8 @@ from ...resources.template import TemplateError, check_names, fill, parse_templa
 from ...resources.tool import Tool
 from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource
 from ..journal.journal import Journal
-from ..process.secrets import SecretStore
-from ..runtime.ids import root_workflow_id
+from ..process.secrets import RunSecrets, SecretStore
+from ..runtime.ids import workflow_id
 
 Owner = Query | Agent | Tool
 """The kinds of manifest that have parameters."""
@@ -26,24 +28,35 @@ Owner = Query | Agent | Tool
 class ValueResolver:
     """The values of one run: from its pinned catalog, and from the secrets that the worker has.
 
-    ``shared`` are the transcripts of panels that share theirs, read beforehand, as texts.
+    ``of_run`` are the Secrets in the run's files, and ``shared`` the transcripts of panels that share theirs, as texts;
+    both are read beforehand.
     """
 
     catalog: Catalog
     secrets: SecretStore
+    of_run: RunSecrets = field(default_factory=RunSecrets)
     shared: Mapping[ContributionsRef, str] = field(default_factory=dict)
 
     @classmethod
-    async def of(cls, journal: Journal, catalog: str | Catalog, secrets: SecretStore) -> "ValueResolver":
-        """The resolver for an activity; ``catalog`` is the run's catalog, or the SHA-256 under which it is pinned."""
-        catalog = catalog if isinstance(catalog, Catalog) else await journal.catalog(catalog)
+    async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
+        """The resolver for an activity of the run at ``thread``."""
+        catalog, session = await journal.catalog(thread.catalog), thread.session(workflow_id())
+        return await cls.of_catalog(journal, catalog, thread.catalog, secrets, session)
+
+    @classmethod
+    async def of_catalog(
+        cls, journal: Journal, catalog: Catalog, sha: str, secrets: SecretStore, session: str
+    ) -> "ValueResolver":
+        """The resolver for a run with that catalog; ``session`` is its own, for contributions that name none.
+
+        What takes long for a catalog of thousands of manifests is done in threads.
+        """
         shared = {}
-        for each in catalog.contribution_refs:
-            session = each.session or root_workflow_id()
-            shared[each] = format_transcript(
-                contributions_in(row.message for row in await journal.read_bookmark(session, each.key))
-            )
-        return cls(catalog, secrets, shared)
+        needed, refs = await asyncio.to_thread(lambda: (catalog.uses_secrets, catalog.contribution_refs))
+        for each in refs:
+            rows = await journal.read_bookmark(each.session or session, each.key)
+            shared[each] = format_transcript(contributions_in(row.message for row in rows))
+        return cls(catalog, secrets, await secrets.of_run(catalog.made_from or sha) if needed else RunSecrets(), shared)
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.
@@ -118,7 +131,7 @@ class ValueResolver:
 
     def _secret(self, ref: KeyRef, owner: Manifest) -> str | None:
         try:
-            return self.secrets.read(self.catalog.sha, owner.namespace, ref)
+            return self.secrets.read(self.of_run, owner.namespace, ref)
         except KeyMissing as missing:
             if ref.optional and missing.non_retryable:  # retryable: a file that may hold it can't be read at the moment
                 return None

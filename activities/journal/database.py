@@ -62,12 +62,15 @@ class Database:
     async def run(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
         """Runs one statement, and retries without end while the database can't be reached.
 
-        It does not give up, because the statement may hold a model's reply that was paid for.
+        It does not give up, because the statement may hold a model's reply that was paid for. Raises JournalUnavailable
+        if the database refuses the statement itself.
         """
         while True:
             try:
                 return await self._run_shielded(statement, *parameters)
             except JournalUnavailable as error:
+                if error.non_retryable:
+                    raise
                 _log.warning("waiting for the journal: %s", error.message)
                 await asyncio.sleep(RETRY_INTERVAL)
 

@@ -2,15 +2,16 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from ...conversation.errors import JournalUnavailable
+from .database_errors import translated
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -55,16 +56,17 @@ class Engine(ABC):
     async def run(self, work: Work[T]) -> T:
         """Calls a function with a connection on which each statement commits by itself, and returns its result.
 
-        Raises JournalUnavailable for every database error; its text holds no values of the statement.
+        Raises JournalUnavailable for every database error; its text holds no values of the statement. It is not
+        retryable where the database refuses the statement itself, so that the same statement will fail again.
         """
-        return await _translated(self._run(work))
+        return await translated(self._run(work))
 
     async def run_exclusively(self, work: Work[T]) -> T:
         """Calls a function with a connection in one transaction, at most one at a time in all processes.
 
         It waits while another process does the same. Raises JournalUnavailable as ``run`` does.
         """
-        return await _translated(self._run_exclusively(work))
+        return await translated(self._run_exclusively(work))
 
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
@@ -75,13 +77,6 @@ class Engine(ABC):
     @abstractmethod
     async def dispose(self) -> None:
         """Closes the connections."""
-
-
-async def _translated(result: Awaitable[T]) -> T:
-    try:
-        return await result
-    except (SQLAlchemyError, OSError) as error:
-        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
 
 
 class _SQLite(Engine):
@@ -176,9 +171,3 @@ def connect(url: str) -> Engine:
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
     return _ENGINES[backend](parsed)
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error: PostgreSQL puts the values of the row into the second."""
-    reason = error.orig if isinstance(error, DBAPIError) else error
-    return str(reason).partition("\n")[0] or type(reason).__name__

@@ -48,6 +48,7 @@ def workflow_family(workflow_id: str) -> str:
     """The group of workflows whose values are deleted together, as a SHA-256.
 
     It is a workflow and all its descendants, whose ids begin with its own and a slash. A run that was reset or
-    continued as new refers to values of the run before it, which has the same id.
+    continued as new refers to values of the run before it, which has the same id. Runs to which clients have given ids
+    that begin alike up to the first slash are one group: their values stay until none of these runs needs any.
     """
     return hashlib.sha256(workflow_id.partition("/")[0].encode()).hexdigest()

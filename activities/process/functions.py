@@ -3,8 +3,13 @@
 import asyncio
 import importlib
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 
 from ...conversation.errors import FunctionFailed, UnknownResource
 from ...resources.functions import Function, is_marked, name_of
@@ -13,14 +18,22 @@ from ...resources.functions import Function, is_marked, name_of
 class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
-    def __init__(self, functions: Iterable[Function] = ()) -> None:
+    def __init__(self, functions: Iterable[Function], max_concurrent: int) -> None:
         self._by_name = {name_of(each): each for each in functions}
+        self._threads = ThreadPoolExecutor(max_concurrent, "function")  # asyncio's own are for looking up addresses
 
     @classmethod
-    def of(cls, modules: Iterable[str], functions: Iterable[Function] = ()) -> "FunctionRegistry":
-        """The functions that are marked with ``@function`` in ``modules``, which it imports, and ``functions``."""
+    def of(cls, modules: Iterable[str], functions: Iterable[Function], max_concurrent: int) -> "FunctionRegistry":
+        """The functions that are marked with ``@function`` in ``modules``, which it imports, and ``functions``.
+
+        At most ``max_concurrent`` of those that are not async run at once; others wait.
+        """
         found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
-        return cls([*(each for each in found if is_marked(each)), *functions])
+        return cls([*(each for each in found if is_marked(each)), *functions], max_concurrent)
+
+    def close(self) -> None:
+        """Begins no function that still waits for a thread; those that run are not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def invoke(self, name: str, *arguments: object, **named: object) -> object:
         """What the function returns. A function that is not async runs in a thread.
@@ -33,24 +46,38 @@ class FunctionRegistry:
         if target is None:
             known = ", ".join(sorted(self._by_name)) or "none"
             raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
-        value, error = await _outcome(partial(target, *arguments, **named))
+        value, error = await self._outcome(partial(target, *arguments, **named))
         if error is None:
             return value
-        text = f"the function '{name}' failed: {type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"the function '{name}' failed: {what}{_place(error, target)}"
         raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
 
+    async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
+        """What a function returns or raises; SystemExit too, which would otherwise end the worker."""
+        if not inspect.iscoroutinefunction(function):
+            call = partial(copy_context().run, _outcome_in_thread, function)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await function(), None
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if task and task.cancelling():  # the activity was cancelled, not something within the function
+                raise
+            return None, error
 
-async def _outcome(function: Function) -> tuple[object, BaseException | None]:
-    """What a function returns or raises; SystemExit too, which would otherwise end the worker."""
-    if not inspect.iscoroutinefunction(function):
-        return await asyncio.to_thread(_outcome_in_thread, function)
-    try:
-        return await function(), None
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
-        task = asyncio.current_task()
-        if task and task.cancelling():  # the activity was cancelled, not something within the function
-            raise
-        return None, error
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _place(error: BaseException, function: Function) -> str:
+    """Where an error was raised: the last place in the program's own code, as `` (team.py:14, in shorten)``."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
+    if last := next(iter([*own[::-1], *frames]), None):
+        return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
+    code = getattr(function, "__code__", None)  # it could not be called at all
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
 
 
 def _outcome_in_thread(function: Function) -> tuple[object, BaseException | None]:

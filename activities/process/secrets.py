@@ -1,8 +1,10 @@
 """The secret store of a worker: reads secrets at the time of use, and redacts every secret that it has given out."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -18,6 +20,14 @@ MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
 
 
+@dataclass(frozen=True)
+class RunSecrets:
+    """The Secrets in a run's files, and the files that can't be read now: somebody may be editing them."""
+
+    secrets: Secrets = field(default_factory=Secrets)
+    unreadable: tuple[str, ...] = ()
+
+
 class SecretStore:
     """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
 
@@ -28,6 +38,7 @@ class SecretStore:
     def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
         self._own, self._environment, self._sources = own, environment, sources
         self._given_out: set[str] = set()
+        self._reading = asyncio.Lock()
 
     def environment(self, name: str) -> str | None:
         """A variable of the worker's environment; None if it is unset or empty."""
@@ -38,20 +49,28 @@ class SecretStore:
         value = self.environment(name)
         return self._remember(value) if value else None
 
-    def read(self, catalog: str, namespace: str, ref: KeyRef) -> str:
-        """The value of a Secret's key. ``catalog`` is the SHA-256 of the run's catalog.
+    async def of_run(self, catalog: str) -> RunSecrets:
+        """The Secrets in a run's files as they are now; ``catalog`` is the SHA-256 of the run's catalog.
+
+        In a thread, as the files may be many, and one activity after the other, as the next one needs the same files.
+        """
+        async with self._reading:
+            return await asyncio.to_thread(self._read_files, catalog)
+
+    def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
+        """The value of a Secret's key, in a run's own Secrets or else in those of this worker.
 
         Raises KeyMissing if this worker does not have it; retryable if one of the run's files can't be read now.
         """
-        of_run, unreadable = self._of_run(catalog)
-        for secrets in (of_run, self._own):
+        for secrets in (of_run.secrets, self._own):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
             if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
                 return self._remember(value)
         wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
-        if unreadable:
-            raise KeyMissing(f"no {wanted} is in what can be read of {', '.join(unreadable)}: mend it", retryable=True)
+        if of_run.unreadable:
+            files = ", ".join(of_run.unreadable)
+            raise KeyMissing(f"no {wanted} is in what can be read of {files}: mend it", retryable=True)
         raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
@@ -82,11 +101,10 @@ class SecretStore:
             self._given_out |= {value, quote(value, ""), quote(value), json.dumps(value)[1:-1]}
         return value
 
-    def _of_run(self, catalog: str) -> tuple[Secrets, tuple[str, ...]]:
-        """The Secrets in a run's files, and the files that can't be read now: somebody may be editing them."""
+    def _read_files(self, catalog: str) -> RunSecrets:
         file = self._sources / f"{catalog}.json" if self._sources else None
         if file is None or not file.is_file():
-            return Secrets(), ()
+            return RunSecrets()
         paths = (Path(path) for path in json.loads(file.read_text()))
         files = (each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
         return _load(tuple((each, _changed_at(each)) for each in files))
@@ -100,6 +118,6 @@ def _changed_at(file: Path) -> int:
 
 
 @lru_cache(maxsize=100)
-def _load(files: tuple[tuple[Path, int], ...]) -> tuple[Secrets, tuple[str, ...]]:
-    """The Secrets in these files, and the files that can't be read. Cached until one of the files changes."""
-    return load_secrets(file for file, _ in files)
+def _load(files: tuple[tuple[Path, int], ...]) -> RunSecrets:
+    """The Secrets in these files. Cached until one of the files changes."""
+    return RunSecrets(*load_secrets(file for file, _ in files))

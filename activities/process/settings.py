@@ -68,6 +68,7 @@ class Settings(BaseModel):
     model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
     max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
     max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
+    max_concurrent_functions: PositiveInt = Field(50, validation_alias="BATON_MAX_CONCURRENT_FUNCTIONS")
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")

@@ -1,4 +1,4 @@
-"""The ids of the running activity: its idempotency key, and the workflow id of the run it belongs to."""
+"""The ids of the running activity: its idempotency key, and the workflow id of its run."""
 
 from temporalio import activity
 
@@ -9,6 +9,6 @@ def idempotency_key() -> str:
     return f"{info.workflow_run_id}/{info.activity_id}"
 
 
-def root_workflow_id() -> str:
-    """The workflow id of the run that was started from outside; child workflows add ``/…`` to it."""
-    return str(activity.info().workflow_id).partition("/")[0]
+def workflow_id() -> str:
+    """The workflow id of the run that has called the activity."""
+    return activity.info().workflow_id or ""

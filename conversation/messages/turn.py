@@ -12,11 +12,22 @@ StopReason = Literal[
 
 
 class Thread(JsonModel):
-    """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row."""
+    """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
+
+    ``run`` is the workflow id of the run that a client has started; child runs inherit it.
+    """
 
     catalog: str
     question: str
     head: Head
+    run: str | None = None
+
+    def session(self, workflow_id: str) -> str:
+        """The session of the run with that id, unless its manifests name one: the id of the run at the root.
+
+        A run that was begun by an older version does not know it, and has taken the id up to the first slash.
+        """
+        return self.run or workflow_id.partition("/")[0]
 
 
 class TurnResult(JsonModel):

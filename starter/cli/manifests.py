@@ -35,7 +35,7 @@ def validate(
         raise ManifestError(outside)
     for problem in outside:
         print_message(f"warning: {problem}")
-    for problem in loaded.default_members():
+    for problem in (*loaded.default_members(), *loaded.unused_roles()):
         print_message(f"note: {problem}")
     count = len(loaded.catalog.manifests)
     print("1 manifest is valid" if count == 1 else f"{count} manifests are valid")

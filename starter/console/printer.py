@@ -55,10 +55,8 @@ class EventPrinter:
                 self._print_tool_result(message.name or "tool", message.content, in_full=ends)
             case CallEnded(result=SelectResult(member=member, how=how)):
                 self._print_line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
-            case CallEnded(failure=Failure(message=error), call=ActivityCall(activity_type="use_tool") as call):
-                self._print_tool_result(call.name or "tool", f"failed: {error}")
             case CallEnded(failure=Failure(message=error), call=call):
-                self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
+                self._print_failure(call, error)
 
     def print_failed_attempt(self, call: OpenCall) -> None:
         """Prints a line about the last attempt of a call, which has failed, and when the next one begins."""
@@ -123,6 +121,12 @@ class EventPrinter:
             run.id if self._several_runs else "",
         )
         return " · ".join(filter(None, parts))
+
+    def _print_failure(self, call: ActivityCall, error: str) -> None:
+        if call.activity_type == "use_tool":
+            self._print_tool_result(call.name or "tool", f"failed: {error}")
+        else:
+            self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
 
     def _print_tool_result(self, tool: str, text: str, *, in_full: bool = False) -> None:
         shown = "" if in_full else indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()

@@ -22,6 +22,7 @@ from ...conversation.temporal.temporal_client import (
     connect_config,
     with_external_storage,
 )
+from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
 from ..runs.server_state import open_runs
 from .state_dir import DevServer, StateDir
@@ -46,7 +47,7 @@ class ServerLocation:
 
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
-        client = await connect(self.address)
+        client = await connect(self.address, identity=client_identity())
         drivers = _storage_drivers(self.state_dir)
         return with_external_storage(client, *drivers) if drivers else client
 
@@ -69,8 +70,12 @@ def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
 
 
 def uses_remote_server() -> bool:
-    """Whether the environment names a Temporal server; otherwise this machine's own is used."""
-    return "target_host" in connect_config()
+    """Whether the environment names another Temporal server than this machine's own, which is used otherwise."""
+    host, _, port = connect_config().get("target_host", "").rpartition(":")
+    if not port or host not in ("localhost", "127.0.0.1"):
+        return bool(port)
+    dev = StateDir.of(os.environ).read_dev_server()
+    return dev is None or dev.address != f"127.0.0.1:{port}"
 
 
 @contextmanager
@@ -110,6 +115,19 @@ def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
         report(f"note: the worker here was started with another {names} and keeps it, as {user}")
         return
     report(f"{names} {'has' if len(differing) == 1 else 'have'} changed: the worker is restarted")
+    _stop(dev, state_dir)
+
+
+def stop_idle(state_dir: StateDir) -> bool:
+    """Stops a server and worker that a client has started and nobody needs; whether they have ended."""
+    dev = state_dir.read_dev_server()
+    if dev is None or _user_of(dev, state_dir):
+        return False
+    _stop(dev, state_dir)
+    return True
+
+
+def _stop(dev: DevServer, state_dir: StateDir) -> None:
     os.kill(dev.pid, signal.SIGTERM)
     with state_dir.lock("dev"):  # free once it has ended
         return
@@ -150,7 +168,8 @@ def _find_or_start(state_dir: StateDir) -> DevServer:
 
 
 def _start(state_dir: StateDir) -> subprocess.Popen[bytes]:
-    with state_dir.file("dev.log").open("wb") as log:
+    state_dir.rotate_log("dev.log", 0)
+    with state_dir.file("dev.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "baton.starter", "dev", "--linger", str(LINGER)],
             env={**os.environ, "BATON_HOME": str(state_dir.folder)},

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +19,12 @@ from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL)
 """The variables that a worker on this machine takes from the environment in which it was started."""
+
+MAX_LOG_BYTES = 10_000_000
+"""The size from which on a log is moved away; one older part of it is kept."""
+
+LOGS = ("dev.log", "server.log")
+"""The logs of the background worker, and of the embedded server."""
 
 DATABASE = "temporal.db"
 """The file with the runs of the embedded server."""
@@ -93,6 +100,13 @@ class StateDir:
         """Whether a lock is held for longer than a tenth of a second."""
         with self.lock(name, timeout=0.1) as lock:
             return lock is None
+
+    def rotate_log(self, name: str, max_bytes: int = MAX_LOG_BYTES) -> None:
+        """Moves what a log of more than ``max_bytes`` holds to ``NAME.1``. Whoever writes it has it open to append."""
+        log = self.file(name)
+        if log.exists() and log.stat().st_size > max_bytes:
+            shutil.copyfile(log, log.with_name(f"{name}.1"))
+            os.truncate(log, 0)  # the processes that write it keep it open, so it can't be renamed
 
     def write_dev_server(self, dev: DevServer) -> None:
         """Writes where clients connect."""

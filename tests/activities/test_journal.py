@@ -1,14 +1,18 @@
 """Tests of the journal on each database: rows are written once, read from a head, and never silently missed."""
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import text as sql
 
+from baton.activities.journal import schema
 from baton.activities.journal.journal import Journal
 from baton.activities.journal.migrate import VERSION
 from baton.conversation.errors import JournalLost, JournalUnavailable
@@ -134,6 +138,34 @@ async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
         await Journal.open(f"sqlite:///{tmp_path}/no/such/folder/journal.db")
     with pytest.raises(JournalUnavailable, match="oracle is not supported"):
         await Journal.open("oracle://somewhere")
+
+
+async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Journal, journal_url: str) -> None:
+    await journal.append(Head(), replies("a"), "call-1")
+    await execute(journal_url, "drop table baton_messages")
+    with pytest.raises(JournalUnavailable, match=r"the journal refuses a statement: .*baton_messages") as refused:
+        await asyncio.wait_for(journal.append(Head(), replies("b"), "call-2"), 5)
+    assert refused.value.non_retryable
+
+
+@pytest.mark.parametrize("wrong", [None, [1]])
+async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal, wrong: object) -> None:
+    row = {"session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
+    with pytest.raises(JournalUnavailable, match="the journal refuses a statement: "):
+        await asyncio.wait_for(journal.database.insert(schema.bookmarks, row), 5)
+
+
+async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
+    file, head = tmp_path / "journal.db", Head()
+    journal = await Journal.open(f"sqlite:///{file}")
+    await journal.database.run(sql("pragma busy_timeout = 100"))
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        writing = asyncio.create_task(journal.append(head, replies("a"), "call"))
+        assert await asyncio.wait([writing], timeout=1.5) == (set(), {writing})
+        other.execute("commit")
+        assert (await writing).depth == 1
+    await journal.close()
 
 
 async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from baton.starter.scripted_model.script import Script
+from baton.starter.server.state_dir import LOGS, MAX_LOG_BYTES
 from tests.harness.environment import KEY, line
 from tests.harness.processes import ROOT, kill_server, process_env
 from tests.harness.user_machine import UserMachine
@@ -88,3 +89,22 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     drawn = machine.run("graph", "-f", sample, "-o", "svg").stdout
     assert drawn.startswith("<svg")
     assert all(f">{name}" in drawn for name in ("newsroom", "desk", "panel", "writer", "corrections = reporter"))
+
+
+def test_logs_that_grow_are_moved_away_and_written_on(machine: UserMachine) -> None:
+    following = machine.start("run", "-f", machine.write(*DUO, QUERY))
+    machine.wait_for_calls(3)
+    logs = [machine.state_dir.folder / name for name in LOGS]
+    for log in logs:
+        with log.open("ab") as file:
+            file.write(b"line\n" * (MAX_LOG_BYTES // 5))
+    while any(log.stat().st_size > MAX_LOG_BYTES for log in logs):
+        time.sleep(0.1)
+    assert all(log.with_name(f"{log.name}.1").stat().st_size > MAX_LOG_BYTES for log in logs)
+    kill_server(machine.dev().pid)
+    _, err = following.communicate(timeout=60)
+    assert following.returncode == 0, err
+    own, server = (log.read_text() for log in logs)
+    assert "the Temporal server has died and is restarted" in own
+    assert "Server:" in server
+    assert len(own) + len(server) < 100_000

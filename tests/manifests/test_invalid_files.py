@@ -1,5 +1,6 @@
 """Files that are no manifests: each is read or refused, quickly and with its name."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -232,7 +233,8 @@ def test_a_dangling_link_next_to_a_secret_fails_no_run(write: Writer) -> None:
     sources = write.folder / ".sources"
     sources.mkdir()
     (sources / "abc.json").write_text(json.dumps([str(write.folder)]))
-    assert SecretStore(Secrets(), {}, sources).read("abc", "default", KeyRef(name="s", key="token")) == KEY
+    store = SecretStore(Secrets(), {}, sources)
+    assert store.read(asyncio.run(store.of_run("abc")), "default", KeyRef(name="s", key="token")) == KEY
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])

@@ -1,5 +1,6 @@
 """Secrets: only the worker reads them, and they are found nowhere else."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -119,9 +120,9 @@ def test_a_secret_is_read_again_when_its_file_has_changed(tmp_path: Path) -> Non
     for value in ("first-value", "other-value"):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": value}}
         file.write_text(yaml.safe_dump(secret))
-        assert store.read("abc", "default", ref) == value
+        assert store.read(asyncio.run(store.of_run("abc")), "default", ref) == value
     with pytest.raises(KeyMissing, match="the worker has no Secret 'default/s' with the key 'token'"):
-        store.read("another run", "default", ref)
+        store.read(asyncio.run(store.of_run("another run")), "default", ref)
 
 
 def test_a_file_that_is_being_edited_fails_no_run(tmp_path: Path) -> None:
@@ -131,9 +132,9 @@ def test_a_file_that_is_being_edited_fails_no_run(tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "abc.json").write_text(json.dumps([str(tmp_path)]))
     store = SecretStore(Secrets(), {}, tmp_path / "sources")
-    assert store.read("abc", "default", KeyRef(name="s", key="token")) == HELD
+    assert store.read(asyncio.run(store.of_run("abc")), "default", KeyRef(name="s", key="token")) == HELD
     with pytest.raises(KeyMissing, match=r"broken\.yaml") as missing:
-        store.read("abc", "default", KeyRef(name="other", key="token"))
+        store.read(asyncio.run(store.of_run("abc")), "default", KeyRef(name="other", key="token"))
     assert not missing.value.non_retryable
 
 
@@ -141,7 +142,7 @@ def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "c2VjcmV0IQ=="}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
     store = SecretStore(load_files([tmp_path]).secrets, {})
-    assert store.read("any", "default", KeyRef(name="s", key="token")) == "secret!"
+    assert store.read(asyncio.run(store.of_run("any")), "default", KeyRef(name="s", key="token")) == "secret!"
 
 
 def test_secrets_that_were_read_are_removed_from_errors_and_logs() -> None:

@@ -3,9 +3,12 @@
 import json
 from typing import Any
 
+from baton.conversation.messages.message import Head
+from baton.conversation.messages.turn import Thread
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, prompt_line, role_member
+from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
 
 
@@ -85,6 +88,28 @@ async def test_if_two_panels_use_one_key_the_later_one_is_read_and_neither_reads
     env.script(line("reader", "Read."))
     await env.turn_result(await env.start("agent", {"agent": "reader", "input": "?", "resources": [reader("k", "s")]}))
     assert reader_prompts(env) == ["[round 1] quick: q1\n[round 2] quick: q2"]
+
+
+async def test_runs_whose_ids_begin_alike_up_to_a_slash_share_nothing(env: Environment) -> None:
+    env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
+    row = team("row", "panel", "reader", strategy="sequential")
+    alone = team("row", "reader", strategy="sequential")
+    for number, members in enumerate(([reader(), shared("panel", role_member("a")), row], [reader(), alone])):
+        given = {"team": "row", "input": "Why?", "resources": members}
+        await env.turn_result(
+            await env.client.start_workflow(
+                "sequential", given, id=f"{env.task_queue}/{number}", task_queue=env.task_queue
+            )
+        )
+    assert reader_prompts(env) == ["[round 1] a: a1", ""]
+    marks = await execute(env.journal_address, "select session from baton_bookmarks")
+    assert marks == [(f"{env.task_queue}/0",)]
+
+
+def test_a_run_of_an_older_version_keeps_the_session_under_which_it_has_begun() -> None:
+    thread = Thread(catalog="sha", question="run/1/0", head=Head())
+    assert thread.session("acme/1/turn-1/panel") == "acme"
+    assert thread.model_copy(update={"run": "acme/1"}).session("acme/1/turn-1/panel") == "acme/1"
 
 
 async def test_a_parameter_of_a_query_can_be_the_contributions(env: Environment) -> None:

@@ -124,7 +124,7 @@ async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(e
     script(env, slow=3)
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
     ours = with_external_storage(env.client, driver)
-    running = await ours.start_workflow("sequential", question, id=env.task_queue, task_queue=env.task_queue)
+    running = await ours.start_workflow("sequential", question, id=f"{env.task_queue}/1", task_queue=env.task_queue)
     [shared] = ours.data_converter.payload_converter.to_payloads([question])
     gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{env.task_queue}/turn-1/a", namespace=""))
     claims = await driver.store(gone, [shared, Payload(data=b"its own")])

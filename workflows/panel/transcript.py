@@ -56,5 +56,5 @@ class PanelTranscript:
         shared, run = self._plan.contributions, workflow.info().workflow_id
         if shared is None:
             return None
-        session, owner = shared.session or run.partition("/")[0], f"{run}@{self.begun.id}"
-        return Bookmark(session=session, key=shared.key, owner=owner, begun=self.begun.depth)
+        session = shared.session or self._team.thread.session(run)
+        return Bookmark(session=session, key=shared.key, owner=f"{run}@{self.begun.id}", begun=self.begun.depth)

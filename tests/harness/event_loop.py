@@ -1,0 +1,43 @@
+"""Watches the event loop of a test: how long it did nothing but one thing."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+STEP = 0.002
+"""Seconds between two looks at the clock."""
+
+
+class Waits:
+    """How long the event loop was kept from what waited for it, in seconds; ``longest`` is the longest time so far."""
+
+    def __init__(self) -> None:
+        self.longest = self.total = 0.0
+
+    @property
+    def share(self) -> float:
+        """The longest time, as a part of the time of the whole block."""
+        return self.longest / self.total
+
+    async def watch(self) -> None:
+        """Looks at the clock until it is cancelled."""
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(STEP)
+            self.longest = max(self.longest, time.perf_counter() - before - STEP)
+
+
+@contextlib.asynccontextmanager
+async def watched_loop() -> AsyncIterator[Waits]:
+    """Watches the event loop while the block runs."""
+    waits = Waits()
+    task = asyncio.create_task(waits.watch())
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    try:
+        yield waits
+        await asyncio.sleep(2 * STEP)
+        waits.total = time.perf_counter() - began
+    finally:
+        task.cancel()
