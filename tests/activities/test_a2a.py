@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from a2a.types import Part
 
 from baton.resources.secret import Secret
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Environment, agent, line, team
+from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.remote_agents import a2a_agent, a2a_server
 
 
@@ -242,3 +243,36 @@ async def test_a_task_that_takes_too_long_is_canceled_and_not_begun_again(
     assert turn.failure
     assert (turn.failure.type, turn.failure.message) == ("CallTimeout", "agent oracle has not finished in 2 s")
     assert (len(agents.turns), len(agents.canceled)) == (1, 1)
+
+
+async def live_text(env: Environment, handle: Handle) -> str:
+    """What the last heartbeat of a run's call says."""
+    for pending in (await handle.describe()).raw_description.pending_activities:
+        if pending.heartbeat_details.payloads:
+            (live,) = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
+            return str(live["text"])
+    return ""
+
+
+async def test_the_text_of_a_running_task_is_shown_as_it_is_written(env: Environment, agents: AgentServer) -> None:
+    shown = threading.Event()
+
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.add_artifact([Part(text="Because ")], artifact_id="a")
+        while not shown.is_set():
+            await asyncio.sleep(0.02)
+        await task.add_artifact([Part(text="it is.")], artifact_id="a", append=True)
+        await task.complete()
+
+    agents.behaviour = slow
+    with agents.serving():
+        manifests = [a2a_agent("oracle"), a2a_server(agents)]
+        handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": manifests})
+        async with asyncio.timeout(20):
+            while not await live_text(env, handle):
+                await asyncio.sleep(0.1)
+        assert await live_text(env, handle) == "Because "
+        shown.set()
+        turn = await env.turn_result(handle)
+    assert turn.message == "Because it is."

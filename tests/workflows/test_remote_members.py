@@ -17,13 +17,14 @@ from tests.harness.tool_server import ToolServer
 def agents() -> Iterator[AgentServer]:
     """A server of an agent that counts how often it was asked."""
 
-    async def number(turn: Turn) -> None:
-        await turn.reply(f"far {len(agents.turns)}")
+    server = AgentServer()
 
-    agents = AgentServer()
-    agents.behaviour = number
-    with agents.serving():
-        yield agents
+    async def number(turn: Turn) -> None:
+        await turn.reply(f"far {len(server.turns)}")
+
+    server.behaviour = number
+    with server.serving():
+        yield server
 
 
 def all_kinds(tool_server: ToolServer, agents: AgentServer) -> list[Json]:
