@@ -19,6 +19,11 @@ MAX_OBJECTS = 10_000
 CONNECT_SECONDS = 10.0
 
 
+def new_pool() -> httpx.AsyncHTTPTransport:
+    """Connections for all calls of a worker, which bounds their number itself."""
+    return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None, max_keepalive_connections=20))
+
+
 class Origin(str):
     """Scheme, host and port of an address."""
 

@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from a2a.types import Part
+from a2a.types import GetTaskRequest, Part
+from a2a.utils.errors import TaskNotFoundError
 
+from baton.activities.agent.a2a.executor import A2AExecutor
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.process.secrets import SecretStore
+from baton.resources.a2a_server import A2AServer
+from baton.resources.catalog import Catalog
 from baton.resources.secret import Secret
+from baton.resources.secret_extraction import Secrets
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.remote_agents import a2a_agent, a2a_server
@@ -168,6 +175,7 @@ async def test_headers_from_secrets_are_sent_to_the_manifests_server_alone_and_n
     env: Environment, agents: AgentServer
 ) -> None:
     async def leak(turn: Turn) -> None:
+        turn.context._context_id = f"context of {agents.seen[-1].headers['authorization']}"
         await turn.reply(f"My key is {agents.seen[-1].headers['authorization']}")
 
     agents.behaviour = leak
@@ -205,6 +213,21 @@ async def test_an_address_in_a_card_may_not_lead_into_the_workers_own_network(
     assert turn.failure.type == "AgentFailed"
     assert "lies in the worker's own network" in turn.failure.message
     assert other.seen == []
+
+
+async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents: AgentServer) -> None:
+    other = AgentServer()
+    values = ValueResolver(Catalog(), SecretStore(Secrets(), {}))
+    with agents.serving(), other.serving():
+        agents.interface_url = other.url
+        headers = [{"name": "X-Tenant", "value": {"value": "us"}}]
+        server = A2AServer.model_validate(a2a_server(agents, headers=headers, address={"value": agents.url}))
+        executor = A2AExecutor(private=True)
+        async with executor._client(server, values, 5) as (client, _):
+            with pytest.raises(TaskNotFoundError):
+                await client.get_task(GetTaskRequest(id="unknown"))
+        await executor.close()
+    assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]
 
 
 async def test_a_cancel_is_passed_on_to_the_task(env: Environment, agents: AgentServer) -> None:
