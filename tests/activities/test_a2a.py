@@ -125,6 +125,26 @@ async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_o
     assert [each.remote.state for each in turn.messages if each.remote] == ["input-required", "completed"]
 
 
+async def test_a_question_has_to_fit_no_schema_but_the_final_answer_has(env: Environment, agents: AgentServer) -> None:
+    async def booked(turn: Turn) -> None:
+        task = await turn.task()
+        texts = ("", "Monday!", '{"day": "Monday"}')
+        if len(agents.turns) == 1:
+            await task.requires_input(task.new_agent_message([Part(text="Which day?")]))
+        else:
+            await task.complete(task.new_agent_message([Part(text=texts[len(agents.turns) - 1])]))
+
+    agents.behaviour = booked
+    oracle = a2a_agent("oracle")
+    oracle["spec"]["outputSchema"] = {"type": "object", "required": ["day"]}
+    members = team("team", "oracle", maxTurns=2, onMaxTurns="complete")
+    with agents.serving():
+        turn = await env.turn_result(await env.start_team([oracle, a2a_server(agents), members]))
+    said = [each.content for each in turn.messages if each.role == "assistant"]
+    assert said == ["Which day?", "Monday!", '{"day": "Monday"}']
+    assert agents.turns[2].texts[-1].startswith("Your answer is not JSON")
+
+
 @pytest.mark.parametrize(
     ("ending", "family", "kind", "says"),
     [
