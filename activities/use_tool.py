@@ -1,17 +1,19 @@
 """The activity ``use_tool``: uses one tool, and writes the result to the journal before it returns it."""
 
 import json
+from functools import partial
 
 from pydantic import JsonValue
 from temporalio import activity
 
 from ..conversation.contracts.requests import UseToolRequest, UseToolResult
-from ..conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.errors import BadArguments, JournalLost, ToolFailed, UnknownResource, UnknownTool
 from ..conversation.messages.message import Message, ToolCall
 from ..conversation.text import repair_surrogates
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
+from .context.call_record import CallRecord
 from .context.schema_errors import schema_errors
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -62,15 +64,9 @@ class UseTool:
         return call, tools[call.name]
 
     def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
-        """Lets only one attempt use a tool: a row outside the conversation records that it has begun."""
-        row_id = f"{key}/begun"
-
-        async def begin_once() -> None:
-            if await self._journal.find(row_id):
-                raise OutcomeUnknown(f"{name} was begun by a worker that died; whether it was carried out is unknown")
-            await self._journal.append_once(request.thread.head, Message(role="tool", name=name), row_id)
-
-        return begin_once
+        """Lets only one attempt use a tool."""
+        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
+        return partial(record.begin_once, name)
 
     async def _row(self, row_id: str) -> Row:
         if row := await self._journal.find(row_id):

@@ -63,6 +63,7 @@ async def _check(
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(checks.models(loaded, os.environ, providers))
+    checking.append(checks.executors(loaded, os.environ))
     return [each for results in await asyncio.gather(*checking) for each in results]
 
 
