@@ -13,6 +13,7 @@ from ..resources.model import Model
 from .context.context_window import model_messages, window_end
 from .context.model_chain import ChainedModel, model_chain
 from .context.structured_output import normalized, output_error, output_schema, with_schema
+from .context.untrusted_content import fenced
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .model.provider import ModelRequest
@@ -90,4 +91,4 @@ class AskModel:
             question = await self._journal.row(thread.question)
             prompt = values.prompt(agent) if agent else None
             messages = model_messages(prompt, rows, question, begun, request.window)
-        return with_schema(map(values.with_secrets, messages), context.schema)
+        return with_schema((fenced(values.with_secrets(each)) for each in messages), context.schema)

@@ -13,6 +13,7 @@ from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from .context.schema_errors import schema_errors
+from .context.untrusted_content import new_fence
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .journal.row import Row
@@ -37,6 +38,8 @@ class UseTool:
         row = await self._journal.find(f"{key}/reply")
         if row is None:
             message = _reply(call, await _use(tool, call), to_model=request.reply is not None)
+            if tool.untrusted:
+                message = message.model_copy(update={"fence": new_fence()})
             clean = self._secrets.redact_message(message)
             row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
         return UseToolResult(message=row.message.truncated(), head=row.head, ends=tool.ends)

@@ -10,6 +10,7 @@ from .agent import BUILT_INS
 from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
 from .json_schema import JsonSchema
 from .manifest import Manifest
+from .partial import PresetArguments
 from .template import names_in
 from .values import Headers, Parameter, check_url
 
@@ -101,6 +102,10 @@ class ToolSpec(JsonModel):
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
     )
     parameters: tuple[Parameter, ...] = Field((), description="values for the request's templates")
+    partial: PresetArguments | None = Field(
+        None, description="{parameters} of arguments that the model does not choose"
+    )
+    untrusted_content: bool = Field(True, description="whether its result is marked as untrusted for the model")
     annotations: Annotations | None = None
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")

@@ -9,6 +9,7 @@ from .catalog import Catalog
 from .config_map import ConfigMap
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
+from .partial import PresetArguments
 from .problems import dotted_path
 from .query import Query
 from .schema_rules import broken_schema_rules
@@ -38,6 +39,8 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _never_ends(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
+        if isinstance(manifest, Agent | Tool):
+            yield from _unknown_presets(manifest, catalog)
     for owner, path, text in too_long_ids(catalog):
         yield Violation(owner, path, text)
 
@@ -87,6 +90,22 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
         if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
             text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
+
+
+def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violation]:
+    """Preset arguments that a tool does not have, as far as its manifest says what it has."""
+    used: list[tuple[Path, PresetArguments | None, Manifest | None]]
+    if isinstance(owner, Tool):
+        used = [((), owner.spec.partial, owner)]
+    else:
+        tools = enumerate(owner.tools())
+        used = [(("tools", n), each.partial, ref and catalog.find(ref)) for n, (each, ref) in tools]
+    for path, presets, tool in used:
+        known = tool.spec.input_schema.get("properties") if isinstance(tool, Tool) else None
+        for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
+            if isinstance(known, dict) and tool and each.name not in known:
+                text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; its properties: {', '.join(known)}"
+                yield Violation(owner, ("spec", *path, "partial", "parameters", index, "name"), text)
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
 from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
-from ...resources.agent import Agent
+from ...resources.agent import Agent, AgentTool
 from ...resources.catalog import Catalog
 from ...resources.model import Model
 from ...resources.team import Team
@@ -15,8 +15,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
-        timeout = tool.timeout if isinstance(tool, Tool) else None
-        tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
+        tools.append(_tool_plan(given, tool if isinstance(tool, Tool) else None))
     return AgentPlan(
         kind="agent",
         name=agent.name,
@@ -27,6 +26,13 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         window=agent.spec.context_window or (team.spec.context_window if team else None),
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
+
+
+def _tool_plan(given: AgentTool, tool: Tool | None) -> ToolPlan:
+    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=tool.timeout if tool else None)
+    own = given.untrusted_content
+    untrusted = own if own is not None else bool(tool and tool.spec.untrusted_content)
+    return plan.model_copy(update={"untrusted": True}) if untrusted else plan
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:

@@ -30,7 +30,9 @@ class HttpTools:
         http = manifest.spec.http if manifest else None
         if manifest is None or http is None:
             raise InvalidManifest(f"the tool {context.name} has no http request")
-        repeatable = context.repeatable or http.method in REPEATABLE
+        hints = manifest.spec.annotations
+        harmless = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
+        repeatable = context.repeatable or harmless or http.method in REPEATABLE
 
         async def use(arguments: JsonObject) -> str:
             request = _request(context, manifest, http, arguments)

@@ -25,13 +25,14 @@ class CallableTool:
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable.
+    tool itself calls retryable. ``untrusted``: its results are marked for a model.
     """
 
     definition: ToolDefinition
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
+    untrusted: bool = False
 
 
 BeginOnce = Callable[[], Awaitable[None]]

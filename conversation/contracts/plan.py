@@ -14,11 +14,12 @@ from ...resources.window import ContextWindow
 
 
 class ToolPlan(JsonModel):
-    """A tool of an agent: what to do if it fails, and its timeout in seconds."""
+    """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted."""
 
     name: str
     on_error: OnError = "feed"
     timeout: float | None = None
+    untrusted: bool = False
 
 
 class AgentPlan(JsonModel):

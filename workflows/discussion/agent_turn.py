@@ -161,7 +161,9 @@ class AgentTurn:
         except ActivityFailed as failed:
             if tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise
-            return call.result_message(f"Error: {failed.failure.message}")
+            message = call.result_message(f"Error: {failed.failure.message}")
+            fence = {"fence": workflow.uuid4().hex[:16]} if tool.untrusted else {}
+            return message.model_copy(update=fence)
 
     def _add_result(self, call: ToolCall, message: Message, item: requests.ConversationItem) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
