@@ -7,6 +7,7 @@ from .append import Append
 from .ask_model import AskModel
 from .brief import Brief
 from .conclude import Conclude
+from .delegate import Delegate
 from .evaluate import Evaluate
 from .journal.journal import Journal
 from .model.providers import Providers
@@ -33,6 +34,7 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            Delegate(journal, tools, secrets).delegate,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

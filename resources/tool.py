@@ -1,18 +1,28 @@
 """``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from .agent import BUILT_INS
-from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
+from .base import (
+    FieldError,
+    JsonModel,
+    JsonObject,
+    Name,
+    NameOrRef,
+    NotSupportedYet,
+    Path,
+    Ref,
+    Reference,
+    Text,
+)
+from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .partial import PresetArguments
-from .template import names_in
-from .values import Headers, Parameter, check_url
+from .values import Parameter
 
 ToolType = Literal["http", "mcp", "agent", "team", "built-in", "builtin"]
 
@@ -22,29 +32,12 @@ _NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}",
 _BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
 """The type of tool for which each field is."""
 
-Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-
-Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
-ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
-
-_PARAMETER = re.compile(r"\{\{.*?\}\}")
-
-
-def arguments_in(template: str) -> list[str]:
-    """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
-    return ARGUMENT.findall(_PARAMETER.sub("", template))
-
-
-def _check_template(text: str) -> str:
-    names_in(text)
-    return text
-
-
-def _check_address(text: str) -> str:
-    begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
-    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
-    return text
+ASKING: JsonObject = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "What is asked, with all that is needed to answer it."}},
+    "required": ["input"],
+}
+"""The schema of a tool of type 'agent' or 'team' that has none of its own (ARK: agents as tools)."""
 
 
 class Annotations(JsonModel):
@@ -55,27 +48,6 @@ class Annotations(JsonModel):
     destructive_hint: bool | None = None
     idempotent_hint: bool | None = None
     open_world_hint: bool | None = None
-
-
-class HttpSpec(JsonModel):
-    """An HTTP request.
-
-    ``{name}`` in the URL is an argument of the tool call, ``{{name}}`` a parameter, ``{{input.name}}`` in the body an
-    argument. A parameter at the start of the URL is the base address.
-    """
-
-    url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
-    method: Method = Field("GET", description="the request's method")
-    headers: Headers = Field((), description="headers of the request")
-    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
-    body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
-    body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
-
-    @property
-    def seconds(self) -> float:
-        """The timeout in seconds."""
-        number = self.timeout.rstrip("smh")
-        return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)
 
 
 class McpSpec(JsonModel):
@@ -94,7 +66,7 @@ class NameRef(JsonModel):
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
+    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp"}))] = Field(
         description="'http', 'mcp', 'agent', 'team' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
@@ -168,6 +140,24 @@ class Tool(Manifest):
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
 
     @property
+    def input_schema(self) -> JsonObject:
+        """The JSON Schema of its arguments."""
+        return ASKING if self.asks and "input_schema" not in self.spec.model_fields_set else self.spec.input_schema
+
+    @property
+    def asks(self) -> Reference | None:
+        """The agent or the team that a tool of this type asks."""
+        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
+            if behind:
+                return Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+        return None
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether its results are marked for a model: not those of one's own agents and teams, and of built-in tools."""
+        return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
+
+    @property
     def timeout(self) -> float | None:
         """The seconds that one use may take; None for the usual timeout."""
         return self.spec.http.seconds if self.spec.http else None
@@ -179,9 +169,8 @@ class Tool(Manifest):
             yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
         elif self.spec.mcp_server:
             yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
-        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
-            if behind:
-                yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+        if self.asks:
+            yield self.asks
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, each with its path."""
@@ -195,4 +184,6 @@ class Tool(Manifest):
     def model_description(self) -> str:
         """The description for models, unless an agent has its own."""
         given = self.spec.description or self.metadata.annotations.get("description")
+        if self.asks and not given:
+            return f"Asks the {self.asks.kinds[0].lower()} {self.asks.name}."
         return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")

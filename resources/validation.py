@@ -16,6 +16,7 @@ from .schema_rules import broken_schema_rules
 from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
+from .tool_depth import too_deep_tools
 from .values import sources
 from .workflow_ids import too_long_ids
 
@@ -43,6 +44,8 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _unknown_presets(manifest, catalog)
     for owner, path, text in too_long_ids(catalog):
         yield Violation(owner, path, text)
+    for tool, text in too_deep_tools(catalog):
+        yield Violation(tool, ("spec", tool.spec.type), text)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
@@ -94,14 +97,14 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
 
 def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violation]:
     """Preset arguments that a tool does not have, as far as its manifest says what it has."""
-    used: list[tuple[Path, PresetArguments | None, Manifest | None]]
+    used: list[tuple[Path, PresetArguments | None, Manifest | None]] = []
     if isinstance(owner, Tool):
-        used = [((), owner.spec.partial, owner)]
+        used.append(((), owner.spec.partial, owner))
     else:
-        tools = enumerate(owner.tools())
-        used = [(("tools", n), each.partial, ref and catalog.find(ref)) for n, (each, ref) in tools]
+        for number, (given, reference) in enumerate(owner.tools()):
+            used.append((("tools", number), given.partial, catalog.find(reference) if reference else None))
     for path, presets, tool in used:
-        known = tool.spec.input_schema.get("properties") if isinstance(tool, Tool) else None
+        known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
         for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
             if isinstance(known, dict) and tool and each.name not in known:
                 text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; its properties: {', '.join(known)}"

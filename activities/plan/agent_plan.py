@@ -1,7 +1,8 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
-from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
+from ...conversation.contracts.plan import AgentPlan, DelegatePlan, ToolPlan, ToolTarget
 from ...resources.agent import Agent, AgentTool
+from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ...resources.model import Model
 from ...resources.team import Team
@@ -12,27 +13,36 @@ from ..context.model_chain import model_chain
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
     """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
-    tools = []
-    for given, reference in agent.tools():
-        tool = find(catalog, reference) if reference else None
-        tools.append(_tool_plan(given, tool if isinstance(tool, Tool) else None))
     return AgentPlan(
         kind="agent",
         name=agent.name,
         namespace=agent.namespace,
         models=tuple(each.name for each in model_chain(agent, catalog)),
-        tools=tuple(tools),
+        tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
         window=agent.spec.context_window or (team.spec.context_window if team else None),
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
 
 
-def _tool_plan(given: AgentTool, tool: Tool | None) -> ToolPlan:
-    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=tool.timeout if tool else None)
+def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+    """How a tool is used; fields with their default value stay unset, so that they take no space in the history."""
+    tool = find(catalog, reference) if reference else None
+    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=tool.timeout if isinstance(tool, Tool) else None)
     own = given.untrusted_content
-    untrusted = own if own is not None else bool(tool and tool.spec.untrusted_content)
-    return plan.model_copy(update={"untrusted": True}) if untrusted else plan
+    untrusted = own if own is not None else isinstance(tool, Tool) and tool.is_untrusted
+    other = {"untrusted": untrusted, "asks": _asks(tool, catalog) if isinstance(tool, Tool) else None}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
+    """Whom a tool asks, and the type of the workflow that runs it."""
+    found = find(catalog, tool.asks) if tool.asks else None
+    if isinstance(found, Team):
+        return DelegatePlan(kind="team", name=found.name, namespace=found.namespace, workflow=found.spec.strategy)
+    if isinstance(found, Agent):
+        return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
+    return None
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
@@ -41,6 +51,8 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     return AgentPlan(kind="model", name=model.name, namespace=model.namespace, models=models)
 
 
-def tool_plan(tool: Tool) -> ToolTarget:
+def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)
+    plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)
+    asks = _asks(tool, catalog)
+    return plan.model_copy(update={"asks": asks}) if asks else plan

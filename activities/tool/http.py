@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
+from ...resources.http_spec import HttpSpec
 from ...resources.template import fill
-from ...resources.tool import HttpSpec, Tool
+from ...resources.tool import Tool
 from ...resources.values import Header
 from ..process.secrets import SecretStore
 from ..runtime.ids import idempotency_key
@@ -40,7 +41,7 @@ class HttpTools:
                 await context.begin_once()
             return await self._client.send(request, http.seconds, repeatable=repeatable)
 
-        return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
+        return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.input_schema), use)]
 
     async def close(self) -> None:
         """Closes the connections."""

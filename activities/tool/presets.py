@@ -38,7 +38,7 @@ def with_presets(
         for preset in presets.parameters:
             if (text := resolve(preset)) is not None:
                 given[preset.name] = _typed(text, _properties(full).get(preset.name))
-        if wrong := [each for each in schema_errors(given, full) if _is_about(each, names)]:
+        if wrong := [each for each in await schema_errors(given, full) if _is_about(each, names)]:
             raise InvalidManifest(f"{owner.id}: the preset arguments of {tool.definition.name} don't fit: {wrong[0]}")
         return await use(given)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...conversation.errors import FilterFailed
-from ...resources.base import JsonObject
 from ...resources.values import Function
 from ..process.bounded_process import BoundedFunction, LimitExceeded
 from .tool import CallableTool
@@ -21,18 +20,17 @@ class ResultFilters:
         """The tool with filtered results. Raises FilterFailed where a filter fails: the tool was used then."""
         if not functions:
             return tool
-        use, filters = tool.use, [each.value for each in functions]
+        filters = [each.value for each in functions]
 
-        async def use_and_filter(arguments: JsonObject) -> str:
-            text = self._redact(await use(arguments))
+        async def filtered(answer: str) -> str:
             try:
-                return str(await self._apply.call({"text": text, "filters": [*filters]}))
+                return str(await self._apply.call({"text": self._redact(answer), "filters": [*filters]}))
             except (ValueError, LimitExceeded) as error:
                 raise FilterFailed(
                     f"{tool.definition.name} has answered, but its functions can't be applied: {error}"
                 ) from None
 
-        return replace(tool, use=use_and_filter)
+        return replace(tool, finish=filtered)
 
     async def close(self) -> None:
         """Ends the processes."""

@@ -19,13 +19,19 @@ class ToolDefinition:
     parameters: JsonObject
 
 
+async def unchanged(answer: str) -> str:
+    """The answer itself."""
+    return answer
+
+
 @dataclass(frozen=True)
 class CallableTool:
     """A tool that can be used.
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable. ``untrusted``: its results are marked for a model.
+    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``finish`` turns the tool's answer
+    into the result that is kept.
     """
 
     definition: ToolDefinition
@@ -33,6 +39,7 @@ class CallableTool:
     ends: bool = False
     retries: bool = False
     untrusted: bool = False
+    finish: Callable[[str], Awaitable[str]] = unchanged
 
 
 BeginOnce = Callable[[], Awaitable[None]]

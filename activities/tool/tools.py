@@ -11,6 +11,7 @@ from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
+from .asking import AskingTools
 from .built_in import BuiltInTools
 from .http import HttpTools
 from .presets import with_presets
@@ -24,6 +25,8 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     BUILT_IN: BuiltInTools,
     "builtin": BuiltInTools,
     "http": HttpTools,
+    "agent": AskingTools,
+    "team": AskingTools,
 }
 """The source of the tools of each type."""
 
@@ -62,7 +65,7 @@ class Tools:
         if manifest.spec.type not in self._sources:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
-        tool = replace(tool, untrusted=manifest.spec.untrusted_content)
+        tool = replace(tool, untrusted=manifest.is_untrusted)
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,11 @@ __all__ = ["env"]
 ROME = call("weather", city="Rome")
 
 
-async def filtered(env: Environment, tool_server: ToolServer, text: str, *filters: str, **tool_spec: object) -> str:
+async def filtered(env: Environment, tool_server: ToolServer, text: str, *filters: str, **http: Any) -> str:
     """What the model reads of a tool's result after filters."""
     tool_server.answers(Answer(text))
     options = {"functions": [{"name": "jq", "value": each} for each in filters]}
-    return (await used(env, tool(tool_server.url, CITY, **tool_spec), ROME, options=options))[1]
+    return (await used(env, tool(tool_server.url, CITY, **http), ROME, options=options))[1]
 
 
 @pytest.mark.parametrize(

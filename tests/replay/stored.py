@@ -10,6 +10,7 @@ from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
 from baton.activities.brief import Brief
 from baton.activities.conclude import Conclude
+from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
@@ -34,6 +35,7 @@ ACTIVITIES = (
     Brief.brief,
     Conclude.conclude,
     Perform.perform,
+    Delegate.delegate,
 )
 
 

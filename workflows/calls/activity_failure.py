@@ -28,6 +28,7 @@ FAMILIES = {
     "ask_model": "ModelError",
     "select": "ModelError",
     "use_tool": "ToolError",
+    "delegate": "ToolError",
     "perform": "ToolError",
     "evaluate": "ValidationError",
 }
