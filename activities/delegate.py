@@ -8,8 +8,8 @@ from ..conversation.messages.turn import Thread
 from .journal.journal import Journal
 from .process.secrets import SecretStore
 from .runtime.ids import idempotency_key
-from .tool.tool_calls import ToolCalls, use
 from .tool.tools import Tools
+from .tool_calls import ToolCalls, use
 
 
 class Delegate:

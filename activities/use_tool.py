@@ -9,8 +9,8 @@ from .journal.journal import Journal
 from .process.secrets import SecretStore
 from .runtime.ids import idempotency_key
 from .tool.tool import CallableTool
-from .tool.tool_calls import ToolCalls, use
 from .tool.tools import Tools
+from .tool_calls import ToolCalls, use
 
 
 class UseTool:

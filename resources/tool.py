@@ -154,7 +154,7 @@ class Tool(Manifest):
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether its results are marked for a model: not those of one's own agents and teams, and of built-in tools."""
+        """Whether its results are marked for a model: not those of one's own agents and teams and built-in tools."""
         return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
 
     @property

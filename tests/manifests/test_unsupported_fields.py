@@ -45,11 +45,6 @@ def refused(loaded: Loaded) -> list[str]:
     [
         ([ASKED, USER, MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
         ([ASKED, USER, OLD_MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
-        ([ASKED, USER, behind("agent", "b"), agent("b")], "Tool/default/t: spec.type: 'agent'"),
-        (
-            [ASKED, USER, behind("team", "d"), team("d", "b", strategy="sequential"), agent("b")],
-            "Tool/default/t: spec.type: 'team'",
-        ),
         (
             [ASKED, agent("a", executionEngine={"name": "e"}), ENGINE],
             "Agent/default/a: spec.executionEngine: exec",
@@ -60,7 +55,7 @@ def refused(loaded: Loaded) -> list[str]:
         ),
         ([REMEMBERED, agent("a"), MEMORY], "Query/default/q: spec.memory: memory"),
     ],
-    ids=["mcp", "mcpServer", "agent", "team", "engine", "a2a", "memory"],
+    ids=["mcp", "mcpServer", "engine", "a2a", "memory"],
 )
 def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
     write: Writer, manifests: list[Json], says: str

@@ -69,13 +69,13 @@ async def test_a_team_is_asked_by_a_tool_and_its_members_do_not_join_the_convers
 
 async def test_several_calls_of_one_message_ask_at_once(env: Environment) -> None:
     both = {"text": "", "calls": [{"name": "ask-expert", "arguments": {"input": str(n)}} for n in (1, 2)]}
-    env.script(line("lead", both, "Done."), line("expert", {"text": "a", "delay": 2}, {"text": "b", "delay": 2}))
+    env.script(line("lead", both, "Done."), line("expert", {"text": "a", "delay": 2}))
     lead = agent("lead", "ask-expert", parallelToolCalls=True)
     handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": [lead, agent("expert"), TOOL]})
     await env.wait_for_calls(3)
-    assert not {"a", "b"} & {row["content"] for row in env.rows()}
+    assert "a" not in {row["content"] for row in env.rows()}
     turn = await env.turn_result(handle)
-    assert sorted(m.content for m in turn.messages) == ["", "Done.", "a", "b"]
+    assert sorted(m.content for m in turn.messages) == ["", "Done.", "a", "a"]
     assert len(await children(handle)) == 2
 
 

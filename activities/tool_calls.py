@@ -4,21 +4,21 @@ import json
 
 from pydantic import JsonValue
 
-from ...conversation.contracts.requests import UseToolRequest
-from ...conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
-from ...conversation.messages.message import Message, ToolCall
-from ...conversation.text import repair_surrogates
-from ...resources import tool as resources
-from ...resources.agent import Agent
-from ...resources.base import JsonObject
-from ..context.schema_errors import schema_errors
-from ..context.value_resolver import ValueResolver
-from ..journal.journal import Journal
-from ..journal.row import Row
-from ..panel.default_agents import find_speaker
-from ..process.secrets import SecretStore
-from .tool import BeginOnce, CallableTool, ToolDefinition
-from .tools import Tools
+from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.messages.message import Message, ToolCall
+from ..conversation.text import repair_surrogates
+from ..resources import tool as resources
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from .context.schema_errors import schema_errors
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .journal.row import Row
+from .panel.default_agents import find_speaker
+from .process.secrets import SecretStore
+from .tool.tool import BeginOnce, CallableTool, ToolDefinition
+from .tool.tools import Tools
 
 
 class ToolCalls:
