@@ -74,7 +74,7 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight(secrets.redact_partial)
+    providers, tools, single_flight = Providers(), Tools(secrets, registry), SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))

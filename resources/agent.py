@@ -16,7 +16,7 @@ from .window import ContextWindow
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
 
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team"]
+ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity"]
 
 OnError = Literal["feed", "fail", "retry"]
 

@@ -10,11 +10,9 @@ from .base import (
     FieldError,
     JsonModel,
     JsonObject,
-    Name,
     NameOrRef,
     NotSupportedYet,
     Path,
-    Ref,
     Reference,
     Text,
 )
@@ -22,52 +20,26 @@ from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .partial import PresetArguments
+from .tool_fields import ASKING, Annotations, RegisteredFunction, McpSpec, NameRef
 from .values import Parameter
 
-ToolType = Literal["http", "mcp", "agent", "team", "built-in", "builtin"]
+ToolType = Literal["http", "mcp", "agent", "team", "activity", "built-in", "builtin"]
 
 BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
-_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
-_BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
-"""The type of tool for which each field is."""
-
-ASKING: JsonObject = {
-    "type": "object",
-    "properties": {"input": {"type": "string", "description": "What is asked, with all that is needed to answer it."}},
-    "required": ["input"],
+_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}", "activity": "{name}"}
+_BELONGS = {
+    **{"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
+    **{"agent": "agent", "team": "team", "activity": "activity"},
 }
-"""The schema of a tool of type 'agent' or 'team' that has none of its own (ARK: agents as tools)."""
-
-
-class Annotations(JsonModel):
-    """Hints about a tool, with the names of MCP."""
-
-    title: str | None = None
-    read_only_hint: bool | None = None
-    destructive_hint: bool | None = None
-    idempotent_hint: bool | None = None
-    open_world_hint: bool | None = None
-
-
-class McpSpec(JsonModel):
-    """A tool of an MCP server."""
-
-    mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
-    tool_name: str | None = Field(None, description="the tool's name on that server")
-
-
-class NameRef(JsonModel):
-    """The name of an agent or a team, in the namespace of the tool."""
-
-    name: Name = Field(description="its name")
+"""The type of tool for which each field is."""
 
 
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
     type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp"}))] = Field(
-        description="'http', 'mcp', 'agent', 'team' or 'built-in'"
+        description="'http', 'mcp', 'agent', 'team', 'activity' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
@@ -85,6 +57,7 @@ class ToolSpec(JsonModel):
     function: Text | None = Field(None, description="the tool's name on mcpServer")
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
+    activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -181,9 +154,14 @@ class Tool(Manifest):
             yield ("spec", "http", "body"), http.body or ""
 
     @property
+    def own_description(self) -> str | None:
+        """The description that its manifest gives."""
+        return self.spec.description or self.metadata.annotations.get("description")
+
+    @property
     def model_description(self) -> str:
         """The description for models, unless an agent has its own."""
-        given = self.spec.description or self.metadata.annotations.get("description")
-        if self.asks and not given:
+        if self.asks and not self.own_description:
             return f"Asks the {self.asks.kinds[0].lower()} {self.asks.name}."
-        return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")
+        other = f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}"
+        return self.own_description or other

@@ -10,9 +10,11 @@ from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
 from .asking import AskingTools
 from .built_in import BuiltInTools
+from .function import FunctionTools
 from .http import HttpTools
 from .presets import with_presets
 from .result_filters import ResultFilters
@@ -34,8 +36,9 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
 class Tools:
     """The tools that a worker can use."""
 
-    def __init__(self, secrets: SecretStore) -> None:
+    def __init__(self, secrets: SecretStore, functions: FunctionRegistry) -> None:
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
+        self._sources["activity"] = FunctionTools(functions)
         self._filters = ResultFilters(secrets.redact)
 
     async def of_agent(

@@ -62,7 +62,7 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         "delegation",
         [],
         "We offer 40 lamps to the Harbour Hotel for 500 EUR, delivered next week.",
-        ["sales-lead", "price-expert", "price-of", "lawyer", "engineer", "ask-price-expert", "ask-review-team"],
+        ["sales-lead", "ask-price-expert", "ask-review-team", "sales-lead"],
     ),
     (
         "banking",
