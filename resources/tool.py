@@ -20,7 +20,7 @@ from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .partial import PresetArguments
-from .tool_fields import ASKING, Annotations, RegisteredFunction, McpSpec, NameRef
+from .tool_fields import ASKING, Annotations, McpSpec, NameRef, RegisteredFunction
 from .values import Parameter
 
 ToolType = Literal["http", "mcp", "agent", "team", "activity", "built-in", "builtin"]
