@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from .base import Path
 from .problems import ManifestError, Problem
+from .unrendered import not_yaml
 
 STDIN = FilePath("-")  # as in kubectl apply -f -
 MAX_BYTES = 4_000_000
@@ -52,11 +53,9 @@ for _tag, _pattern, _first in (
 
 
 def read_documents(file: FilePath) -> list[Document]:
-    """Reads all documents of a YAML or JSON file.
+    """Reads all documents of a YAML or JSON file. Raises ManifestError.
 
-    Raises:
-        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or, with aliases
-            expanded, has more than 100,000 values, more than 4 MB of text, or more than 64 levels.
+    The file may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
     """
     text = _text(file)
     if file.suffix == ".json":
@@ -72,9 +71,9 @@ def read_documents(file: FilePath) -> list[Document]:
                 documents.append(Document(str(file), reader.value(node, ()), reader.lines))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _refusal(file, f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from None
+        raise _refusal(file, not_yaml(error.problem or error.context, text), mark.line + 1 if mark else 1) from None
     except yaml.YAMLError as error:
-        raise _refusal(file, f"is not YAML: {str(error).splitlines()[0]}") from None
+        raise _refusal(file, not_yaml(str(error).splitlines()[0], text)) from None
     return documents
 
 

@@ -16,6 +16,7 @@ from .problems import ManifestError, Problem, did_you_mean, dotted_path
 from .secret import Secret
 from .secret_extraction import Secrets, extract_secrets
 from .team import Team
+from .unrendered import variables_in_free_text
 from .validation import Violation, missing_keys, notices, queries_without_targets, unsupported_fields, violations
 
 
@@ -35,8 +36,12 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Fields that are ignored, and values of older versions of ARK."""
-        return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        """Fields that are ignored, values of older versions of ARK, and what looks like a variable in free text."""
+        found = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        for manifest in self.catalog.manifests:
+            places = variables_in_free_text(self.places[manifest.id].data)
+            found.extend(self.problem(manifest, path, text) for path, text in places)
+        return found
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""

@@ -1,7 +1,7 @@
 """``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,6 @@ from .base import (
     JsonModel,
     JsonObject,
     NameOrRef,
-    NotSupportedYet,
     Path,
     Reference,
     Text,
@@ -38,9 +37,7 @@ _BELONGS = {
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp"}))] = Field(
-        description="'http', 'mcp', 'agent', 'team', 'activity' or 'built-in'"
-    )
+    type: ToolType = Field(description="'http', 'mcp', 'agent', 'team', 'activity' or 'built-in'")
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
@@ -130,20 +127,25 @@ class Tool(Manifest):
         """Whether its results are marked for a model: not those of one's own agents and teams and built-in tools."""
         return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
 
-    @property
-    def timeout(self) -> float | None:
-        """The seconds that one use may take; None for the usual timeout."""
-        return self.spec.http.seconds if self.spec.http else None
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
-        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
-            path: Path = ("spec", "mcp", "mcpServerRef", "name")
-            yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
-        elif self.spec.mcp_server:
-            yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        if server := self.mcp_server():
+            yield server
         if self.asks:
             yield self.asks
+
+    def mcp_server(self) -> Reference | None:
+        """The MCPServer of a tool of type 'mcp'."""
+        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
+            return self._refer(("spec", "mcp", "mcpServerRef", "name"), ("MCPServer",), self.spec.mcp.mcp_server_ref)
+        if self.spec.mcp_server:
+            return self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        return None
+
+    @property
+    def mcp_name(self) -> str:
+        """The name of a tool of type 'mcp' on its server, or a pattern with ``*``."""
+        return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, each with its path."""

@@ -37,9 +37,10 @@ ROOMS: dict[str, str] = {
     "activities/context": "activities/runtime activities/process activities/journal",
     "activities/tool": "activities/context",
     "activities/model": "activities/tool",
+    "activities/agent": "activities/tool",
     "activities/panel": "activities/context",
     "activities/plan": "activities/panel",
-    "activities": "activities/model activities/plan",
+    "activities": "activities/model activities/agent activities/plan",
     "worker": "workflows activities",
     "starter/errors": "",
     "starter/account": "",
@@ -175,7 +176,18 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
         assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()
 
 
-HEAVY = ("temporalio", "openai", "httpx", "httpx2", "sqlalchemy", "alembic", "asyncpg", "cryptography", "starlette")
+HEAVY = (
+    "temporalio",
+    "openai",
+    "httpx",
+    "httpx2",
+    "sqlalchemy",
+    "alembic",
+    "asyncpg",
+    "cryptography",
+    "starlette",
+    "a2a",
+)
 SLOW = ("pydantic", "yaml", "jsonschema", "rich", "uvicorn", "common_expression_language")
 
 

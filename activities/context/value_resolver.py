@@ -56,7 +56,7 @@ class ValueResolver:
         for each in refs:
             rows = await journal.read_bookmark(each.session or session, each.key)
             shared[each] = format_transcript(contributions_in(row.message for row in rows))
-        return cls(catalog, secrets, await secrets.of_run(sha) if needed else RunSecrets(), shared)
+        return cls(catalog, secrets, await secrets.of_run(catalog.made_from or sha) if needed else RunSecrets(), shared)
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.

@@ -8,6 +8,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import uvicorn
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LONGEST_CONNECTION = 5.0
+"""Seconds after which a connection is closed, whether a client has sent its request or not."""
+
+
+class _Connection(H11Protocol):
+    """A connection for one request, which a client that sends nothing, or not all of it, does not hold open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
+        super().connection_made(transport)
+        self._limit = self.loop.call_later(LONGEST_CONNECTION, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limit.cancel()
+        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):
@@ -33,7 +49,13 @@ async def serve_health(port: int | None, is_working: Callable[[], bool]) -> Asyn
         await PlainTextResponse(text, status, {"connection": "close"})(scope, receive, send)
 
     config = uvicorn.Config(
-        answer, lifespan="off", ws="none", http="h11", log_config=None, log_level="error", timeout_graceful_shutdown=1
+        answer,
+        lifespan="off",
+        ws="none",
+        http=_Connection,
+        log_config=None,
+        log_level="error",
+        timeout_graceful_shutdown=1,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve([_listen(port)]))

@@ -4,6 +4,8 @@ import json
 
 from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
+from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from .tool import CallableTool, ToolContext, ToolDefinition
 
@@ -19,6 +21,10 @@ class AskingTools:
         if tool is None:
             raise InvalidManifest(f"the tool {context.name} asks nobody")
         return [CallableTool(ToolDefinition(context.name, tool.model_description, tool.input_schema), _question)]
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -5,8 +5,10 @@ from pydantic_core import to_json
 
 from ...conversation.errors import BadArguments, FunctionFailed, InvalidManifest
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ...resources.function_signature import call_arguments, description, input_schema
 from ...resources.tool import Tool
+from ..context.value_resolver import ValueResolver
 from ..process.functions import FunctionRegistry
 from .tool import CallableTool, ToolContext, ToolDefinition
 
@@ -44,6 +46,10 @@ class FunctionTools:
         words = tool.own_description or description(self._functions.find(function)) or tool.model_description
         own = "input_schema" in tool.spec.model_fields_set
         return ToolDefinition(name, words, tool.input_schema if own else input_schema(self._functions.find(function)))
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
 
     async def close(self) -> None:
         """There is nothing to close: the functions are the worker's."""

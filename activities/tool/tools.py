@@ -16,6 +16,7 @@ from .asking import AskingTools
 from .built_in import BuiltInTools
 from .function import FunctionTools
 from .http import HttpTools
+from .mcp.source import McpTools
 from .presets import with_presets
 from .result_filters import ResultFilters
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
@@ -27,6 +28,7 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     BUILT_IN: BuiltInTools,
     "builtin": BuiltInTools,
     "http": HttpTools,
+    "mcp": McpTools,
     "agent": AskingTools,
     "team": AskingTools,
 }
@@ -60,6 +62,12 @@ class Tools:
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
         return await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once))
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """The catalog of a run that begins, with what its tools need of their servers."""
+        for source in self._sources.values():
+            values = replace(values, catalog=await source.pin(values))
+        return values.catalog
 
     async def _discover(self, context: ToolContext) -> CallableTool:
         manifest = context.manifest

@@ -53,7 +53,7 @@ async def run_queries(
         for handle in started:
             print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
         if not await has_worker(client):
-            print_message("note: no worker is running; start one with: python worker.py")
+            print_message("note: no worker is running; start one with: baton worker")
         if detach:
             running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
             return RunResults([await run_manifest(client, handle, running) for handle in started])

@@ -69,8 +69,12 @@ def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
 
 
 def uses_remote_server() -> bool:
-    """Whether the environment names a Temporal server; otherwise this machine's own is used."""
-    return "target_host" in connect_config()
+    """Whether the environment names another Temporal server than this machine's own, which is used otherwise."""
+    host, _, port = connect_config().get("target_host", "").rpartition(":")
+    if not port or host not in ("localhost", "127.0.0.1"):
+        return bool(port)
+    dev = StateDir.of(os.environ).read_dev_server()
+    return dev is None or dev.address != f"127.0.0.1:{port}"
 
 
 @contextmanager
@@ -104,13 +108,20 @@ def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
     dev = state_dir.read_dev_server()
     if dev is None or fingerprint(os.environ) in ("", dev.environment):
         return
-    if not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+    if stop_idle(state_dir):
+        report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
+    else:
         report(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps them")
-        return
-    report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
+
+
+def stop_idle(state_dir: StateDir) -> bool:
+    """Stops a server and worker that a client has started and nobody needs; whether they have ended."""
+    dev = state_dir.read_dev_server()
+    if dev is None or not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+        return False
     os.kill(dev.pid, signal.SIGTERM)
     with state_dir.lock("dev"):  # free once it has ended
-        return
+        return True
 
 
 async def _has_open_runs(dev: DevServer) -> bool:

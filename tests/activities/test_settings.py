@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 import pytest
 from temporalio.client import Client
 
 from baton import worker
-from baton.activities.process.health import serve_health
+from baton.activities.process.health import LONGEST_CONNECTION, serve_health
 from baton.activities.process.settings import Settings
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
@@ -146,6 +147,39 @@ async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its
         assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 4")
         writer.close()
         assert await state(f"http://127.0.0.1:{port}/") == 200
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds"),
+    [
+        (REQUEST + b"X-Large: " + b"x" * 70_000, 2),
+        (REQUEST + b"X-Large: " + b"x" * 70_000 + b"\r\n\r\n", 2),
+        (REQUEST + b"\r\n", 2),
+        (b"nonsense\r\n\r\n", 2),
+        (REQUEST, LONGEST_CONNECTION + 2),
+        (b"", LONGEST_CONNECTION + 2),
+    ],
+)
+async def test_no_connection_to_a_health_check_stays_open(sent: bytes, seconds: float) -> None:
+    port, _ = free_ports((0, 0))
+    async with serve_health(port, lambda: True):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for _, writer in clients:
+            writer.write(sent)
+        assert connections(port)
+        await asyncio.sleep(seconds)
+        assert connections(port) == [], "the clients keep their side open"
+        for _, writer in clients:
+            writer.close()
+
+
+def connections(port: int) -> list[str]:
+    """The states of this process' connections at a port that it listens on."""
+    found = psutil.Process().net_connections("tcp")
+    return [each.status for each in found if each.laddr[1] == port and each.status in ("ESTABLISHED", "CLOSE_WAIT")]
 
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:

@@ -290,15 +290,13 @@ def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer)
 
 
 def test_a_resource_of_an_unsupported_type_is_refused_when_it_is_run(write: Writer) -> None:
-    mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
-    tool = manifest("Tool", "search", mcp)
-    server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
+    tool = manifest("Tool", "search", {"type": "agent", "agent": {"name": "b"}})
     asked = query(targets=[{"type": "agent", "name": "a"}])
-    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, server)
+    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, agent("b"))
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not supported yet"):
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'agent' is valid but not supported yet"):
         loaded.needed_by(start)
 
 
@@ -334,7 +332,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
+        agent("a", tools=[{"name": "search", "type": "custom", "functions": [{"name": "f", "value": 5}]}]),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -344,7 +342,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.executionEngine",
+        "spec.tools[0].functions",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 

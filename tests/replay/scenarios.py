@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
+from baton.resources.base import PREALPHA
 from baton.starter.scripted_model.script import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
+from tests.harness.tool_server import Answer, ToolServer
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -121,6 +124,19 @@ async def condition(env: Environment) -> Handle:
 async def no_progress(env: Environment) -> Handle:
     env.answer = lambda _: Reply(text="After you!")
     return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def no_progress_without_spaces(env: Environment) -> Handle:
+    same = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"
+    env.answer = lambda request: Reply(text=f"{same}{len(request['messages'])}")
+    return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def silent_member(env: Environment) -> Handle:
+    env.script(panelist_line("a", "a1", "a2"), SYNTHESIS, line("brainstormer", "Again.", "Again."))
+    quiet = panel(role_member("a"), maxRounds=1, synthesizerVisibility={"history": False})
+    given = team("team", "brainstormer", "panel", maxTurns=9, noProgress={"window": 2}, terminateWhen="turn == 4")
+    return await env.start_team([*TRIO, quiet, given])
 
 
 async def looping(env: Environment) -> Handle:
@@ -307,6 +323,23 @@ async def message_to_a_refused_query(env: Environment) -> Handle:
     return await env.start("query", given, start_signal="steer", start_signal_args=[{"text": "Be kind."}])
 
 
+async def executed_elsewhere(env: Environment) -> Handle:
+    """A member that an engine executes: its answer does not fit its schema at first."""
+    trio(env)
+    said = (json.dumps({"messages": [{"role": "assistant", "content": text}]}) for text in ("no", '{"ok": true}'))
+    with ToolServer().serving() as engine:
+        engine.answers(*map(Answer, said))
+        manifests = [
+            {**manifest("ExecutionEngine", "far", {"type": "x", "address": engine.url}), "apiVersion": PREALPHA},
+            agent("remote", executionEngine={"name": "far"}, outputSchema={"type": "object"}),
+            agent("critic"),
+            team("team", "remote", "critic", strategy="sequential"),
+        ]
+        handle = await env.start_team(manifests)
+        await handle.result()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -317,6 +350,7 @@ SCENARIOS: dict[str, Scenario] = {
         message_to_a_refused_query,
         terminated_by_a_member,
         failed_member,
+        executed_elsewhere,
         terminated_by_signal,
         terminated_now,
         canceled,
@@ -328,6 +362,8 @@ SCENARIOS: dict[str, Scenario] = {
         selector,
         condition,
         no_progress,
+        no_progress_without_spaces,
+        silent_member,
         looping,
         agent_with_tools,
         delegation,

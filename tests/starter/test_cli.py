@@ -182,7 +182,7 @@ def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
 
     def piped(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [BATON, *arguments, "-f", "-"]
+        command = [str(BATON), *arguments, "-f", "-"]
         return subprocess.run(
             command, env=machine.env, cwd=machine.folder, input=text, capture_output=True, text=True, timeout=80
         )
