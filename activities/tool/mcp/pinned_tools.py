@@ -18,7 +18,8 @@ from ....resources.json_schema import JsonSchema
 from ....resources.manifest import Manifest, Metadata
 from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
-from ....resources.tool import Annotations, McpSpec, Tool, ToolSpec
+from ....resources.tool import Tool, ToolSpec
+from ....resources.tool_fields import Annotations, McpSpec
 from ...context.lookup import find
 
 SERVER_LABEL = "mcp/server"
