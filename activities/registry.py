@@ -8,6 +8,7 @@ from .append import Append
 from .ask_model import AskModel
 from .brief import Brief
 from .conclude import Conclude
+from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
@@ -43,6 +44,7 @@ def activities_of(
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
             FindLastFailures().last_failures,
+            Delegate(journal, tools, secrets).delegate,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

@@ -43,14 +43,9 @@ def refused(loaded: Loaded) -> list[str]:
 @pytest.mark.parametrize(
     ("manifests", "says"),
     [
-        ([ASKED, USER, behind("agent", "b"), agent("b")], "Tool/default/t: spec.type: 'agent'"),
-        (
-            [ASKED, USER, behind("team", "d"), team("d", "b", strategy="sequential"), agent("b")],
-            "Tool/default/t: spec.type: 'team'",
-        ),
         ([REMEMBERED, agent("a"), MEMORY], "Query/default/q: spec.memory: memory"),
     ],
-    ids=["agent", "team", "memory"],
+    ids=["memory"],
 )
 def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
     write: Writer, manifests: list[Json], says: str

@@ -152,6 +152,17 @@ async def agent_with_tools(env: Environment) -> Handle:
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
 
 
+async def delegation(env: Environment) -> Handle:
+    """An agent asks an agent and a team at once, by its tools."""
+    both = [{"name": name, "arguments": {"input": "Which?"}} for name in ("ask-one", "ask-pair")]
+    env.script(line("lead", {"text": "", "calls": both}, "This one."), line("one", "one"), line("two", "two"))
+    asks: Json = {"ask-one": ("agent", "one"), "ask-pair": ("team", "pair")}
+    tools = [manifest("Tool", name, {"type": kind, kind: {"name": whom}}) for name, (kind, whom) in asks.items()]
+    lead = agent("lead", *asks, parallelToolCalls=True)
+    brought = [lead, agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), *tools]
+    return await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+
+
 async def retried_model(env: Environment) -> Handle:
     env.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -361,6 +372,7 @@ SCENARIOS: dict[str, Scenario] = {
         silent_member,
         looping,
         agent_with_tools,
+        delegation,
         retried_model,
         query,
         query_of_model_and_tool,

@@ -10,6 +10,7 @@ from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
 from baton.activities.brief import Brief
 from baton.activities.conclude import Conclude
+from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
 from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.last_failures import FindLastFailures
@@ -47,6 +48,7 @@ ACTIVITIES = (
     Conclude.conclude,
     Perform.perform,
     FindLastFailures.last_failures,
+    Delegate.delegate,
 )
 
 

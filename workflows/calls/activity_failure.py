@@ -31,6 +31,7 @@ FAMILIES = {
     "execute_agent": "ModelError",
     "select": "ModelError",
     "use_tool": "ToolError",
+    "delegate": "ToolError",
     "perform": "ToolError",
     "evaluate": "ValidationError",
     "last_failures": "TimeoutError",

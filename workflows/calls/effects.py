@@ -111,6 +111,11 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 
 
+async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
+    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"what {asked} is asked")
+
+
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
     """Evaluates a team's conditions after a turn."""
     return await execute_activity(
