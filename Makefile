@@ -94,7 +94,7 @@ bench-kills: $(READY)
 
 # Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
 bench-control: $(READY)
-	$(BIN)/python -m tests.chaos.control --each 8 --kills 1
+	$(BIN)/python -m tests.chaos.control
 
 # 5,100 queries at once on one worker.
 bench-query-burst: $(READY)

@@ -47,8 +47,10 @@ class UseTool:
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._row(request.thread.question)).message)
-            call = ToolCall(id="", name=speaker.name, arguments=_as_arguments(question.content))
-            return call, await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            tool = await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            built_in = speaker.spec.type in resources.BUILT_IN_TYPES
+            arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
+            return ToolCall(id="", name=speaker.name, arguments=arguments), tool
         if not isinstance(speaker, Agent):
             raise UnknownResource(f"{request.speaker} uses no tools")
         call = (await self._row(request.reply or "")).message.tool_calls[request.call]
@@ -92,13 +94,20 @@ async def _use(tool: CallableTool, call: ToolCall) -> str:
         raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
 
 
-def _as_arguments(text: str) -> str:
-    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``input``."""
+def _as_arguments(text: str, name: str) -> str:
+    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
     try:
         value: JsonValue = json.loads(text)
     except ValueError:
         value = None
-    return text if isinstance(value, dict) else json.dumps({"input": text})
+    return text if isinstance(value, dict) else json.dumps({name: text})
+
+
+def _only_argument(tool: ToolDefinition) -> str:
+    """The name of a tool's argument if it has exactly one, else ``input``."""
+    properties = tool.parameters.get("properties")
+    (name,) = properties if isinstance(properties, dict) and len(properties) == 1 else ("input",)
+    return name
 
 
 async def _arguments(tool: ToolDefinition, text: str) -> JsonObject:

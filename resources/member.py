@@ -16,8 +16,13 @@ class Speaker(JsonModel):
 
 
 class Member(Speaker):
-    """A member of a team. In a panel, a member without a manifest is a default member, with its name and role."""
+    """A member of a team: whom ``type`` and ``name`` name. Without ``type``, a panel's member without a manifest is a
+    default member, made from its name and role.
+    """
 
+    type: Literal["agent", "team", "activity", "default"] | None = Field(  # type: ignore[assignment]  # one type more
+        None, description="'agent', 'team', 'activity', or 'default' for a default member"
+    )
     as_: Name | None = Field(None, alias="as", description="another name for it in this team")
     role: Text | None = Field(None, description="the role of a panel's default member, such as 'a fact-checker'")
     stance: Text | None = Field(None, description="the position that a debater argues for")
@@ -30,10 +35,13 @@ class Member(Speaker):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of manifest that it can be; none if it needs no manifest."""
-        if self.role or self.type == "activity":
-            return ()
         return KINDS[self.type]
 
+    @property
+    def only_in_panels(self) -> bool:
+        """Whether it can be a member of a panel only: a function, or a default member."""
+        return self.type in ("activity", "default")
 
-KINDS = {"agent": ("Agent",), "team": ("Team",), "activity": (), None: ("Agent", "Team")}
+
+KINDS = {"agent": ("Agent",), "team": ("Team",), "activity": (), "default": (), None: ("Agent", "Team")}
 """The kinds of manifest for each type."""

@@ -66,9 +66,22 @@ def dotted_path(path: Path) -> str:
     return text.removeprefix(".")
 
 
+OTHER_NAMES = {
+    "roster": ("members", "write members"),
+    "debaters": ("members", "write members"),
+    "block": ("stance", "write type and name: an agent, a team or an activity"),
+    "accessorKey": ("contributions", "write contributions: {key: NAME}"),
+    "collectionId": ("audit", "write audit"),
+}
+"""Fields of the round-robin pattern that have another name here: a field of the same mapping, and what to write."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint with the most similar known word, or with all of them."""
     words = sorted(known)
+    field, instead = OTHER_NAMES.get(word, ("", ""))
+    if field in words:
+        return instead
     if near := difflib.get_close_matches(word, words, n=1):
         return f"did you mean '{near[0]}'?"
     return f"known: {', '.join(words)}" if words else "nothing is known here"

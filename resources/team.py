@@ -89,7 +89,7 @@ class TeamSpec(PanelFields):
         """Whether it is a panel: members speak in rounds on a goal, with a result at the end (round-robin pattern)."""
         panel = self.rules.panel
         fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
-        own = any(member.role or member.type == "activity" for member in self.members)
+        own = any(member.role or member.only_in_panels for member in self.members)
         return panel is not None and (panel.always or fields or own)
 
     @property
@@ -110,7 +110,7 @@ class TeamSpec(PanelFields):
                 if getattr(member, name):
                     text = f"can't be used with the strategy '{self.strategy}', only in a panel"
                     yield ("members", index, name), text
-            if member.type == "activity":
+            if member.only_in_panels:
                 text = "is only for panels and debates: members of other teams are agents and teams"
                 yield ("members", index, "type"), text
         try:

@@ -6,13 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from .agent import BUILT_INS
 from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .template import names_in
 from .values import Headers, Parameter, check_url
 
-ToolType = Literal["http", "mcp", "agent", "team"]
+ToolType = Literal["http", "mcp", "agent", "team", "built-in", "builtin"]
+
+BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
 _NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
 _BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
@@ -78,7 +81,9 @@ class McpSpec(JsonModel):
     """A tool of an MCP server."""
 
     mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
-    tool_name: str | None = Field(None, description="the tool's name on that server")
+    tool_name: str | None = Field(
+        None, description="the tool's name on that server; with * it stands for all tools that fit, as in 'read_*'"
+    )
 
 
 class NameRef(JsonModel):
@@ -90,8 +95,8 @@ class NameRef(JsonModel):
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
-        description="'http', 'mcp', 'agent' or 'team'"
+    type: Annotated[ToolType, NotSupportedYet(frozenset({"agent", "team"}))] = Field(
+        description="'http', 'mcp', 'agent', 'team' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
@@ -111,7 +116,7 @@ class ToolSpec(JsonModel):
         if self.type == "mcp" and not self.mcp and (self.mcp_server or self.function):
             if not (self.mcp_server and self.function):
                 raise FieldError(("function" if self.mcp_server else "mcpServer",), "is missing")
-        elif getattr(self, self.type) is None:
+        elif self.type not in BUILT_IN_TYPES and getattr(self, self.type) is None:
             raise FieldError((self.type,), f"is missing: a tool of type '{self.type}' needs {_NEEDS[self.type]}")
         for name, kind in _BELONGS.items():
             if getattr(self, name) is not None and kind != self.type:
@@ -148,26 +153,37 @@ class Tool(Manifest):
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
 
+    @model_validator(mode="after")
+    def _is_built_in(self) -> Self:
+        if self.spec.type in BUILT_IN_TYPES and self.name not in BUILT_INS:
+            raise FieldError(("metadata", "name"), f"is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        return self
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
 
-    @property
-    def timeout(self) -> float | None:
-        """The seconds that one use may take; None for the usual timeout."""
-        return self.spec.http.seconds if self.spec.http else None
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
-        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
-            path: Path = ("spec", "mcp", "mcpServerRef", "name")
-            yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
-        elif self.spec.mcp_server:
-            yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        if server := self.mcp_server():
+            yield server
         for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
             if behind:
                 yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+
+    def mcp_server(self) -> Reference | None:
+        """The MCPServer of a tool of type 'mcp'."""
+        if self.spec.mcp and self.spec.mcp.mcp_server_ref:
+            return self._refer(("spec", "mcp", "mcpServerRef", "name"), ("MCPServer",), self.spec.mcp.mcp_server_ref)
+        if self.spec.mcp_server:
+            return self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        return None
+
+    @property
+    def mcp_name(self) -> str:
+        """The name of a tool of type 'mcp' on its server, or a pattern with ``*``."""
+        return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, each with its path."""

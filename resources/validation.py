@@ -16,6 +16,7 @@ from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
 from .values import sources
+from .workflow_ids import too_long_ids
 
 
 class Violation(NamedTuple):
@@ -35,8 +36,11 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
         yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
+            yield from _remote_selector(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
+    for owner, path, text in too_long_ids(catalog):
+        yield Violation(owner, path, text)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
@@ -81,8 +85,9 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
     """Tools with another type in the agent than in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
         found = catalog.find(reference) if reference else None
-        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
-            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+        right = found.spec.type if isinstance(found, Tool) else "mcp"
+        if found and tool.type not in (None, "custom", right):
+            text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 
@@ -98,6 +103,16 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
             "is missing, and no member agent can terminate: the team would never end; "
             f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
         )
+
+
+def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    """A selector's agent lends it its model: one that is executed elsewhere has none."""
+    if team.spec.strategy != "selector":
+        return
+    reference = team.selector_reference()
+    found = catalog.find(reference)
+    if isinstance(found, Agent) and found.is_remote:
+        yield Violation(team, reference.path, f"{found.id} is executed elsewhere: a selector needs a model")
 
 
 def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:

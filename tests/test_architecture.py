@@ -37,18 +37,20 @@ ROOMS: dict[str, str] = {
     "activities/context": "activities/runtime activities/process activities/journal",
     "activities/tool": "activities/context",
     "activities/model": "activities/tool",
+    "activities/agent": "activities/tool",
     "activities/panel": "activities/context",
     "activities/plan": "activities/panel",
-    "activities": "activities/model activities/plan",
+    "activities": "activities/model activities/agent activities/plan",
     "worker": "workflows activities",
     "starter/errors": "",
+    "starter/account": "",
     "starter/text": "conversation",
     "starter/http": "",
     "starter/journal": "activities",
     "starter/runs": "starter/text",
     "starter/history": "starter/runs",
     "starter/scripted_model": "starter/http",
-    "starter/server": "starter/runs starter/http starter/errors worker",
+    "starter/server": "starter/runs starter/http starter/errors starter/account worker",
     "starter/diagram": "starter/text",
     "starter/console": "starter/history starter/scripted_model",
     "starter/operations": "starter/server",
@@ -174,7 +176,18 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
         assert f'@activity.defn(name="{verb}")' in (ROOT / "activities" / f"{verb}.py").read_text()
 
 
-HEAVY = ("temporalio", "openai", "httpx", "httpx2", "sqlalchemy", "alembic", "asyncpg", "cryptography", "starlette")
+HEAVY = (
+    "temporalio",
+    "openai",
+    "httpx",
+    "httpx2",
+    "sqlalchemy",
+    "alembic",
+    "asyncpg",
+    "cryptography",
+    "starlette",
+    "a2a",
+)
 SLOW = ("pydantic", "yaml", "jsonschema", "rich", "uvicorn", "common_expression_language")
 
 
@@ -196,6 +209,12 @@ def command(*arguments: str | Path) -> str:
 def test_help_loads_nothing_but_the_command_line() -> None:
     assert imported_by("from baton.starter.cli import app", *HEAVY, *SLOW, "baton.resources", "asyncio") == []
     assert imported_by(command("--help"), *HEAVY, "pydantic", "yaml", "baton.resources", "baton.conversation") == []
+
+
+def test_completion_loads_nothing_but_the_command_line() -> None:
+    given = {"_BATON_COMPLETE": "complete_bash", "COMP_WORDS": "baton st", "COMP_CWORD": "1"}
+    completing = f"import os; os.environ.update({given})\n{command()}"
+    assert imported_by(completing, *HEAVY, "yaml", "baton.resources", "baton.conversation") == []
 
 
 def test_validate_loads_the_resources_alone() -> None:

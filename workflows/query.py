@@ -13,11 +13,12 @@ from ..conversation.contracts.requests import Pinned, PinRequest
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.errors import QueryTimeout
 from ..conversation.failure import Failure
+from ..conversation.messages.message import Head
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
 from .state.cancellation import run_in_scope, wait_all
-from .state.constants import MAX_CONCURRENT_CHILDREN
+from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
 from .state.continue_as_new import continue_as_new
 from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 
@@ -39,6 +40,22 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Status:
+        try:
+            await self._begin_and_ask()
+            await self._join_messages_to_answer()
+        except ContinueAsNew:
+            await self.settle()
+            state = QueryState(kind="query", answers=self.answers, until=self.deadline)
+            continue_as_new(self.given.continued_with(self.continuation(state)))
+        except ActivityFailed as failed:
+            self.failure = failed.failure
+        self.ended_at = workflow.now()
+        status = self.status()
+        self.run_state.details.show_status(status)
+        self.close(status, status)
+        return status
+
+    async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
         try:
             if self.is_continued() and self.given.carried:
@@ -47,20 +64,10 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
             left = max(timedelta(), self.deadline - workflow.now()) if self.deadline else None
             await run_in_scope(stop, self._ask_all(self.pinned.thread), left)
-            await self._join_messages_to_answer()
-        except ContinueAsNew:
-            await self.settle()
-            state = QueryState(kind="query", answers=self.answers, until=self.deadline)
-            continue_as_new(self.given.continued_with(self.continuation(state)))
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
         except ActivityFailed as failed:
             self.failure = failed.failure
-        self.ended_at = workflow.now()
-        status = self.status()
-        self.run_state.details.show_status(status)
-        self.close(status, status)
-        return status
 
     def begin(self, pinned: Pinned) -> None:
         """Takes up the plan; the timeout of the query begins."""
@@ -96,9 +103,14 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _join_messages_to_answer(self) -> None:
-        """What people said too late for any target joins the conversation of the last one."""
+        """What people said too late for any target joins the conversation of the last one.
+
+        If no target was asked, or no manifest was found, it begins a conversation of its own.
+        """
         unread, index = await self.close_inbox(), max(self.answers, default=None)
-        if index is not None:
+        if index is None and unread and workflow.patched(MESSAGES_JOIN_QUERY):
+            await self.join(unread, Head())
+        elif index is not None:
             head = await self.join(unread, self.answers[index].head)
             self.answers[index] = self.answers[index].model_copy(update={"head": head})
 
@@ -120,8 +132,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self._overdue()
         status = query_status(self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure)
-        pause = None if self.ended_at else self.run_state.inbox.pause
-        return status.model_copy(update={"paused": pause}) if pause else status
+        return status if self.ended_at else self.run_state.with_requests(status)
 
 
 def _pin_request(given: QueryInput) -> PinRequest:

@@ -3,19 +3,34 @@
 from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
+from ...resources.duration import parse_duration
+from ...resources.mcp_server import MCPServer
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
+from ..context.executor import find_executor
 from ..context.lookup import find
 from ..context.model_chain import model_chain
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
     """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
+    window = agent.spec.context_window or (team.spec.context_window if team else None)
+    if executor := find_executor(agent, catalog):
+        return AgentPlan(
+            kind="agent",
+            name=agent.name,
+            namespace=agent.namespace,
+            models=(),
+            max_iterations=agent.spec.max_iterations,
+            window=window,
+            engine=executor.name,
+            timeout=parse_duration(executor.spec.timeout).total_seconds(),
+        )
     tools = []
     for given, reference in agent.tools():
         tool = find(catalog, reference) if reference else None
-        timeout = tool.timeout if isinstance(tool, Tool) else None
+        timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
         tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
     return AgentPlan(
         kind="agent",
@@ -24,7 +39,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         models=tuple(each.name for each in model_chain(agent, catalog)),
         tools=tuple(tools),
         max_iterations=agent.spec.max_iterations,
-        window=agent.spec.context_window or (team.spec.context_window if team else None),
+        window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
 
@@ -35,6 +50,15 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     return AgentPlan(kind="model", name=model.name, namespace=model.namespace, models=models)
 
 
-def tool_plan(tool: Tool) -> ToolTarget:
+def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)
+    timeout = tool_timeout(tool, catalog)
+    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=timeout)
+
+
+def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
+    """The seconds that one use may take; None for the usual timeout."""
+    if reference := tool.mcp_server():
+        server = find(catalog, reference)
+        return server.timeout if isinstance(server, MCPServer) else None
+    return tool.spec.http.seconds if tool.spec.http else None

@@ -3,10 +3,13 @@
 import asyncio
 import importlib
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 
 from ...conversation.errors import FunctionFailed, UnknownResource
 from ...resources.functions import Function, is_marked, name_of
@@ -46,7 +49,8 @@ class FunctionRegistry:
         value, error = await self._outcome(partial(target, *arguments, **named))
         if error is None:
             return value
-        text = f"the function '{name}' failed: {type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"the function '{name}' failed: {what}{_place(error, target)}"
         raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
 
     async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
@@ -61,6 +65,19 @@ class FunctionRegistry:
             if task and task.cancelling():  # the activity was cancelled, not something within the function
                 raise
             return None, error
+
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _place(error: BaseException, function: Function) -> str:
+    """Where an error was raised: the last place in the program's own code, as `` (team.py:14, in shorten)``."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
+    if last := next(iter([*own[::-1], *frames]), None):
+        return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
+    code = getattr(function, "__code__", None)  # it could not be called at all
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
 
 
 def _outcome_in_thread(function: Function) -> tuple[object, BaseException | None]:

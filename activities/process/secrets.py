@@ -106,7 +106,7 @@ class SecretStore:
         if file is None or not file.is_file():
             return RunSecrets()
         paths = (Path(path) for path in json.loads(file.read_text()))
-        files = (each for path in paths if path.exists() for each in manifest_files(path))
+        files = (each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
         return _load(tuple((each, _changed_at(each)) for each in files))
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ...resources.template import fill
 from ...resources.tool import HttpSpec, Tool
 from ...resources.values import Header
+from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from ..runtime.ids import idempotency_key
 from .http_client import REPEATABLE, HttpClient
@@ -39,6 +41,10 @@ class HttpTools:
             return await self._client.send(request, http.seconds, repeatable=repeatable)
 
         return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from ...resources import tool as resources
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
 
 
@@ -63,6 +64,10 @@ class ToolSource(Protocol):
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The tools behind a name: one, or for a source such as a server that lists its tools, several."""
+        ...
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """The catalog of a run that begins, with what these tools need of their servers, so that it stays the same."""
         ...
 
     async def close(self) -> None:

@@ -13,12 +13,18 @@ from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from .built_in import BuiltInTools
 from .http import HttpTools
+from .mcp.source import McpTools
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
-"""The type of the tools that have no manifest."""
+"""The type of the tools that need no manifest."""
 
-SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {BUILT_IN: BuiltInTools, "http": HttpTools}
+SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
+    BUILT_IN: BuiltInTools,
+    "builtin": BuiltInTools,
+    "http": HttpTools,
+    "mcp": McpTools,
+}
 """The source of the tools of each type."""
 
 
@@ -47,6 +53,12 @@ class Tools:
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
         return (await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once)))[0]
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """The catalog of a run that begins, with what its tools need of their servers."""
+        for source in self._sources.values():
+            values = replace(values, catalog=await source.pin(values))
+        return values.catalog
 
     async def _discover(self, context: ToolContext) -> list[CallableTool]:
         type_ = context.manifest.spec.type if context.manifest else BUILT_IN

@@ -25,7 +25,8 @@ class AgentPlan(JsonModel):
     """An agent, or a model that is asked directly: that is an agent without prompt and tools.
 
     ``models`` are the names of its model and of the fallback models, in order. ``cast`` is the id of a default agent,
-    which has no manifest.
+    which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there
+    are no models.
     """
 
     kind: Literal["agent", "model"]
@@ -37,6 +38,8 @@ class AgentPlan(JsonModel):
     max_iterations: int = 25
     window: ContextWindow | None = None
     parallel_tool_calls: bool = False
+    engine: str | None = None
+    timeout: float | None = None
 
     @property
     def speaker(self) -> str:

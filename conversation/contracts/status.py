@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from ...resources.base import JsonModel
+from ...resources.base import JsonModel, JsonObject
 from ...resources.query import TargetType
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
@@ -44,7 +44,11 @@ class Response(JsonModel):
 
 
 class Status(JsonModel):
-    """The status of a query, or of a team or an agent that was started directly (then without ``responses``)."""
+    """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
+
+    While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
+    for the next model call. What was handed on to a child run stands in the child's status.
+    """
 
     phase: Phase
     message: str = ""
@@ -58,6 +62,8 @@ class Status(JsonModel):
     messages: tuple[Message, ...] = ()
     head: Head | None = None
     paused: Pause | None = None
+    session: JsonObject | None = None
+    waiting: tuple[Message, ...] | None = None
     start_time: str
     completion_time: str | None = None
 
@@ -99,7 +105,7 @@ def query_status(
     )
 
 
-def turn_status(turn: TurnResult, start: datetime, end: datetime | None, pause: Pause | None = None) -> Status:
+def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Status:
     """The status of a team or an agent that was started directly; without an ``end`` it is running."""
     return Status(
         phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
@@ -114,7 +120,6 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None, pause: 
         head=turn.head,
         start_time=format_time(start),
         completion_time=format_time(end) if end else None,
-        **({"paused": pause} if pause else {}),
     )
 
 

@@ -117,15 +117,18 @@ def connect_config() -> ClientConnectConfig:
         raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
 
 
-async def connect(address: str | None = None, environment: Mapping[str, str] = os.environ) -> Client:
+async def connect(
+    address: str | None = None, environment: Mapping[str, str] = os.environ, identity: str | None = None
+) -> Client:
     """Connects to the server at ``address`` on this machine, or to that of the settings.
 
-    ``environment`` has the encryption keys. Raises ConnectionFailed and SettingsError.
+    ``environment`` has the encryption keys. Temporal keeps the client's ``identity`` in histories, by default that of
+    its process. Raises ConnectionFailed and SettingsError.
     """
     config = ClientConnectConfig(target_host=address) if address else connect_config()
     config.setdefault("target_host", "localhost:7233")
     try:
-        return await Client.connect(**config, data_converter=data_converter(environment))
+        return await Client.connect(**config, data_converter=data_converter(environment), identity=identity)
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

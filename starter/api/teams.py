@@ -16,7 +16,10 @@ TextOrFunction = str | Function | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class MemberDefinition:
-    """A member of a team: a default agent with a ``role``, or as ``speaker`` an agent, a team or a function."""
+    """A member of a team: as ``speaker`` an agent, a team or a function, else a default agent with a ``role``.
+
+    A speaker has a prompt of its own, and is not told its ``role`` (round-robin pattern: roster).
+    """
 
     name: str
     role: str | None = None
@@ -93,9 +96,11 @@ def _member(dependencies: Dependencies, given: MemberInput) -> object:
         return {"name": given}
     if isinstance(given, MemberDefinition):
         given = {key: value for key, value in vars(given).items() if value is not None}
+    if isinstance(given, Mapping) and "role" in given and not given.keys() & {"speaker", "type"}:
+        given = {**given, "type": "default"}
     if not isinstance(given, Mapping) or "speaker" not in given:
         return dependencies.speaker(given)
-    own = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # a role is no speaker's
+    own = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # it is not told its role
     found = dependencies.speaker(given["speaker"])
     speaker = {"name": found} if isinstance(found, str) else camel_case(found)
     assert isinstance(speaker, dict)

@@ -1,6 +1,7 @@
-"""Connects a command to a Temporal server that runs already, and finds the run that it names."""
+"""Connects a command to the Temporal server with its runs, and finds the run that it names."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from ..runs.find_run import find_run
 from ..runs.run_handle import RunHandle
 from ..server.connection import ServerLocation, use_server
+from ..server.state_dir import StateDir
 from .terminal import print_message
 
 T = TypeVar("T")
@@ -21,13 +23,17 @@ def silence_sdk() -> None:
 
 
 def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """The result of work with a connected client; raises UnreachableError if no server runs."""
+    """The result of work with a connected client.
+
+    This machine's own server and worker are started if they have ended, so that earlier runs are found and unfinished
+    ones continue. Raises UnreachableError if nothing has run here, or the server that the environment names is away.
+    """
 
     async def connected(server: ServerLocation) -> T:
         return await work(await server.connect())
 
     silence_sdk()
-    with use_server(print_message, start=False) as server:
+    with use_server(print_message, start=StateDir.of(os.environ).was_used, own_settings=False) as server:
         return asyncio.run(connected(server))
 
 

@@ -1,12 +1,12 @@
 """Commands that control a run: terminate, cancel, pause, resume, steer, session."""
 
-import getpass
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..account import account_name
 from ..errors import UsageError
 from .options import Namespace, RunName
 from .terminal import print_message
@@ -45,14 +45,14 @@ Person = Annotated[str | None, typer.Option("--as", help="Your name; by default 
 @app.command()
 def pause(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
     """Pauses a run before its next model call; its status says who has paused it."""
-    by = {"name": person or getpass.getuser()}
+    by = {"name": person or account_name()}
     _control(name, namespace, lambda handle: handle.signal("pause", by), "was asked to pause")
 
 
 @app.command()
 def resume(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
     """Resumes a paused run."""
-    by = {"name": person or getpass.getuser()}
+    by = {"name": person or account_name()}
     _control(name, namespace, lambda handle: handle.signal("resume", by), "was asked to resume")
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -28,28 +29,34 @@ from .formats import dump
 from .terminal import print_message, stderr_console
 
 
+class RunResults(NamedTuple):
+    """Queries with their status, and the text that was printed last and in full while they were followed."""
+
+    queries: list[JsonObject]
+    last_text: str = ""
+
+
 async def run_queries(
     server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
-    paths: Sequence[Path],
     *,
     run_id: str | None = None,
     detach: bool = False,
-) -> list[JsonObject]:
+) -> RunResults:
     """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await server.connect()
-    started = await _start_all(client, server, loaded, queries, paths, run_id)
+    started = await _start_all(client, server, loaded, queries, run_id)
     with _explain_return(started):
         for handle in started:
             print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
         if not await has_worker(client):
-            print_message("note: no worker is running; start one with: python worker.py")
+            print_message("note: no worker is running; start one with: baton worker")
         if detach:
             running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
-            return [await run_manifest(client, handle, running) for handle in started]
+            return RunResults([await run_manifest(client, handle, running) for handle in started])
         return await _follow_to_end(client, started)
 
 
@@ -58,21 +65,20 @@ async def _start_all(
     server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
-    paths: Sequence[Path],
     run_id: str | None = None,
 ) -> list[RunHandle]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
     catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
     started = []
     for query, catalog in zip(queries, catalogs, strict=True):
-        if server.state_dir and loaded.secrets:
-            server.state_dir.write_sources(catalog.sha, [*paths])
+        if server.state_dir and loaded.secret_files:
+            server.state_dir.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
         started.append(await start_query(client, query, catalog, run_id))
     return started
 
 
-async def _follow_to_end(client: Client, started: list[RunHandle]) -> list[JsonObject]:
-    """Prints the progress of runs until they are over, and how they ended; the queries with their status."""
+async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults:
+    """Prints the progress of runs until they are over, and how they ended."""
     console = stderr_console()
     watch = Watch(client, console, len(started))
     async with watch.live_view():
@@ -82,7 +88,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> list[JsonO
         status = await final_status(handle)
         print_status(console, handle.id, status)
         results.append(await run_manifest(client, handle, status))
-    return results
+    return RunResults(results, watch.last_text)
 
 
 @contextlib.contextmanager

@@ -36,9 +36,10 @@ def list_runs(
 
 
 @app.command()
-def status(name: RunName, namespace: Namespace = "default", output: Output = OutputFormat.yaml) -> None:
-    """Shows the status of a run."""
+def status(name: RunName, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
+    """Shows in a few lines how a run is, with its answer so far; with -o yaml its whole status."""
     from ..console.status import print_status
+    from ..console.watch import print_open_calls
     from ..runs.run_manifest import run_manifest
     from ..runs.run_status import status_of
     from .client import with_run
@@ -48,6 +49,8 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = Out
         current = await status_of(handle)
         if output is OutputFormat.text:
             print_status(stderr_console(), handle.id, current)
+            if current.phase == "Running":
+                await print_open_calls(client, handle, stderr_console())
             return current.message
         return dump(await run_manifest(client, handle, current), output)
 

@@ -26,3 +26,8 @@ def print_message(text: str, style: str | None = None) -> None:
 def print_result(result: str) -> None:
     """Prints a result on stdout, unchanged; on a terminal control characters are made visible."""
     print(escape_control_characters(result) if sys.stdout.isatty() else result, flush=True)
+
+
+def on_one_terminal() -> bool:
+    """Whether a person sees results and messages in one place, so that nothing need be printed in both."""
+    return sys.stdout.isatty() and sys.stderr.isatty()

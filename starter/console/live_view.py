@@ -19,6 +19,7 @@ class LiveView:
     """Renders the state at the time of drawing, in at most half of the terminal's height."""
 
     state: LiveState
+    summary: bool = True
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         now = datetime.now(UTC)
@@ -31,7 +32,8 @@ class LiveView:
             yield from _call_lines(call, about, console, height // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
-        yield from _summary(self.state, now)
+        if self.summary:
+            yield from _summary(self.state, now)
 
 
 def describe_call(call: OpenCall) -> str:
@@ -75,5 +77,7 @@ def _summary(state: LiveState, now: datetime) -> list[Text]:
         return []
     usage = sum((run.usage for run in state.runs.values()), TokenUsage())
     name = running[0].run.id if len(state.runs) == 1 else f"{len(running)} of {len(state.runs)} runs are running"
+    if paused := [run.pause for run in running if run.pause]:
+        name += f" · paused by {paused[0].by}" if len(state.runs) == 1 else f" · {len(paused)} are paused"
     duration = now - min(run.started_at for run in running)
     return [_one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]

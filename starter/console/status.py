@@ -18,6 +18,8 @@ def print_status(console: Console, name: str, status: Status) -> None:
     """Prints the phase of a run with its usage and duration, and its error if it has one."""
     colour = _COLOURS.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
+    if status.paused:
+        reason = f" (paused by {status.paused.by or 'somebody'} since {status.paused.since})"
     about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
     console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(about)}[/]", soft_wrap=True)
     if status.error:

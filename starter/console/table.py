@@ -1,34 +1,47 @@
-"""Prints a table: with colours on a terminal, else as aligned text."""
+"""Prints a table as aligned text, with colours on a terminal."""
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..text.escape import escape_control_characters
 
 _COLOURS = {
-    "yellow": ("Running", "in_progress"),
+    "yellow": ("Running", "Paused", "in_progress"),
     "green": ("Completed", "completed"),
     "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
 }
 
+MIN_LAST_COLUMN = 20
+"""The width to which the last column is cut at most, so that a row fits on a line of the terminal."""
+
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-    """Prints rows with one cell for each column, or the text ``none`` if there are no rows."""
+    """Prints rows with one cell for each column, or the text ``none`` if there are no rows.
+
+    All cells are whole, as users copy ids from them; on a terminal those of the last column may be cut.
+    """
     if not rows:
         console.print(none)
-    elif console.is_terminal:
-        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(Text(escape_control_characters(cell), style=_colour(cell)) for cell in row))
-        console.print(table)
-    else:
-        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-        for row in (columns, *rows):
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(Text(escape_control_characters(line.rstrip())), soft_wrap=True)
+        return
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    if console.is_terminal:
+        space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
+        widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
+    console.print(_line(columns, widths, "bold"), soft_wrap=True)
+    for row in rows:
+        console.print(_line(row, widths), soft_wrap=True)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
+    line = Text("  ").join(
+        Text(set_cell_size(escape_control_characters(cell), width), style=style or _colour(cell))
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    line.rstrip()
+    return line
 
 
 def _colour(cell: str) -> str:

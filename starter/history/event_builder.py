@@ -16,20 +16,9 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .event_data import CALL_EVENTS, ended_data, failure_data, round_data, started_data, usage_data
+from .event_data import CALL_EVENTS, RUN_EVENTS, NamedEvent, ended_data, failure_data, started_data, usage_data
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted, token_usage
-
-NamedEvent = tuple[str, JsonObject]
-"""The name of an event, and its data."""
-
-RUN_EVENTS = {
-    "query": "Query",
-    "team": "TeamExecution",
-    "agent": "AgentExecution",
-    "model": "ModelExecution",
-    "tool": "ToolExecution",
-}
-"""The kinds of runs that have events, and how the names of these begin."""
+from .team_turns import TeamTurns
 
 TurnKey = tuple[int, str]
 """The number of a turn, and in a panel the part of the speaker if it is no member; else empty."""
@@ -53,14 +42,15 @@ class EventBuilder:
 
     run: RunInfo
     usage: TokenUsage = field(default_factory=TokenUsage)
-    max_turns: int | None = None
-    max_rounds: int | None = None
     started: set[TurnKey] = field(default_factory=set)
     selected: bool = False
     open_turns: dict[TurnKey, _AgentTurn] = field(default_factory=dict)
     turn_of_reply: dict[str, TurnKey] = field(default_factory=dict)
     ended_by: str | None = None
     end_message: str | None = None
+
+    def __post_init__(self) -> None:
+        self.team_turns = TeamTurns(self.run)
 
     def add_usage(self, event: RunEvent) -> None:
         """Adds the usage of an event of the run or of a child run."""
@@ -72,7 +62,8 @@ class EventBuilder:
     def build(self, event: RunEvent) -> Iterator[NamedEvent]:
         """The events that stand for a run event of the run itself."""
         match event:
-            case RunStarted() if self.run.kind in RUN_EVENTS:
+            case RunStarted(pinned=pinned) if self.run.kind in RUN_EVENTS:
+                self._take_plan(pinned)
                 yield f"{RUN_EVENTS[self.run.kind]}{'Received' if self.run.kind == 'query' else 'Started'}", self._data
             case CallScheduled(call=call):
                 yield from self._call_started(call)
@@ -81,17 +72,17 @@ class EventBuilder:
             case RunEnded():
                 yield from self._run_ended(event)
 
-    def start_turn(self, member: str, number: int = 0, in_round: int = 0) -> Iterator[NamedEvent]:
-        """A member's turn starts; events count turns from 0. A selector's only candidate is selected here."""
-        number = number or 1 + sum(not part for _, part in self.started)
+    def start_turn(self, member: str, kind: str, number: int = 0, in_round: int = 0) -> Iterator[NamedEvent]:
+        """A member's turn starts. A selector's only candidate is selected here."""
+        number = number or 1 + self.team_turns.started
         if self.run.type == "selector" and not self.selected:
             yield "ParticipantSelected", {**self._data, "member": member, "reason": "only_candidate"}
         self.selected = False
-        self.started.add((number, ""))
-        bound: JsonObject = {"maxTurns": self.max_turns}
-        if in_round:
-            bound = {"round": in_round, "maxRounds": self.max_rounds}
-        yield "TeamTurn", {"type": "Start", **self._data, "turn": number - 1, **bound}
+        yield from self.team_turns.start_member(member, kind, number, in_round)
+
+    def end_child_turn(self, ended: RunEnded, number: int, usage: TokenUsage) -> Iterator[NamedEvent]:
+        """The turn of a member that is a team is over with its run; in a panel without its number, it is the last."""
+        yield from self.team_turns.end_member(number or self.team_turns.started, ended.phase, ended.failure, usage)
 
     @property
     def _data(self) -> JsonObject:
@@ -119,18 +110,20 @@ class EventBuilder:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
             case PerformRequest(name=name, brief=brief) if brief.seat is not None:
-                yield from self.start_turn(name, in_round=brief.round)
+                yield from self.start_turn(name, "activity", in_round=brief.round)
         if call.activity_type in CALL_EVENTS:
-            yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call)
+            yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
 
     def _agent_started(self, call: ActivityCall, request: AskModelRequest) -> Iterator[NamedEvent]:
         """An agent starts its turn, as a member or in another part of a panel."""
         key = _turn_key(request)
         if not key[1]:
-            yield from self.start_turn(call.agent, request.turn, call.brief.round if call.brief else 0)
+            yield from self.start_turn(call.agent, "agent", request.turn, call.brief.round if call.brief else 0)
+        else:
+            yield from self.team_turns.end_all()
         self.started.add(key)
         names: JsonObject = {"agent": call.agent, "namespace": request.speaker.split("/")[1], "team": self.run.name}
-        turn = self.open_turns[key] = _AgentTurn({**names, "turn": request.turn - 1, **round_data(call)}, key)
+        turn = self.open_turns[key] = _AgentTurn({**names, **self.team_turns.place_of(call)}, key)
         yield "AgentExecutionStarted", turn.data
 
     def _call_ended(self, ended: CallEnded) -> Iterator[NamedEvent]:
@@ -139,10 +132,13 @@ class EventBuilder:
             yield from self._pinned(ended)
         if call.activity_type in CALL_EVENTS:
             end = "Failed" if ended.failure else "Completed" if ended.result else "Canceled"
-            yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended)
+            yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended, self.team_turns.place_of(call))
         if isinstance(ended.result, SelectResult):
             self.selected = True
             yield "ParticipantSelected", {**self._data, "member": ended.result.member, "reason": ended.result.how}
+        if isinstance(call.request, PerformRequest) and call.request.brief.seat is not None:
+            usage = TokenUsage(tool_calls=1)
+            yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
         if turn := self._open_turn(ended):
             yield from self._go_on(turn, ended)
 
@@ -158,17 +154,22 @@ class EventBuilder:
             turn.ends_team = True
             self.ended_by, self.end_message = ended.call.agent, result.message.content
         if turn.unanswered == 0 and (turn.ends_team or (isinstance(result, AskModelResult) and not result.wrong)):
-            yield self._end_turn(turn, "Completed")
+            yield from self._end_turn(turn, "Completed")
 
-    def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> NamedEvent:
+    def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> Iterator[NamedEvent]:
         del self.open_turns[turn.key]
-        return f"AgentExecution{end}", {**turn.data, **failure_data(failure), **usage_data(turn.usage)}
+        yield f"AgentExecution{end}", {**turn.data, **failure_data(failure), **usage_data(turn.usage)}
+        if not turn.key[1]:
+            yield from self.team_turns.end_member(turn.key[0], end, failure, turn.usage)
+
+    def _take_plan(self, result: object) -> None:
+        match result:
+            case Pinned(plan=TeamPlan() as plan):
+                self.team_turns.plan = plan
 
     def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
         """The context of the run is loaded; only a root run has an event for it, since it passes it to its children."""
-        match ended.result:
-            case Pinned(plan=TeamPlan(max_turns=max_turns, panel=panel)):
-                self.max_turns, self.max_rounds = max_turns, panel.max_rounds if panel else None
+        self._take_plan(ended.result)
         if self.run.parent is None and ended.failure:
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         elif self.run.parent is None and isinstance(ended.result, Pinned):
@@ -178,10 +179,10 @@ class EventBuilder:
         turns = [*self.open_turns.values()]
         for turn in turns:
             failure = ended.failure if len(turns) == 1 and not turn.failure else turn.failure
-            yield self._end_turn(turn, "Failed" if failure else "Canceled", failure)
+            yield from self._end_turn(turn, "Failed" if failure else "Canceled", failure)
+        yield from self.team_turns.end_all(ended)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
-            number = len(self.started) if ended.turns is None else ended.turns
-            yield "TeamTurn", {"type": "MaxTurns", **self._data, "turn": number, "maxTurns": self.max_turns}
+            yield self.team_turns.reach_limit(ended.turns)
         if self.run.kind == "team" and ended.stop_reason == "terminated":
             reason = ended.note if self.ended_by is None else self.end_message
             yield "TeamTerminated", {**self._data, "member": self.ended_by, "reason": reason}

@@ -11,28 +11,55 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .run_events import ActivityCall, CallEnded, token_usage
+from .run_events import ActivityCall, CallEnded, RequestKind, RequestReceived, token_usage
 
-CALL_EVENTS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall", "perform": "FunctionCall"}
+NamedEvent = tuple[str, JsonObject]
+"""The name of an event, and its data."""
+
+RUN_EVENTS = {
+    "query": "Query",
+    "team": "TeamExecution",
+    "agent": "AgentExecution",
+    "model": "ModelExecution",
+    "tool": "ToolExecution",
+}
+"""The kinds of runs that have events, and how the names of these begin."""
+
+CALL_EVENTS = {
+    "ask_model": "LLMCall",
+    "execute_agent": "ExecutorCall",
+    "use_tool": "ToolCall",
+    "select": "SelectorCall",
+    "perform": "FunctionCall",
+}
 """The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
 
 
-def started_data(call: ActivityCall) -> JsonObject:
-    """The data of the event that a call has started: with the arguments of a tool."""
+_REQUEST_EVENTS: dict[RequestKind, str] = {
+    "pause": "PauseRequested",
+    "resume": "ResumeRequested",
+    "steer": "MessageReceived",
+    "session": "SessionChanged",
+    "terminate_team": "TerminationRequested",
+    "cancel": "CancellationRequested",
+}
+"""The names of the events of what clients ask of a run."""
+
+
+def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
+    """The event of a client's request: its name, who has asked, and what the request says."""
+    return _REQUEST_EVENTS[received.kind], {"by": received.by, **received.data}
+
+
+def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:
+    """The data of the event that a call has started, in the turn that ``place`` says; with the arguments of a tool."""
     shown = call.activity_type == "use_tool" and not call.hidden
-    return {**_call_data(call), **({"arguments": call.arguments} if shown else {})}
+    return {**_call_data(call, place), **({"arguments": call.arguments} if shown else {})}
 
 
-def ended_data(ended: CallEnded) -> JsonObject:
+def ended_data(ended: CallEnded, place: JsonObject) -> JsonObject:
     """The data of the event that a call has ended: with its attempts, its result or its error, and its usage."""
-    return {**_call_data(ended.call), "attempts": ended.attempts, **_result_data(ended)}
-
-
-def round_data(call: ActivityCall) -> JsonObject:
-    """The round of a panel in which a call was made, and the role in it of a speaker that is no member."""
-    if call.brief is None:
-        return {}
-    return {"round": call.brief.round, **({"part": call.brief.part} if call.brief.seat is None else {})}
+    return {**_call_data(ended.call, place), "attempts": ended.attempts, **_result_data(ended)}
 
 
 def failure_data(failure: Failure | None) -> JsonObject:
@@ -47,17 +74,18 @@ def usage_data(usage: TokenUsage) -> JsonObject:
     return {"tokenUsage": usage.model_dump(mode="json")}
 
 
-def _call_data(call: ActivityCall) -> JsonObject:
-    """Who made a call, and the model, tool or function."""
+def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
+    """Who made a call, when, and the model, tool or function."""
     caller: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
     match call.request:
-        case AskModelRequest(turn=turn):
-            return {**caller, "turn": turn - 1, **round_data(call), "model": call.name}
-        case SelectRequest(turn=turn):
-            return {**caller, "turn": turn - 1, "model": call.name}
+        case AskModelRequest():
+            callee = "engine" if call.activity_type == "execute_agent" else "model"
+            return {**caller, **place, callee: call.name}
+        case SelectRequest():
+            return {**caller, **place, "model": call.name}
         case PerformRequest(name=name):
-            return {**caller, "member": name, **round_data(call), "function": call.name}
-    return {**caller, **round_data(call), "tool": call.name}
+            return {**caller, "member": name, **place, "function": call.name}
+    return {**caller, **place, "tool": call.name}
 
 
 def _result_data(ended: CallEnded) -> JsonObject:

@@ -7,10 +7,12 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from ...conversation.messages.message import TokenUsage
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
-from .event_builder import EventBuilder, NamedEvent
-from .run_events import RunEvent, RunInfo, RunStarted
+from .event_builder import EventBuilder
+from .event_data import NamedEvent, request_event
+from .run_events import RequestReceived, RunEnded, RunEvent, RunInfo, RunStarted
 
 MAX_VALUE_BYTES = 160
 """The length at which a value is cut in a line of text."""
@@ -54,21 +56,34 @@ class EventRecorder:
     def record(self, event: RunEvent) -> Iterator[Event]:
         """The events that a run event stands for."""
         run, builder = event.run, self._builders.get(event.run.first_run_id)
+        if isinstance(event, RequestReceived):
+            yield from _events(event, run, iter([request_event(event)]))
+            return
         if builder is None or isinstance(event, RunStarted):
             builder = self._builders[run.first_run_id] = EventBuilder(run)
-            yield from self._turn_of_child(event)
+            yield from self._child_started(run, event)
         above: RunInfo | None = run
         while above and above.first_run_id in self._builders:
             self._builders[above.first_run_id].add_usage(event)
             above = above.parent
         yield from _events(event, run, builder.build(event))
+        if isinstance(event, RunEnded):
+            yield from self._child_ended(run, event, builder.usage)
 
-    def _turn_of_child(self, event: RunEvent) -> Iterator[Event]:
+    def _child_started(self, run: RunInfo, event: RunEvent) -> Iterator[Event]:
         """A child run that takes a turn of its team starts that turn."""
-        run, parent = event.run, event.run.parent
-        builder = self._builders.get(parent.first_run_id) if parent else None
-        if builder and parent and (run.turn or run.round):
-            yield from _events(event, parent, builder.start_turn(run.name, run.turn, run.round))
+        team = self._team_above(run)
+        if team and (run.turn or run.round):
+            yield from _events(event, team.run, team.start_turn(run.name, run.kind, run.turn, run.round))
+
+    def _child_ended(self, run: RunInfo, event: RunEnded, usage: TokenUsage) -> Iterator[Event]:
+        """A child run that has taken a turn of its team ends that turn."""
+        team = self._team_above(run)
+        if team and (run.turn or run.round):
+            yield from _events(event, team.run, team.end_child_turn(event, run.turn, usage))
+
+    def _team_above(self, run: RunInfo) -> EventBuilder | None:
+        return self._builders.get(run.parent.first_run_id) if run.parent else None
 
 
 def _events(event: RunEvent, run: RunInfo, named: Iterator[NamedEvent]) -> Iterator[Event]:

@@ -12,6 +12,7 @@ from ...conversation.contracts.continuation import Continuation
 from ...conversation.failure import BatonError
 from .activity_calls import CallTracker
 from .activity_types import REQUEST_TYPES, RESULT_TYPES, CallResult
+from .client_requests import REQUEST_EVENTS, decode_request
 from .payloads import decode_failure, decode_payload
 from .run_end import END_EVENTS, decode_run_end
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEvent, RunInfo, RunStarted
@@ -58,6 +59,9 @@ class HistoryDecoder:
                 return await self._call_ended(at, ended)
             case "activity_task_cancel_requested", ended:  # the workflow no longer waits for it
                 return await self._call_ended(at, ended)
+            case name, request if name in REQUEST_EVENTS:
+                received = await decode_request(self._converter, self.run, at, name, request)
+                return [received] if received else []
             case name, ended if name in END_EVENTS:
                 return [await decode_run_end(self._converter, self.run, at, name, ended)]
         return []

@@ -3,24 +3,36 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...conversation.contracts.control_messages import Pause
 from ...conversation.contracts.requests import LiveText
 from ...conversation.contracts.status import Status, format_time
 from ...conversation.messages.message import TokenUsage
 from .payloads import decode_failure, decode_payload
-from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted, token_usage
+from .run_events import (
+    ActivityCall,
+    CallEnded,
+    CallScheduled,
+    RequestReceived,
+    RunEnded,
+    RunEvent,
+    RunInfo,
+    RunStarted,
+    token_usage,
+)
 
 
 @dataclass
 class OpenCall:
     """A call of a model, a tool or a function that is not over, and what its last heartbeat says.
 
-    If ``waiting``, the ``attempt`` has not started yet; ``failure`` is the error of the attempt before it.
+    If ``waiting``, the ``attempt`` has not begun; it begins at ``next_at``. ``failure`` is the error of the attempt
+    before it.
     """
 
     run: RunInfo
@@ -29,22 +41,25 @@ class OpenCall:
     attempt: int = 1
     waiting: bool = False
     failure: str = ""
+    next_at: datetime | None = None
 
 
 @dataclass
 class RunProgress:
-    """A run that a client has started: its usage until now, and its end once it is over."""
+    """A run that a client has started: its usage until now, whether it is paused, and its end once it is over."""
 
     run: RunInfo
     started_at: datetime
     usage: TokenUsage = field(default_factory=TokenUsage)
+    pause: Pause | None = None
     end: RunEnded | None = None
 
     @property
     def status(self) -> Status:
         """The run's status, as far as its events show it."""
         if self.end is None:
-            return Status(phase="Running", token_usage=self.usage, start_time=format_time(self.started_at))
+            start = format_time(self.started_at)
+            return Status(phase="Running", token_usage=self.usage, start_time=start, paused=self.pause)
         return Status(
             phase=self.end.phase,
             stop_reason=self.end.stop_reason,
@@ -69,6 +84,10 @@ class LiveState:
         match event:
             case RunStarted() if run.parent is None:
                 self.runs[run.id] = RunProgress(run, event.at)
+            case RequestReceived(kind="pause") if run.id in self.runs:
+                self.runs[run.id].pause = Pause(since=format_time(event.at), by=event.by)
+            case RequestReceived(kind="resume") if run.id in self.runs:
+                self.runs[run.id].pause = None
             case CallScheduled(call=call) if call.speaker and not call.hidden:
                 self.open_calls[run.run_id, call.id] = OpenCall(run, call)
             case CallEnded(call=call):
@@ -105,6 +124,8 @@ async def _read_heartbeats(client: Client, calls: list[OpenCall]) -> None:
         if found := pending.get(call.call.id):
             call.attempt = found.attempt
             call.waiting = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+            known = call.waiting and found.HasField("next_attempt_schedule_time")
+            call.next_at = found.next_attempt_schedule_time.ToDatetime(UTC) if known else None
             if found.HasField("last_failure"):
                 call.failure = (await decode_failure(client.data_converter, found.last_failure)).message
             if found.heartbeat_details.payloads:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from ...conversation.contracts.panel_requests import PerformRequest, SpeakerBrief
 from ...conversation.contracts.requests import (
@@ -17,7 +18,11 @@ from ...conversation.contracts.status import Phase
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.turn import StopReason
+from ...resources.base import JsonObject
 from .activity_types import CallRequest, CallResult
+
+RequestKind = Literal["pause", "resume", "steer", "session", "terminate_team", "cancel"]
+"""The requests of clients to a run that goes on."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,23 @@ class RunEnded:
     turns: int | None = None
 
 
-RunEvent = RunStarted | CallScheduled | CallEnded | RunEnded
+@dataclass(frozen=True)
+class RequestReceived:
+    """A client has asked something of a run, by a signal, an update or Temporal's cancellation.
+
+    ``kind`` is the name of the signal or the update. ``by`` is the person's name that it gives, else the identity of
+    the client. ``data`` are ``{text}`` of ``steer``, ``{changes}`` of ``session``, ``{reason, now}`` of
+    ``terminate_team``, ``{reason}`` of ``cancel``; nothing for ``pause`` and ``resume``.
+    """
+
+    run: RunInfo
+    at: datetime
+    kind: RequestKind
+    by: str
+    data: JsonObject
+
+
+RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded
 
 
 def token_usage(event: RunEvent) -> TokenUsage:

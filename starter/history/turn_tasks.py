@@ -7,11 +7,11 @@ from typing import Literal
 from ...conversation.contracts.status import format_time
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
-from ..text.units import format_duration
+from ..text.units import format_age, format_duration
 
 TaskStatus = Literal["in_progress", "completed", "errored", "cancelled"]
 
-COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "STARTED", "DURATION", "OUTPUT"
+COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "DURATION", "AGE", "OUTPUT"
 
 
 @dataclass
@@ -65,7 +65,7 @@ class TurnTask:
         """The task as the cells of a table, in the order of COLUMNS."""
         duration = format_duration((self.ended or datetime.now(UTC)) - self.started)
         text = truncate(" ".join((self.error or self.output or "").split()), 60)
-        return self.collection, self.goal, self.status, str(self.attempts), format_time(self.started), duration, text
+        return self.collection, self.goal, self.status, str(self.attempts), duration, format_age(self.started), text
 
     def end(self, status: TaskStatus, at: datetime) -> None:
         """Ends the task."""

@@ -23,9 +23,10 @@ from ...activities.journal.engine import connect
 from ...activities.journal.migrate import VERSION, version
 from ...activities.model.providers import Providers
 from ...activities.process.secrets import SecretStore
-from ...activities.process.settings import ROLES, Settings, WorkerQueue
+from ...activities.process.settings import ROLES, Settings
 from ...conversation.failure import BatonError
 from ...conversation.temporal import search_attributes
+from ...conversation.temporal.live_workers import live_workers
 from ...resources.agent import DEFAULT_MODEL
 from ...resources.loader import Loaded
 from ...resources.model import Model
@@ -87,27 +88,27 @@ async def server(client: Client) -> CheckResults:
 
 
 async def workers(client: Client, settings: Settings) -> CheckResults:
-    """The workers that poll the task queues of these settings."""
+    """The workers that poll the task queues of these settings, each counted once."""
     for queue in settings.model_copy(update={"roles": frozenset(ROLES)}).worker_queues():
-        for kind in ("WORKFLOW", "ACTIVITY") if "workflows" in queue.roles else ("ACTIVITY",):
-            yield await _poller_check(client, queue, kind)
+        count = len(await live_workers(client, queue.name))
+        kinds = {"WORKFLOW": "runs", "ACTIVITY": "calls"} if "workflows" in queue.roles else {"ACTIVITY": "calls"}
+        waiting = [f"{await _backlog(client, queue.name, kind)} {what}" for kind, what in kinds.items()]
+        who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
+        text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
+        hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
+        yield CheckResult("workers", bool(count), text, "" if count else hint)
 
 
-async def _poller_check(client: Client, queue: WorkerQueue, kind: str) -> CheckResult:
+async def _backlog(client: Client, queue: str, kind: str) -> int:
+    """How many tasks wait in a task queue, about."""
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=queue.name),
+        task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
     found = await client.workflow_service.describe_task_queue(asked, retry=True)
-    count = len({poller.identity for poller in found.pollers})
-    waiting = found.stats.approximate_backlog_count
-    what = "runs" if kind == "WORKFLOW" else "calls"
-    who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
-    text = f"{who} for {what} on the task queue {queue.name}, {waiting} waiting"
-    hint = f"start one that serves {', '.join(sorted(queue.roles))}: python worker.py MANIFESTS"
-    return CheckResult("workers", bool(count), text, "" if count else hint)
+    return int(found.stats.approximate_backlog_count)
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:

@@ -35,7 +35,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
             CheckResult("settings", False, str(error), "correct it, then restart the processes"),
         ]
     except UnreachableError as error:
-        unreachable = CheckResult("server", False, str(error), START_HINT)
+        unreachable = CheckResult("server", False, error.text, error.hint)
         return [_versions(), unreachable, *asyncio.run(_check(None, settings, loaded, providers))]
 
 

@@ -10,9 +10,10 @@ from temporalio.service import RPCError
 
 from ...conversation.contracts.status import format_time
 from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.search_attributes import PHASE
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
-from ..text.units import format_duration
+from ..text.units import format_age, format_duration
 from .execution_chain import first_run_id
 
 
@@ -51,13 +52,13 @@ class ListedRun:
     @property
     def row(self) -> tuple[str, ...]:
         """The run as the cells of a table, in the order of COLUMNS."""
-        return self.id, self.name or "", self.type, self.state, format_time(self.start), format_duration(self.duration)
+        return self.id, self.type, self.state, format_duration(self.duration), format_age(self.start)
 
 
 ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
 """The filter for runs that clients have started: of those that continued as new, the last execution alone."""
 
-COLUMNS = "ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"
+COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
@@ -80,6 +81,8 @@ async def _describe(client: Client, run: WorkflowExecution) -> ListedRun:
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
+    if state == "Running" and run.typed_search_attributes.get(PHASE) == "Paused":
+        state = "Paused"
     return ListedRun(run.id, name, namespace, run.workflow_type, state, await _start_time(client, run), run.close_time)
 
 

@@ -21,7 +21,8 @@ from ...conversation.temporal.temporal_client import (
     connect_config,
     with_external_storage,
 )
-from ..errors import UnreachableError
+from ..account import client_identity
+from ..errors import START_HINT, UnreachableError
 from ..runs.server_state import has_open_runs
 from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
 
@@ -45,7 +46,7 @@ class ServerLocation:
 
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
-        client = await connect(self.address)
+        client = await connect(self.address, identity=client_identity())
         drivers = _storage_drivers(self.state_dir)
         return with_external_storage(client, *drivers) if drivers else client
 
@@ -68,16 +69,20 @@ def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
 
 
 def uses_remote_server() -> bool:
-    """Whether the environment names a Temporal server; otherwise this machine's own is used."""
-    return "target_host" in connect_config()
+    """Whether the environment names another Temporal server than this machine's own, which is used otherwise."""
+    host, _, port = connect_config().get("target_host", "").rpartition(":")
+    if not port or host not in ("localhost", "127.0.0.1"):
+        return bool(port)
+    dev = StateDir.of(os.environ).read_dev_server()
+    return dev is None or dev.address != f"127.0.0.1:{port}"
 
 
 @contextmanager
-def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[ServerLocation]:
+def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool = True) -> Iterator[ServerLocation]:
     """The server to use. This machine's own server and worker are kept running while the block runs.
 
-    With ``start`` they are started if they don't run; ``report`` is given warnings. Raises UnreachableError if there is
-    no server to use.
+    With ``start`` they are started if they don't run and, with ``own_settings``, restarted if they run with other
+    settings than this process has; ``report`` is given warnings. Raises UnreachableError if there is no server to use.
     """
     if uses_remote_server():
         yield ServerLocation(None)
@@ -86,15 +91,15 @@ def use_server(report: Callable[[str], None], *, start: bool) -> Iterator[Server
     with ExitStack() as locks:
         if start:
             with state_dir.lock("start"):  # one client at a time checks whether they run, and starts them
-                _stop_outdated(state_dir, report)
+                if own_settings:
+                    _stop_outdated(state_dir, report)
                 locks.enter_context(state_dir.lock("clients", shared=True))
                 dev: DevServer | None = _find_or_start(state_dir)
         else:
             locks.enter_context(state_dir.lock("clients", shared=True))
             dev = state_dir.read_dev_server()
         if dev is None:
-            hint = "start a server with 'baton dev', or set TEMPORAL_ADDRESS"
-            raise UnreachableError(f"no server is running in {state_dir.folder}: {hint}")
+            raise UnreachableError(f"no server is running in {state_dir.folder}", START_HINT)
         yield ServerLocation(dev.address, dev.ui, state_dir)
 
 
@@ -103,13 +108,20 @@ def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
     dev = state_dir.read_dev_server()
     if dev is None or fingerprint(os.environ) in ("", dev.environment):
         return
-    if not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+    if stop_idle(state_dir):
+        report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
+    else:
         report(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps them")
-        return
-    report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
+
+
+def stop_idle(state_dir: StateDir) -> bool:
+    """Stops a server and worker that a client has started and nobody needs; whether they have ended."""
+    dev = state_dir.read_dev_server()
+    if dev is None or not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
+        return False
     os.kill(dev.pid, signal.SIGTERM)
     with state_dir.lock("dev"):  # free once it has ended
-        return
+        return True
 
 
 async def _has_open_runs(dev: DevServer) -> bool:

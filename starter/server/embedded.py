@@ -18,6 +18,7 @@ from temporalio.client import Client
 
 from ...conversation.temporal.search_attributes import ALL, register
 from ...conversation.temporal.temporal_client import connect
+from .state_dir import DATABASE
 
 PORTS = (7233, 8233)
 """The ports of the server and its UI, if they are free."""
@@ -130,7 +131,7 @@ class EmbeddedServer:
         if binary is None:
             raise ServerError("there is no embedded server for this platform: set TEMPORAL_ADDRESS to a running server")
         tuning = (part for key, value in self.tuning for part in ("--dynamic-config-value", f"{key}={value}"))
-        database = ("--db-filename", str(self.folder / "temporal.db"))
+        database = ("--db-filename", str(self.folder / DATABASE))
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
         ports = ("--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port))
         codec = ("--ui-codec-endpoint", self.codec) if self.codec else ()

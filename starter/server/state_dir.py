@@ -26,6 +26,9 @@ MAX_LOG_BYTES = 10_000_000
 LOGS = ("dev.log", "server.log")
 """The logs of the background worker, and of the embedded server."""
 
+DATABASE = "temporal.db"
+"""The file with the runs of the embedded server."""
+
 
 @dataclass(frozen=True)
 class DevServer:
@@ -57,6 +60,11 @@ class StateDir:
         """A file in the folder, which exists afterwards."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / name
+
+    @property
+    def was_used(self) -> bool:
+        """Whether a server has run here, so that the folder has its runs."""
+        return (self.folder / DATABASE).exists()
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False, timeout: float = math.inf) -> Iterator[IO[str] | None]:

@@ -1,6 +1,6 @@
-"""Writes durations and token usage for people."""
+"""Writes durations, ages and token usage for people."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from ...conversation.messages.message import TokenUsage
 
@@ -12,6 +12,15 @@ def format_duration(span: timedelta) -> str:
         return f"{seconds} s"
     minutes, seconds = divmod(seconds, 60)
     return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def format_age(time: datetime) -> str:
+    """How long ago a time was, in its largest unit, such as ``5m``, ``3h`` or ``2d``."""
+    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
 
 
 def format_usage(usage: TokenUsage) -> str:

@@ -1,6 +1,10 @@
 """Tests of the OpenAI provider: what is sent, what is streamed, and the error for each failure of a server."""
 
 import asyncio
+import contextlib
+import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -106,6 +110,12 @@ async def test_every_kind_of_message_is_sent_in_the_form_of_the_protocol(model_s
     ]
 
 
+def reported(**error: str | int) -> Reply:
+    """A stream, answered with HTTP 200, in which the server reports an error."""
+    event = {"error": {"message": "something is wrong", **error}}
+    return Reply(raw=f"data: {json.dumps(event)}\n\n")
+
+
 FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
     (Reply(status=400, text="bad"), errors.ModelRejected, False),
     (Reply(status=400, code="context_length_exceeded"), errors.ContextTooLong, False),
@@ -124,6 +134,13 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
     (Reply(raw='data: {"choices": [{"ind\n\n'), errors.BrokenReply, True),
     (Reply(raw="data: <html>oops</html>\n\n"), errors.BrokenReply, True),
     (Reply(raw=""), errors.EmptyReply, True),
+    (reported(code="invalid_api_key", type="invalid_request_error"), errors.KeyRefused, False),
+    (reported(type="authentication_error"), errors.KeyRefused, False),
+    (reported(code=401, message=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
+    (reported(code="insufficient_quota"), errors.QuotaSpent, False),
+    (reported(code=400), errors.ModelRejected, False),
+    (reported(code=502), errors.BrokenReply, True),
+    (reported(type="server_error"), errors.BrokenReply, True),
 ]
 
 
@@ -157,6 +174,20 @@ async def test_a_server_that_refuses_connections_is_retried(model_server: Server
     model_server.url = "http://127.0.0.1:1/v1"
     with pytest.raises(errors.ModelUnavailable, match=r"gpt at 127\.0\.0\.1 can't be reached"):
         await model_server.ask()
+
+
+async def test_a_server_that_does_not_react_is_unreachable_within_seconds(model_server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):  # then its queue is full, and the kernel ignores further connections
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        model_server.url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        started = time.monotonic()
+        with pytest.raises(errors.ModelUnavailable, match="can't be reached: no connection within 5 s"):
+            await model_server.ask()
+        assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Sends storms of signals and updates to running teams, and counts what is lost: ``python -m tests.chaos.control``.
 
-``--each 8`` runs of every shape get, by names and JSON alone, messages (``steer``), ``pause`` and ``resume``, and
-values of the session, as fast as they take them; with ``--kills 1`` the worker is killed once under each batch. A
-message that was accepted is lost if no row of the journal has it. A run is stuck if it is open, and for 20 s neither
-it nor its worker has done anything.
+``--each 4`` runs of every shape get, by names and JSON alone, messages (``steer``), ``pause`` and ``resume``, and
+values of the session, as fast as they take them: with and without a kill of the worker, and with histories so short
+that runs continue as new in the storm. A message that was accepted is lost if no row of the journal has it. A run is
+stuck if it is open, and for 20 s neither it nor its worker has done anything.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.chaos.environment import ProcessEnvironment, batched
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Handle, Json, agent, manifest, team
+from tests.replay.scenarios import SHORT_HISTORIES
 
 WORD, LABEL = re.compile(r"word-[\w.-]+\d"), re.compile(r"run-[\w-]+")
 BOUND: Json = {"onMaxTurns": "complete"}
@@ -91,17 +92,21 @@ class StormedRun:
     refused: int = 0
     unclear: int = 0
     values: int = 0
+    canceled_after: int | None = None
     stuck: bool = False
     end: str = ""
 
     async def storm(self, seed: int, actions: int) -> None:
-        """Tells the run so many things, as fast as it takes them, and at last to resume."""
+        """Tells the run so many things, as fast as it takes them; one of four runs is canceled meanwhile."""
         chance = random.Random(seed)
         told = (self._steer, self._pause_and_resume, self._change)
+        self.canceled_after = chance.choice((None, None, None, chance.randrange(actions)))
         for number in range(actions):
             if self.end:
                 return
             await asyncio.sleep(chance.uniform(0, 0.15))
+            if number == self.canceled_after:
+                await self.handle.cancel()
             try:
                 await chance.choices(told, (4, 2, 1))[0](number)
             except (RPCError, WorkflowUpdateFailedError):
@@ -171,46 +176,86 @@ class ControlTest:
         return max([*asked, self._begun])
 
     async def _kill_worker(self, times: int) -> None:
-        """Kills the worker so often, a second after it works, and starts it again at once."""
+        """Kills the worker so often, at some moment of the storm, and starts it again at once."""
         for _ in range(times):
-            await asyncio.sleep(1)
             await self.env.workers_ready()
+            await asyncio.sleep(random.uniform(0.2, 1.5))
             self.env.workers[0].kill()
             self.env.workers[0].start()
 
 
-def summary(shape: str, runs: list[StormedRun], held: Counter[str]) -> Json:
+@dataclass
+class Findings:
+    """The words in the journal, those that a model was sent, and how often each run has continued as new."""
+
+    written: set[str]
+    read: set[str]
+    continued: Counter[str]
+
+    @classmethod
+    async def of(cls, env: ProcessEnvironment) -> "Findings":
+        """What is found after a storm."""
+        older = [each.id async for each in env.client.list_workflows("ExecutionStatus = 'ContinuedAsNew'")]
+        return cls(
+            written={word for row in env.rows() for word in WORD.findall(str(row.get("content")))},
+            read={word for each in env.model.requests for word in WORD.findall(str(each.body["messages"]))},
+            continued=Counter(each.partition("/")[0] for each in older),
+        )
+
+
+def summary(part: str, shape: str, runs: list[StormedRun], found: "Findings") -> Json:
     """The figures of one shape."""
     accepted = [word for run in runs for word in run.accepted]
     return {
+        "part": part,
         "shape": shape,
         "runs": len(runs),
         "stuck": sum(run.stuck for run in runs),
-        "failed": sum(run.end == "failed" and not run.stuck for run in runs),
+        "continued": sum(found.continued[run.label] for run in runs),
+        "canceled": sum(run.canceled_after is not None for run in runs),
+        "failed": sum(run.end == "failed" and not run.stuck and run.canceled_after is None for run in runs),
         "accepted": len(accepted),
-        "lost": sum(not held[word] for word in accepted),
+        "read": sum(word in found.read for word in accepted),
+        "lost": sum(word not in found.written for word in accepted),
         "refused": sum(run.refused for run in runs),
         "unclear": sum(run.unclear for run in runs),
         "session": sum(run.values for run in runs),
     }
 
 
-async def main() -> None:
-    """Runs all storms and writes the table."""
-    given = arguments(__doc__, each=8, actions=14, kills=0, seed=2026, width=14)
-    report = Report("control", given)
-    async with ProcessEnvironment.running(answer) as env:
+PARTS = {
+    "no kill": (0, ()),
+    "the worker is killed": (1, ()),
+    "histories of 50 events": (0, (SHORT_HISTORIES,)),
+    "histories of 50 events, the worker is killed": (1, (SHORT_HISTORIES,)),
+}
+"""How often the worker is killed under each batch of runs, and how the server is set."""
+
+
+async def storm_all(part: str, given: dict[str, int], report: Report) -> None:
+    """Storms runs of every shape on a server of their own, and adds the figures to the report."""
+    kills, tuning = PARTS[part]
+    async with ProcessEnvironment.running(answer, tuning=tuning) as env:
         tests = ControlTest(env, given["actions"])
         kinds = [(shape, number) for number in range(given["each"]) for shape in SHAPES]
         runs = list[StormedRun]()
         for some in batched(kinds, given["width"]):
             started = [*await asyncio.gather(*(tests.start(*each) for each in some))]
-            await tests.run(started, given["seed"] + len(runs), given["kills"])
+            await tests.run(started, given["seed"] + len(runs), kills)
             runs += started
-            print(f"{len(runs)} of {len(kinds)} runs, stuck: {[run.label for run in started if run.stuck]}", flush=True)
-        held = Counter(word for row in env.rows() for word in WORD.findall(str(row.get("content"))))
+            stuck = [run.label for run in started if run.stuck]
+            print(f"{part}: {len(runs)} of {len(kinds)} runs, stuck: {stuck}", flush=True)
+        found = await Findings.of(env)
         for shape in SHAPES:
-            report.row(summary(shape, [run for run in runs if run.shape == shape], held))
+            report.row(summary(part, shape, [run for run in runs if run.shape == shape], found))
+
+
+async def main() -> None:
+    """Runs all parts and writes the table."""
+    given = arguments(__doc__, each=4, actions=14, seed=2026, width=14)
+    report = Report("control", given)
+    for part in PARTS:
+        await storm_all(part, given, report)
     report.write()
 
 

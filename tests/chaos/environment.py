@@ -17,7 +17,7 @@ from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
 from tests.chaos.secret_search import SecretSearch
 from tests.harness.environment import KEY, Handle, Json, manifest
@@ -44,11 +44,13 @@ class ProcessEnvironment:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, answer: Answer, workers: int = 1) -> AsyncIterator["ProcessEnvironment"]:
-        """Runs an environment in a new folder, with so many workers that are ready."""
+    async def running(
+        cls, answer: Answer, workers: int = 1, tuning: Sequence[tuple[str, str]] = ()
+    ) -> AsyncIterator["ProcessEnvironment"]:
+        """Runs an environment in a new folder: so many workers that are ready, and a server with more ``tuning``."""
         with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, StateDir(Path(name)).lock("dev") as lock:
             assert lock
-            server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
+            server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
             env = cls(server, await server.start(), Path(name), answer)
             with env.model.serve() as url:
                 try:

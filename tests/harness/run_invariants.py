@@ -65,7 +65,7 @@ def check_shown(run: FinishedRun) -> None:
 def check_turns(run: FinishedRun) -> None:
     """No team takes too many turns, each turn has an event, and there is an error exactly where one is due."""
     nodes = dict(run.team.named())
-    begun = Counter(e["run"] for e in run.events if e["event"] == "TeamTurn" and e["type"] == "Start")
+    begun = Counter(e["run"] for e in run.events if e["event"] == "TeamMemberStarted")
     for end in (event for event in run.events if is_end(event) and event["event"].startswith("TeamExecution")):
         node, reason = nodes[end["team"]], end["stopReason"]
         assert end.get("turns", 0) <= node.bound, end

@@ -189,7 +189,8 @@ def test_folders_lists_and_documents_are_read_in_the_order_of_their_files(write:
     write.file({"apiVersion": "v1", "kind": "List", "items": [agent("b"), agent("a")]}, name="deep/list.yml")
     write.file(agent("c"), name="c.json")
     write.file(agent("d"), name="notes.txt")
-    assert [manifest.name for manifest in load_files([write.folder]).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder], recursive=True).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder]).catalog.manifests] == ["c"], "as kubectl without -R"
 
 
 def test_the_output_of_kubectl_get_is_read(write: Writer) -> None:
@@ -289,15 +290,13 @@ def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer)
 
 
 def test_a_resource_of_an_unsupported_type_is_refused_when_it_is_run(write: Writer) -> None:
-    mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
-    tool = manifest("Tool", "search", mcp)
-    server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
+    tool = manifest("Tool", "search", {"type": "agent", "agent": {"name": "b"}})
     asked = query(targets=[{"type": "agent", "name": "a"}])
-    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, server)
+    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, agent("b"))
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not supported yet"):
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'agent' is valid but not supported yet"):
         loaded.needed_by(start)
 
 
@@ -309,7 +308,7 @@ def test_many_teams_that_contain_each_other_are_checked_quickly(write: Writer) -
     ]
     chain = [team(f"c{number}", f"c{number + 1}", strategy="sequential") for number in range(900)]
     circle = team("c900", "c0", strategy="sequential")
-    write.load(*layers, *chain)
+    write.load(*layers)
     assert "the team contains itself (c0 → c1 → c2" in write.refusal(*chain, circle)[0]
 
 
@@ -333,7 +332,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
+        agent("a", tools=[{"name": "search", "type": "custom", "functions": [{"name": "f", "value": 5}]}]),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -343,7 +342,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.executionEngine",
+        "spec.tools[0].functions",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 
@@ -376,3 +375,10 @@ def test_a_member_that_becomes_a_default_member_by_its_name_alone_is_reported(wr
     (note,) = loaded.default_members()
     assert str(note).endswith("spec.members[0].name: no Agent or Team 'writr' is known: it becomes a default member")
     assert loaded.unresolved() == []
+
+
+def test_a_role_that_an_agent_with_its_own_prompt_is_not_told_is_reported(write: Writer) -> None:
+    members = [{"name": "one", "role": "a critic"}, {"name": "one", "as": "two", "role": "r", "type": "default"}]
+    loaded = write.load(manifest("Team", "t", {"strategy": "round-robin", "members": members}), agent("one"))
+    (note,) = loaded.unused_roles()
+    assert str(note).endswith("spec.members[0].role: is not told to Agent/default/one, which has its own prompt")

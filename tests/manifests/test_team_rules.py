@@ -112,3 +112,14 @@ def test_a_team_that_violates_a_rule_is_refused(tmp_path: Path, given: Json, wro
 )
 def test_a_team_that_ends_by_itself_needs_no_limit(tmp_path: Path, given: Json) -> None:
     Writer(tmp_path).load(*AB, given)
+
+
+def test_teams_nested_so_deep_that_temporal_would_refuse_their_ids_are_refused_once(tmp_path: Path) -> None:
+    names = [f"{number}-" + "x" * 240 for number in range(5)]
+    teams = [team(name, below, strategy="sequential") for name, below in zip(names, [*names[1:], "a"], strict=True)]
+    problem = "the innermost team would have a workflow id of 1,047 bytes, and Temporal takes 1,000"
+    (said,) = Writer(tmp_path).refusal(*AB, *teams)
+    assert f"Team/default/{names[1]}" in said, "the innermost of the teams that are too long"
+    assert "spec.members[0]" in said
+    assert problem in said
+    Writer(tmp_path).load(*AB, *teams[2:])

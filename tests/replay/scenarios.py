@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
+from baton.resources.base import PREALPHA
 from baton.starter.scripted_model.script import Reply, Request, Script
-from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
+from tests.harness.tool_server import Answer, ToolServer
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -304,6 +307,28 @@ async def paused_selector(env: Environment) -> Handle:
     return handle
 
 
+async def message_to_a_refused_query(env: Environment) -> Handle:
+    given: Json = {"spec": {"input": "?", "targets": [{"type": "team", "name": "unknown"}]}}
+    return await env.start("query", given, start_signal="steer", start_signal_args=[{"text": "Be kind."}])
+
+
+async def executed_elsewhere(env: Environment) -> Handle:
+    """A member that an engine executes: its answer does not fit its schema at first."""
+    trio(env)
+    said = (json.dumps({"messages": [{"role": "assistant", "content": text}]}) for text in ("no", '{"ok": true}'))
+    with ToolServer().serving() as engine:
+        engine.answers(*map(Answer, said))
+        manifests = [
+            {**manifest("ExecutionEngine", "far", {"type": "x", "address": engine.url}), "apiVersion": PREALPHA},
+            agent("remote", executionEngine={"name": "far"}, outputSchema={"type": "object"}),
+            agent("critic"),
+            team("team", "remote", "critic", strategy="sequential"),
+        ]
+        handle = await env.start_team(manifests)
+        await handle.result()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -311,8 +336,10 @@ SCENARIOS: dict[str, Scenario] = {
         max_turns_wanted,
         messages_to_children,
         paused_selector,
+        message_to_a_refused_query,
         terminated_by_a_member,
         failed_member,
+        executed_elsewhere,
         terminated_by_signal,
         terminated_now,
         canceled,

@@ -11,6 +11,7 @@ from baton.activities.ask_model import AskModel
 from baton.activities.brief import Brief
 from baton.activities.conclude import Conclude
 from baton.activities.evaluate import Evaluate
+from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.select import Select
@@ -27,6 +28,7 @@ STORED = Path(__file__).parent / "stored.json"
 ACTIVITIES = (
     Pin.pin,
     AskModel.ask_model,
+    ExecuteAgent.execute_agent,
     UseTool.use_tool,
     Append.append,
     Select.select,

@@ -178,6 +178,37 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert missing in run.stderr
 
 
+def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+
+    def piped(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [str(BATON), *arguments, "-f", "-"]
+        return subprocess.run(
+            command, env=machine.env, cwd=machine.folder, input=text, capture_output=True, text=True, timeout=80
+        )
+
+    done = piped(yaml.safe_dump(agent("one")), "run", "agent/one", "Why?")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    wrong = piped(yaml.safe_dump({**agent("one"), "spec": {}}), "validate")
+    assert wrong.stderr.startswith("-:")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": "abcdefg"}}
+    refused = piped(yaml.safe_dump_all([agent("one"), secret]), "run", "agent/one", "Why?")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "a Secret or a key can't come from stdin" in refused.stderr
+
+
+def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(machine: UserMachine) -> None:
+    (machine.folder / "manifests" / "more").mkdir(parents=True)
+    machine.write(agent("one"), name="manifests/one.yaml")
+    machine.write(agent("two"), agent("three"), name="manifests/more/two.yaml")
+    assert machine.run("validate", "-f", "manifests").stdout == "1 manifest is valid\n"
+    assert machine.run("validate", "-R", "-f", "manifests").stdout == "3 manifests are valid\n"
+    (machine.folder / "manifests" / "one.yaml").unlink()
+    empty = machine.run("validate", "-f", "manifests")
+    assert (empty.returncode, empty.stdout) == (1, "")
+    assert "manifests: contains no manifest; the folders in it are read with -R" in empty.stderr
+
+
 def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
@@ -230,7 +261,7 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     while machine.state_dir.is_held("dev"):
         assert time.monotonic() < end, "the server outlives its worker"
         time.sleep(0.05)
-    assert machine.run("status", "talk").returncode == 3
+    assert "Completed" in machine.run("status", "talk").stderr, "they are started again"
 
 
 def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machine: UserMachine) -> None:
@@ -383,11 +414,22 @@ def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
     machine.run("run", "-f", machine.write(agent("one", "noop"), query))
     for _ in range(2):
         asking = [machine.start("status", "talk") for _ in range(5)]
-        assert [(each.communicate(timeout=60)[1], each.returncode) for each in asking] == [("", 0)] * 5
+        ended = [(each.communicate(timeout=60)[0], each.returncode) for each in asking]
+        assert ended == [("hello\n", 0)] * 5
 
 
 def test_the_version_is_printed(machine: UserMachine) -> None:
     assert machine.run("version").stdout.strip().count(".") == 2
+    assert machine.run("--version").stdout == machine.run("version").stdout
+
+
+def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
+    home = {"HOME": str(machine.folder)}
+    assert machine.run("--install-completion", "bash", **home).returncode == 0
+    assert "baton.sh" in (machine.folder / ".bashrc").read_text()
+    asked = {"_BATON_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    assert machine.run(**asked, COMP_WORDS="baton st").stdout.split() == ["status", "steer"]
+    assert machine.run(**asked | {"COMP_CWORD": "2"}, COMP_WORDS="baton run --det").stdout.split() == ["--detach"]
 
 
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:

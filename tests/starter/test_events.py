@@ -67,8 +67,10 @@ NESTED = [
     "ContextLoaded",
     "TeamExecutionStarted outer",
     "TeamTurn Start outer",
+    "TeamMemberStarted outer",
     "TeamExecutionStarted inner",
     "TeamTurn Start inner",
+    "TeamMemberStarted inner",
     "AgentExecutionStarted inner",
     "LLMCallStarted",
     "LLMCallCompleted",
@@ -77,14 +79,19 @@ NESTED = [
     "LLMCallStarted",
     "LLMCallCompleted",
     "AgentExecutionCompleted inner",
+    "TeamMemberCompleted inner",
+    "TeamTurn Completed inner",
     "TeamExecutionCompleted inner",
-    "TeamTurn Start outer",
+    "TeamMemberCompleted outer",
+    "TeamMemberStarted outer",
     "AgentExecutionStarted outer",
     "LLMCallStarted",
     "LLMCallCompleted",
     "ToolCallStarted",
     "ToolCallCompleted",
     "AgentExecutionCompleted outer",
+    "TeamMemberCompleted outer",
+    "TeamTurn Completed outer",
     "TeamTerminated outer",
     "TeamExecutionCompleted outer",
     "QueryCompleted",
@@ -109,8 +116,15 @@ async def test_a_team_with_a_nested_team_a_tool_and_an_end_has_its_events_in_ord
     assert short(found) == NESTED
     assert [each.time for each in found] == sorted(each.time for each in found)
     values = [each.value for each in found]
-    starts = [(each["team"], each["strategy"], each["turn"]) for each in named(values, "TeamTurn")]
-    assert starts == [("outer", "round-robin", 0), ("inner", "sequential", 0), ("outer", "round-robin", 1)]
+    turns = [(each["team"], each["strategy"], each["type"], each["turn"]) for each in named(values, "TeamTurn")]
+    assert turns == [
+        ("outer", "round-robin", "Start", 0),
+        ("inner", "sequential", "Start", 0),
+        ("inner", "sequential", "Completed", 0),
+        ("outer", "round-robin", "Completed", 0),
+    ]
+    members = [(each["member"], each["memberType"], each["turn"]) for each in named(values, "TeamMemberCompleted")]
+    assert members == [("one", "agent", 0), ("inner", "team", 0), ("boss", "agent", 0)]
     (failed,) = named(values, "ToolCallFailed")
     assert (failed["tool"], failed["agent"], failed["errorType"]) == ("calculator", "one", "ToolFailed")
     (terminated,) = named(values, "TeamTerminated")
@@ -157,12 +171,22 @@ async def test_the_events_of_a_nested_team_come_before_the_next_event_of_its_par
     assert [each["team"] for each in inner] == ["team", "first", "first", "second", "second", "team"]
 
 
-async def test_turns_count_from_0_and_the_event_of_the_limit_comes_before_the_failure() -> None:
+async def test_a_turn_of_a_round_robin_is_a_round_and_the_event_of_the_limit_comes_before_the_failure() -> None:
     found = await recorded("max_turns.1.round-robin")
-    starts = named(found, "TeamTurn")
-    assert [each["type"] for each in starts] == ["Start"] * 9 + ["MaxTurns"]
-    assert [each["turn"] for each in starts] == [*range(9), 9]
-    assert {(each["team"], each["strategy"], each["maxTurns"]) for each in starts} == {("team", "round-robin", 3)}
+    turns = named(found, "TeamTurn")
+    assert [(each["type"], each["turn"]) for each in turns] == [
+        *[("Start", 0), ("Completed", 0), ("Start", 1), ("Completed", 1), ("Start", 2), ("Completed", 2)],
+        ("MaxTurns", 3),
+    ]
+    assert {(each["team"], each["strategy"], each["maxTurns"]) for each in turns} == {("team", "round-robin", 3)}
+    assert turns[1]["members"] == ["brainstormer", "critic", "coordinator"]
+    assert turns[1]["tokenUsage"]["modelCalls"] == 3
+    assert [(each["member"], each["turn"]) for each in named(found, "TeamMemberStarted")][2:5] == [
+        ("coordinator", 0),
+        ("brainstormer", 1),
+        ("critic", 1),
+    ]
+    assert {each["turn"] for each in named(found, "LLMCallStarted", "AgentExecutionStarted")} == {0, 1, 2}
     assert [each["event"] for each in found[-2:]] == ["TeamTurn", "TeamExecutionFailed"]
     assert found[-1]["error"] == "team round-robin MaxTurns reached team"
     assert found[-1]["tokenUsage"]["modelCalls"] == 9
@@ -174,10 +198,13 @@ async def test_a_failed_call_has_its_error_in_the_events_of_the_call_the_agent_a
     assert failed == [
         ("LLMCallFailed", "ModelRejected"),
         ("AgentExecutionFailed", "ModelRejected"),
+        ("TeamMemberFailed", "ModelRejected"),
+        ("TeamTurn", "ModelRejected"),
         ("TeamExecutionFailed", "ModelRejected"),
     ]
     assert "answered HTTP 400: no such thing" in found[-1]["error"]
-    assert (found[-1]["member"], found[-2]["agent"]) == ("coordinator", "coordinator")
+    assert (found[-1]["member"], found[-3]["member"], found[-4]["agent"]) == ("coordinator",) * 3
+    assert (found[-2]["type"], found[-2]["members"]) == ("Failed", ["brainstormer", "critic", "coordinator"])
 
 
 async def test_a_model_call_that_succeeds_at_the_third_attempt_is_one_call_with_three_attempts() -> None:
@@ -201,8 +228,9 @@ async def test_a_model_call_that_succeeds_at_the_third_attempt_is_one_call_with_
         ),
         ("terminated_by_signal.1.round-robin", {"event": "TeamTerminated", "member": None, "reason": "enough"}),
         ("terminated_now.1.round-robin", {"event": "TeamTerminated", "member": None, "reason": "enough"}),
-        ("terminated_now.1.round-robin", {"event": "AgentExecutionCanceled", "agent": "critic", "turn": 4}),
+        ("terminated_now.1.round-robin", {"event": "AgentExecutionCanceled", "agent": "critic", "turn": 1}),
         ("canceled.1.round-robin", {"event": "LLMCallCanceled", "agent": "critic"}),
+        ("canceled.1.round-robin", {"event": "TeamMemberCanceled", "member": "critic", "turn": 1}),
         ("canceled.1.round-robin", {"event": "TeamExecutionCanceled", "team": "team"}),
         ("query_canceled.1.query", {"event": "QueryCanceled", "query": "q"}),
         ("query_timeout.1.query", {"event": "QueryFailed", "stopReason": "timeout", "errorType": "QueryTimeout"}),
@@ -226,9 +254,12 @@ def is_over(file: Path) -> bool:
 @pytest.mark.parametrize("file", [*filter(is_over, sorted(HISTORIES.iterdir()))], ids=lambda file: file.stem)
 async def test_everything_that_has_started_in_a_closed_run_has_ended_once(file: Path) -> None:
     found = await recorded(file.stem)
-    for what in ("AgentExecution", "LLMCall", "ToolCall", "TeamExecution"):
+    for what in ("AgentExecution", "LLMCall", "ToolCall", "TeamExecution", "TeamMember"):
         began = named(found, f"{what}Started")
         assert len(began) == len(named(found, *(f"{what}{end}" for end in ("Completed", "Failed", "Canceled")))), what
+    turns = [(each["type"], each["turn"]) for each in named(found, "TeamTurn") if each["type"] != "MaxTurns"]
+    assert len(turns) == len({*turns})
+    assert len([kind for kind, _ in turns if kind == "Start"]) == len([kind for kind, _ in turns if kind != "Start"])
 
 
 async def test_a_model_and_a_tool_that_are_targets_themselves_have_events_without_an_agent() -> None:
@@ -252,8 +283,8 @@ async def test_an_event_before_each_turn_names_the_selected_member_and_the_reaso
         ("SelectorCallCompleted", None, None),
         ("ParticipantSelected", "critic", "matched"),
         ("TeamTurn", None, None),
-        ("ParticipantSelected", "brainstormer", "only_candidate"),
         ("TeamTurn", None, None),
+        ("ParticipantSelected", "brainstormer", "only_candidate"),
     ]
     assert found[0]["tokenUsage"]["modelCalls"] == 1
 
@@ -273,10 +304,15 @@ async def test_the_events_of_an_open_run_end_with_its_latest_one(env: Environmen
     handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=2)])
     await env.wait_for_calls(4)
     found = short(await events(env.client, handle))
-    assert found[-3:] == ["TeamTurn Start team", "AgentExecutionStarted team", "LLMCallStarted"]
+    assert found[-3:] == ["TeamMemberStarted team", "AgentExecutionStarted team", "LLMCallStarted"]
     await handle.terminate()
     found = short(await events(env.client, handle))
-    assert found[-2:] == ["AgentExecutionFailed team", "TeamExecutionFailed team"]
+    assert found[-4:] == [
+        "AgentExecutionFailed team",
+        "TeamMemberFailed team",
+        "TeamTurn Failed team",
+        "TeamExecutionFailed team",
+    ]
 
 
 async def test_every_turn_of_a_parallel_team_has_an_event_even_if_a_member_that_is_a_team_starts_later(
@@ -288,7 +324,7 @@ async def test_every_turn_of_a_parallel_team_has_an_event_even_if_a_member_that_
     handle = await env.start_team([agent("a"), agent("b"), agent("c"), inner, outer], "outer")
     await handle.result()
     found = [each.value for each in await events(env.client, handle)]
-    began = [each for each in named(found, "TeamTurn") if each["team"] == "outer"]
+    began = [each for each in named(found, "TeamTurn") if (each["team"], each["type"]) == ("outer", "Start")]
     assert sorted(each["turn"] for each in began) == [0, 1, 2]
     ended = [each for each in named(found, "AgentExecutionCompleted") if each["team"] == "outer"]
     assert [(each["agent"], each["turn"]) for each in ended] == [("a", 1), ("c", 2)]

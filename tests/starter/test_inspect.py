@@ -83,12 +83,66 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
     assert yaml.safe_load(machine.run("list", "-n", "there", "-o", "yaml").stdout) == listed[:1]
     assert len(json.loads(machine.run("list", "--limit", "1", "-o", "json").stdout)) == 1
     plain = machine.run("list").stdout.splitlines()
-    assert plain[0].split() == ["ID", "QUERY", "TYPE", "STATE", "STARTED", "DURATION"]
-    assert plain[2].split()[:4] == [listed[1]["id"], "first", "query", "Completed"]
+    assert plain[0].split() == ["ID", "TYPE", "STATE", "DURATION", "AGE"]
+    assert plain[2].split()[:3] == [listed[1]["id"], "query", "Completed"]
     terminal = machine.terminal("list")
     assert terminal.end() == 0
     assert "Completed" in terminal.text
     assert "\x1b[32m" in terminal.text
+
+
+def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    name = "a-question-with-a-rather-long-name-of-45-signs"
+    machine.run("run", "-f", machine.write(agent("one"), query(name, "agent", "one")))
+    terminal = machine.terminal("list")
+    assert terminal.end() == 0
+    header, row = re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).splitlines()
+    assert re.fullmatch(name + r"-[a-z0-9]{6}  query  Completed  \d s {7}\d+s", row)
+    assert header.index("AGE") == re.search(r"\d+s$", row).start()  # type: ignore[union-attr]  # it ends with an age
+
+
+def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMachine) -> None:
+    machine.script(line("one", {"status": 503, "text": "busy"}))
+    machine.run("run", "-f", machine.write(*TALK), "--detach")
+    machine.wait_for_calls(1)
+    end = time.monotonic() + 30
+    while "✗" not in (shown := machine.run("status", "talk")).stderr:
+        assert time.monotonic() < end
+    first, call, failure = shown.stderr.splitlines()
+    assert first.startswith("Running talk-")
+    assert re.match(r"one  pair · turn 1 of 2 · default · (waiting for )?attempt \d", call)
+    assert "answered HTTP 503" in failure
+    assert yaml.safe_load(machine.run("status", "talk", "-o", "yaml").stdout)["status"]["phase"] == "Running"
+    machine.run("cancel", "talk")
+    machine.run("watch", "talk")
+    assert machine.run("status", "talk").stderr.startswith("Canceled (canceled) talk-")
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["said", "with-a-tool"])
+def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_terminal(
+    machine: UserMachine, ends: bool
+) -> None:
+    last = call("terminate", response="The very last words.") if ends else "The very last words."
+    machine.script(line("one", last))
+    file = machine.write(agent("one", "terminate"), query("talk", "agent", "one"))
+    terminal = machine.terminal("run", "-f", file)
+    assert terminal.end() == 0
+    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).count("The very last words.") == 1
+    piped = machine.run("run", "-f", file)
+    assert piped.stdout == "The very last words.\n"
+    assert "  The very last words.\n" in piped.stderr
+
+
+def test_what_has_run_is_shown_after_its_server_has_ended(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    assert machine.run("list").returncode == 3, "nothing has run here"
+    machine.run("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))
+    for command in (("list",), ("status", "talk"), ("events", "talk")):
+        machine.shut_down()
+        shown = machine.run(*command)
+        assert shown.returncode == 0
+        assert "talk" in shown.stdout + shown.stderr
 
 
 def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) -> None:

@@ -72,8 +72,8 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
         spec:
           strategy: round-robin
           members:
-            - {name: writer, role: a writer}
-            - {name: editor, role: an editor}
+            - {name: writer, role: a writer, type: default}
+            - {name: editor, role: an editor, type: default}
             - {name: sage, namespace: default, type: agent}
             - {name: jester, namespace: default, type: agent, as: fool}
           maxRounds: 5

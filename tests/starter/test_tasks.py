@@ -141,7 +141,10 @@ async def test_a_function_as_a_member_has_a_task_and_events_and_is_printed(clien
         recorded = [each.value for each in await events(env.client, handle)]
         (ended,) = named(recorded, "FunctionCallCompleted")
         assert (ended["member"], ended["function"], ended["round"]) == ("risk", "desk", 1)
-        assert [each["turn"] for each in named(recorded, "TeamTurn")] == [0]
+        assert [(each["type"], each["turn"]) for each in named(recorded, "TeamTurn")] == [
+            ("Start", 0),
+            ("Completed", 0),
+        ]
         assert re.search(r"risk  round 1 · function desk · \d s\n  risk in round 1\n", await watched(env, handle))
 
 
@@ -195,9 +198,11 @@ async def test_events_have_rounds_and_roles_and_each_turn_of_a_member_once(env: 
     await env.turn_result(handle)
     recorded = [each.value for each in await events(env.client, handle)]
     turns = [
-        (each["turn"], each["round"], each["maxRounds"]) for each in named(recorded, "TeamTurn") if "round" in each
+        (each["turn"], each["round"], each["maxRounds"], each["type"])
+        for each in named(recorded, "TeamTurn")
+        if "round" in each
     ]
-    assert turns == [(0, 1, 2), (1, 1, 2), (2, 2, 2), (3, 2, 2)]
+    assert turns == [(0, 1, 2, "Start"), (0, 1, 2, "Completed"), (1, 2, 2, "Start"), (1, 2, 2, "Completed")]
     spoke = [(each["agent"], each.get("round"), each.get("part")) for each in named(recorded, "AgentExecutionStarted")]
     assert spoke == [
         ("a", 1, None),

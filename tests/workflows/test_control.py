@@ -125,3 +125,15 @@ async def test_a_message_to_a_run_that_is_closing_is_refused_or_kept_but_never_l
         turn = await env.turn_result(handle)
         contents = [row["content"] for row in env.transcript(turn.head.id)]
         assert [word for word in accepted if word not in contents] == []
+
+
+async def test_messages_to_a_query_that_is_canceled_before_its_target_answers_are_in_the_journal(
+    env: Environment,
+) -> None:
+    env.script(line("one", {"text": "a", "delay": 5}))
+    handle = await env.start_query([agent("one"), team("team", "one", "one", strategy="sequential")], "team/team")
+    await env.wait_for_calls(1)
+    await handle.execute_update("steer", {"text": "word 1."})
+    await handle.signal("cancel")
+    await env.status(handle)
+    assert "word 1." in [row["content"] for row in env.rows()]

@@ -51,3 +51,14 @@ async def test_a_child_that_takes_time_to_start_is_sent_the_changes_of_its_sessi
     handle = await a_session_changed_meanwhile(env)
     status = await env.status(handle)
     assert (status.phase, len(env.model.requests)) == ("Completed", 2), status.error
+
+
+async def test_messages_to_a_query_that_never_begins_are_in_the_journal(env: Environment) -> None:
+    words = [f"word {number}." for number in range(6)]
+    for number, word in enumerate(words):
+        target = {"type": "team", "name": "team" if number % 2 else "unknown"}
+        given: Json = {"spec": {"input": "Why?", "targets": [target]}, "resources": PAIR}
+        handle = await env.start("query", given, start_signal="steer", start_signal_args=[{"text": word}])
+        await handle.signal("cancel")
+        await env.status(handle)
+    assert [word for word in words if word not in [row["content"] for row in env.rows()]] == []

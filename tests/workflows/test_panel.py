@@ -70,6 +70,45 @@ async def test_each_member_reads_the_goal_the_round_and_all_that_was_said_before
     )
 
 
+async def test_the_agent_that_a_member_names_speaks_also_with_a_role(env: Environment) -> None:
+    members: list[Json] = [
+        {"name": "own", "type": "agent", "role": "a critic"},
+        {"name": "other", "role": "a critic"},
+        {"name": "desk", "type": "team", "role": "a desk"},
+        {"name": "own", "as": "own-role", "type": "default", "role": "the default one"},
+    ]
+    desk = team("desk", "desk-agent", strategy="sequential")
+    manifests = [agent("own", "noop"), agent("other"), agent("desk-agent"), desk]
+    env.script(line("own", "o1"), line("other", "o2"), line("desk-agent", "d1"), panelist_line("own-role", "p1"))
+    turn = await env.turn_result(
+        await env.start_team([*manifests, panel(*members, maxRounds=1, synthesizer=False)], "panel")
+    )
+    assert [(each["agentName"], each["text"]) for each in panel_result(turn)["contributions"]] == [
+        ("own", "o1"),
+        ("other", "o2"),
+        ("desk", "d1"),
+        ("own-role", "p1"),
+    ]
+    first = model_requests(env)[0]
+    assert first.system == "You are own."
+    assert [tool["function"]["name"] for tool in first.request["tools"]] == ["noop"]
+
+
+async def test_an_answer_with_a_text_of_an_agent_or_a_team_of_ones_own_contributes_the_text(env: Environment) -> None:
+    answer = json.dumps({"text": "The text.", "score": 3})
+    env.script(line("own", answer, '{"text": 5}'), line("one", answer), panelist_line("a", answer))
+    desk = team("desk", "one", strategy="sequential")
+    members = {"name": "own", "type": "agent"}, {"name": "desk", "type": "team"}, role_member("a")
+    handle = await env.start_team(
+        [agent("own"), agent("one"), desk, panel(*members, maxRounds=2, synthesizer=False)], "panel"
+    )
+    turn = await env.turn_result(handle)
+    said = [each["text"] for each in panel_result(turn)["contributions"]]
+    assert said == ["The text.", "The text.", answer, '{"text": 5}', "The text.", answer]
+    assert texts(turn.messages)[:2] == ["The text.", "The text."]
+    assert "own: The text." in model_requests(env)[2].user
+
+
 async def test_a_member_without_a_role_is_called_one_of_the_members(env: Environment) -> None:
     env.script(panelist_line("a", "a1"))
     await env.turn_result(await env.start_team([panel("a", maxRounds=1, synthesizer=False)], "panel"))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -83,6 +84,17 @@ async def gives_up(briefing: Briefing) -> str:
 
 
 @function
+def reads(briefing: Briefing) -> str:
+    """Fails in a library that it calls."""
+    return str(json.loads(""))
+
+
+@function
+def takes_nothing() -> str:
+    return "nothing"
+
+
+@function
 def strict(briefing: Briefing) -> dict[str, str]:
     return {"critique": f"Round {briefing.round} was vague."}
 
@@ -106,6 +118,8 @@ FUNCTIONS = (
     leaves,
     runs_out,
     gives_up,
+    reads,
+    takes_nothing,
     strict,
     opens,
     judges,
@@ -164,10 +178,18 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("broken", "the function 'broken' failed: ValueError: out of order"),
-        ("leaves", "the function 'leaves' failed: SystemExit: 3"),
-        ("runs-out", "the function 'runs-out' failed: StopIteration"),
-        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own"),
+        (
+            "broken",
+            "the function 'broken' failed: ValueError: out of order ({file}:{line}, in broken)",
+        ),
+        ("leaves", "the function 'leaves' failed: SystemExit: 3 ({file}:{line}, in leaves)"),
+        ("runs-out", "the function 'runs-out' failed: StopIteration ({file}:{line}, in runs_out)"),
+        ("gives-up", "the function 'gives-up' failed: CancelledError: of my own ({file}:{line}, in"),
+        (
+            "reads",
+            "failed: JSONDecodeError: Expecting value: line 1 column 1 (char 0) ({file}:{line}, in",
+        ),
+        ("takes-nothing", "takes 0 positional arguments but 1 was given ({file}:{line})"),
         ("unheard-of", "the worker has no function 'unheard-of'; known: broken, count, enough"),
     ],
 )
@@ -175,7 +197,9 @@ async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, na
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     turn = await env.turn_result(await env.start_team([panel(role_member("a"), performs(name))], "panel"))
     assert turn.failure is not None
-    assert problem in turn.failure.message
+    wanted = re.escape(problem).replace(r"\{file\}", Path(__file__).name).replace(r"\{line\}", r"\d+")
+    assert re.search(wanted, turn.failure.message), turn.failure.message
+    assert "/" not in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
 
@@ -198,7 +222,11 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("broken", "ValueError: out of order"), ("not-a-yes", "gives str, not True or False"), ("gone", "no function")],
+    [
+        ("broken", "ValueError: out of order (test_"),
+        ("not-a-yes", "gives str, not True or False"),
+        ("gone", "no function"),
+    ],
 )
 async def test_a_function_that_can_not_judge_fails_the_panel(env: Environment, name: str, problem: str) -> None:
     env.script(panelist_line("a", "a"))

@@ -1,5 +1,6 @@
 """Queries with models and tools as targets: alone, with others, and several at once."""
 
+import json
 from typing import Any
 
 from tests.harness.environment import Environment, Json, agent, line, manifest, team, texts
@@ -53,6 +54,25 @@ async def test_a_tool_gets_a_json_object_as_its_arguments_and_a_text_as_its_inpu
         ("user", None),
         ("assistant", "echo"),
     ]
+
+
+async def test_built_in_tools_are_targets_without_a_manifest(env: Environment) -> None:
+    calculator = manifest("Tool", "calculator", {"type": "builtin", "description": "Counts."})
+    targets = [f"tool/{name}" for name in ("noop", "terminate", "calculator", "format-text")]
+    status = await env.status(await env.start_query([calculator], *targets, input="6*7"))
+    assert [(each.status, each.message) for each in status.responses[:3]] == [
+        ("Success", "6*7"),
+        ("Success", "6*7"),
+        ("Success", "42"),
+    ]
+    failure = status.responses[3].failure
+    assert failure
+    assert "'text' is a required property" in failure.message
+    given = json.dumps({"text": "a b", "style": "upper"})
+    status = await env.status(await env.start_query([], "tool/format-text", input=given))
+    assert (status.phase, status.message) == ("Completed", "A B")
+    handle = await env.start("tool", {"tool": "noop", "input": "hello"})
+    assert (await env.turn_result(handle)).message == "hello"
 
 
 async def test_a_tool_whose_arguments_do_not_fit_fails_its_target_alone(

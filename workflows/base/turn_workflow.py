@@ -49,10 +49,11 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         raise NotImplementedError
 
     async def execute(self) -> TurnResult:
-        """The result of the turn, which a parent gets in any case; without a parent a failure is raised."""
-        is_root = True
+        """The result of the turn. A failure is raised, unless a parent has started the run that does not expect it."""
+        is_root = fails = True
         try:
             is_root = self.given.thread is None
+            fails = is_root or self.given.fails
             work = self._take_turn(self.given, continued=self.is_continued())
             self.result = await run_in_scope(self.run_state.stop, work)
             await self._close_inbox(is_root=is_root)
@@ -64,7 +65,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()
-        self.close(self.status(), self.result, is_root=is_root)
+        self.close(self.status(), self.result, is_root=is_root, fails=fails)
         return self.result
 
     async def _close_inbox(self, *, is_root: bool) -> None:
@@ -102,8 +103,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
     def status(self) -> Status:
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
-        pause = None if self.ended_at else self.run_state.inbox.pause
-        return turn_status(result, self.run_state.started_at, self.ended_at, pause)
+        status = turn_status(result, self.run_state.started_at, self.ended_at)
+        return status if self.ended_at else self.run_state.with_requests(status)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

@@ -26,6 +26,7 @@ FAMILIES = {
     "brief": "MemoryError",
     "conclude": "MemoryError",
     "ask_model": "ModelError",
+    "execute_agent": "ModelError",
     "select": "ModelError",
     "use_tool": "ToolError",
     "perform": "ToolError",

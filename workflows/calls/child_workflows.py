@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
@@ -10,11 +11,14 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from ...conversation.contracts.control_messages import SteerRequest, TerminateRequest
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.errors import RunClosed
+from ...conversation.errors import InvalidInput, RunClosed
+from ...conversation.failure import Failure
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from ...conversation.text import byte_size
 from ...resources.base import JsonObject
+from ...resources.workflow_ids import MAX_WORKFLOW_ID
 from ..state.cancellation import uncancelled
 from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
@@ -40,8 +44,9 @@ class ChildWorkflows:
     ) -> TurnResult:
         """The result of a turn in a child workflow, whose id is the run's id, ``place`` and the name in ``given``.
 
-        It never raises for what becomes of the child: a child that never began or was killed has said nothing, and is
-        still at ``head``. With ``continues``, ContinueAsNew is raised instead of starting one more in a long run.
+        It never raises for what becomes of the child: a child that never began, was killed, or would have an id that is
+        too long for Temporal has said nothing, and is still at ``head``. With ``continues``, ContinueAsNew is raised
+        instead of starting one more in a long run.
         """
         nothing = TurnResult(head=head, turns=0, stop_reason="canceled")
         try:
@@ -49,6 +54,8 @@ class ChildWorkflows:
                 if continues and self._started and should_continue_as_new():
                     raise ContinueAsNew
                 child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                if byte_size(child_id) > MAX_WORKFLOW_ID:
+                    return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
                 turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
@@ -65,13 +72,16 @@ class ChildWorkflows:
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         session = self._run.session.values
-        given = given.model_copy(update={"session": session}) if session else given
+        own = {"session": session} if session else {}
+        given = given.model_copy(update={**own, "question": self._run.question or None, "fails": True})
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
         self._send_state(mailbox, session)
         result: TurnResult | None = None
         try:
             result = await _wait(mailbox.child)
+        except ChildWorkflowError as error:
+            result = _result_in(error)
         finally:
             self._running.remove(mailbox)
             for message in await mailbox.close(result):
@@ -92,6 +102,7 @@ class ChildWorkflows:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{workflow_type} · {given.name}",
+                    static_details=self._run.question or None,
                     priority=self._run.priority,
                 )
             except WorkflowAlreadyStartedError:
@@ -131,6 +142,21 @@ class ChildWorkflows:
     async def terminate_all(self) -> None:
         """Asks all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
+
+
+def _id_too_long(child_id: str) -> Failure:
+    text = f"the workflow id {child_id[:100]}… has {byte_size(child_id):,} bytes; Temporal takes {MAX_WORKFLOW_ID:,}"
+    return InvalidInput(f"{text}: start the run with a shorter id, or shorten the names of its teams").as_failure()
+
+
+def _result_in(error: ChildWorkflowError) -> TurnResult:
+    """The result in the failure of a child whose turn has failed; raises the error if it has none."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    try:
+        (result,) = details
+        return TurnResult.model_validate_json(json.dumps(result))
+    except ValueError:
+        raise error from None
 
 
 async def _wait(child: Child) -> TurnResult:

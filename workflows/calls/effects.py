@@ -8,6 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
+from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
     AppendRequest,
     AskModelRequest,
@@ -29,7 +30,7 @@ from ...resources.base import JsonModel
 from ..state.constants import PIN_IN_TASK
 from ..state.run_state import RunState
 from .activity_failure import read_failure
-from .fallback_chain import fallback_chain
+from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
 from .options import CALL, JOURNAL, LOCAL_TIMEOUT, ActivityOptions
 from .portions import portions
@@ -50,6 +51,13 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
 
 
+async def ask_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+    """Asks an agent for its next message: by its model, or where it is executed."""
+    if agent.engine:
+        return await execute_agent(run, request, agent)
+    return await ask_model(run, request, agent.models)
+
+
 async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, ...]) -> AskModelResult:
     """Asks an agent's model, and if that fails its fallbacks, for the next message."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
@@ -62,6 +70,21 @@ async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, 
                 run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
             )
     raise AssertionError("there is always a model")
+
+
+async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+    """Lets an agent be executed elsewhere, for its ``timeout`` at most; that call itself gives up first."""
+    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {agent.engine}"
+    once = timedelta(seconds=(agent.timeout or 0) + 10)
+    options: ActivityOptions = {
+        **attempts(10),
+        "start_to_close_timeout": once,
+        "schedule_to_close_timeout": 6 * max(CALL["start_to_close_timeout"], once),
+    }
+    return await execute_activity(
+        run, "execute_agent", request, AskModelResult, options, summary, run.task_queues.models
+    )
 
 
 async def select(run: RunState, request: SelectRequest, models: tuple[str, ...]) -> SelectResult:

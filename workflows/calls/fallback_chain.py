@@ -10,6 +10,12 @@ from ..state.run_state import RunState
 from .options import CALL, ActivityOptions
 
 
+def attempts(number: int) -> ActivityOptions:
+    """The options of a call that is tried so often; attempts that only miss a heartbeat come on top."""
+    policy = replace(CALL["retry_policy"], maximum_attempts=number + MISSED_HEARTBEATS)
+    return {**CALL, "retry_policy": policy}
+
+
 class FallbackModel:
     """One model of a chain, as a context: an error after which the next one is to be asked is suppressed."""
 
@@ -17,9 +23,7 @@ class FallbackModel:
         self.name, self.index = models[index], index
         self.task_queue = run.task_queues.for_model(self.name)
         self._is_last = index == len(models) - 1
-        attempts = 10 if self._is_last else 6  # a minute and a half at least, or 15 seconds
-        policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
-        self.options: ActivityOptions = {**CALL, "retry_policy": policy}
+        self.options = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
 
     def __enter__(self) -> None:
         pass

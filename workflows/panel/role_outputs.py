@@ -1,4 +1,4 @@
-"""Reading the answers of a referee, a moderator and a judge as what their role asks for."""
+"""Reading the answers of members of one's own, a referee, a moderator and a judge as what their role asks for."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,16 @@ from ...resources.base import JsonModel
 from ..state.errors import ActivityFailed
 
 Output = TypeVar("Output", bound=JsonModel)
+
+
+def read_contribution(text: str) -> str | None:
+    """The text of an answer ``{"text": "…"}``; None for any other (round-robin pattern: customizing members)."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    own = value.get("text") if isinstance(value, dict) else None
+    return own if isinstance(own, str) else None
 
 
 def read_critique(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from ...conversation.contracts.continuation import PanelProgress
 from ...conversation.contracts.panel_requests import ConcludeRequest, SpeakerBrief, SpeakerRole
-from ...conversation.contracts.plan import MemberPlan, TeamMember
+from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamMember
 from ...conversation.messages.message import PanelMessageKind
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
@@ -10,7 +10,7 @@ from ..calls import effects
 from ..discussion.discussion import Discussion
 from ..discussion.member_turn import MemberTurn
 from ..state.errors import ActivityFailed, ActivityInterrupted
-from .role_outputs import read_critique, read_decision, read_verdict
+from .role_outputs import read_contribution, read_critique, read_decision, read_verdict
 from .transcript import PanelTranscript
 
 
@@ -56,7 +56,8 @@ class PanelDiscussion:
         member, name = self.team.members[index], self.plan.roster[index]
         turn = await self._run(member, self._brief("member", index), name)
         if _is_complete(turn, member):
-            turn = await self._transcript.add(turn, member, name, "contribution", self.round)
+            text = None if isinstance(member, AgentPlan) and member.cast else read_contribution(turn.message)
+            turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
         elif isinstance(member, TeamMember):
             turn = turn.model_copy(update={"head": self.team.result.so_far.head})
         self.team.result.add_turn(member.name, turn)

@@ -60,6 +60,9 @@ ORDERED_MESSAGES = "ordered-messages"
 MESSAGES_JOIN = "all-messages-join"
 """Patch: messages of people that nobody has read when a run ends join its conversation."""
 
+MESSAGES_JOIN_QUERY = "messages-join-query"
+"""Patch: those of a query that was stopped before any target was asked begin a conversation."""
+
 PENDING_IN_PORTIONS = "pending-in-portions"
 """Patch: pending messages that are too many for one request are written before the model is asked."""
 

@@ -25,6 +25,11 @@ class Inbox:
         """Whether no message waits."""
         return not self._messages
 
+    @property
+    def waiting(self) -> tuple[Message, ...]:
+        """The messages that wait."""
+        return tuple(self._messages)
+
     def drain(self) -> list[Message]:
         """Takes all messages out; the caller adds them to the conversation."""
         messages, self._messages = self._messages, []
@@ -35,7 +40,7 @@ class Inbox:
         """What a continued run needs of it."""
         if not (self.pause or self._messages):
             return None
-        return InboxState(paused=self.pause is not None, pause=self.pause, waiting=tuple(self._messages))
+        return InboxState(paused=self.pause is not None, pause=self.pause, waiting=self.waiting)
 
     def restore(self, state: InboxState | None) -> None:
         """Takes up the state of the run that this one continues, before what came to this one."""

@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import Priority
 
 from ...conversation.contracts.requests import TaskQueues
+from ...conversation.contracts.status import Status
 from .cancellation import StopState
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .current_details import CurrentDetails
@@ -17,7 +18,8 @@ from .session_state import SessionState
 class RunState:
     """Made once for each run, and handed to whatever acts for it.
 
-    ``task_queues`` is known as soon as the run is pinned; ``started_at`` is when the first run of the chain began.
+    ``task_queues`` and the beginning of the ``question`` are known as soon as the run is pinned; ``started_at`` is when
+    the first run of the chain began.
     """
 
     def __init__(self) -> None:
@@ -25,6 +27,7 @@ class RunState:
         self.details, self.task_queues = CurrentDetails(), TaskQueues()
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
+        self.question = ""
 
     def check_stop(self) -> None:
         """Raises ActivityInterrupted if the run is to stop now."""
@@ -35,6 +38,11 @@ class RunState:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
         await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
         self.check_stop()
+
+    def with_requests(self, status: Status) -> Status:
+        """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
+        session, waiting = self.session.values or None, self.inbox.waiting or None
+        return status.model_copy(update={"paused": self.inbox.pause, "session": session, "waiting": waiting})
 
     @property
     def priority(self) -> Priority:

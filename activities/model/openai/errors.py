@@ -18,14 +18,21 @@ from ....conversation.failure import BatonError
 from ...runtime.retry import is_retryable, retry_after
 from .endpoint import Endpoint
 
+CONNECT_TIMEOUT = 5.0
+"""Seconds after which a server that does not accept a connection counts as unreachable."""
+
 MAX_SERVER_TEXT = 5_000
 """Characters of a server's own words. An error is cut further, after secrets were removed from it."""
+
+_KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
+"""Statuses, codes and types of errors about the key: a server's words about it are not kept, as they may repeat it."""
 
 _BY_CODE: dict[str, type[BatonError]] = {
     "insufficient_quota": QuotaSpent,
     "billing_hard_limit_reached": QuotaSpent,
     "context_length_exceeded": ContextTooLong,
     "string_above_max_length": ContextTooLong,
+    "invalid_request_error": ModelRejected,
 }
 
 
@@ -35,22 +42,35 @@ def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
     match error:
         case openai.APIStatusError():
             return _of_status(error, where)
+        case openai.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
+            return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
         case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
             return CallTimeout(f"{where} gave no answer in time")
         case openai.APIConnectionError():
             reason = error.__cause__ or error
             return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
         case openai.APIError():
-            return BrokenReply(f"{where} broke off its answer: {error.message[:MAX_SERVER_TEXT]}")
+            return _of_event(error, where)
         case _:
             return BrokenReply(
                 f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
             )
 
 
+def _of_event(error: openai.APIError, where: str) -> BatonError:
+    """The error that a server reports within a stream, after it has answered with HTTP 200."""
+    named = [str(each) for each in (error.code, error.type) if each]
+    if refused := next((each for each in named if each in _KEY_REFUSED), None):
+        return KeyRefused(f"{where} refused the key ({refused})")
+    text = f"{where} broke off its answer: {error.message[:MAX_SERVER_TEXT]}"
+    known = next((_BY_CODE[each] for each in named if each in _BY_CODE), None)
+    final = any(each.isdigit() and not is_retryable(int(each)) for each in named)
+    return known(text) if known else ModelRejected(text) if final else BrokenReply(text)
+
+
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     status, headers = error.status_code, error.response.headers
-    if status in (401, 403):
+    if str(status) in _KEY_REFUSED or error.code in _KEY_REFUSED:
         return KeyRefused(f"{where} refused the key (HTTP {status})")
     words = error.body.get("message") if isinstance(error.body, dict) else None
     text = f"{where} answered HTTP {status}: {str(words or error.message)[:MAX_SERVER_TEXT]}"

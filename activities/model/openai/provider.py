@@ -22,7 +22,7 @@ from ...context.value_resolver import ValueResolver
 from ...tool.tool import ToolDefinition
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
-from .errors import error_of
+from .errors import CONNECT_TIMEOUT, error_of
 from .response_format import response_format
 from .stream import LONGEST_NAME, Chunk, StreamedAnswer
 
@@ -87,7 +87,7 @@ class OpenAIProvider:
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    headers = dict(endpoint.headers)
+    headers, timeout = dict(endpoint.headers), openai.Timeout(TIMEOUT, connect=CONNECT_TIMEOUT)
     if endpoint.azure_version:
         return openai.AsyncAzureOpenAI(
             azure_endpoint=endpoint.base_url,
@@ -95,10 +95,10 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
             api_version=endpoint.azure_version,
             default_headers=headers,
             max_retries=0,
-            timeout=TIMEOUT,
+            timeout=timeout,
         )
     return openai.AsyncOpenAI(
-        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=TIMEOUT
+        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=timeout
     )
 
 
