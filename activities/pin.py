@@ -67,13 +67,12 @@ class Pin:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         # in a thread: thousands of manifests take seconds
         try:
-            start, catalog = await asyncio.to_thread(self._resolve, request)
+            _, catalog = await asyncio.to_thread(self._resolve, request)
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._tools.pin(values)
-        start = _start(request, catalog)
-        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
+        start, plan = await asyncio.to_thread(_plan, request, catalog)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
@@ -124,6 +123,11 @@ class Pin:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
         own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
         return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+
+
+def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:
+    start = _start(request, catalog.prepared())
+    return start, build_plan(start, catalog, request.workflow)
 
 
 def _load(request: PinRequest) -> Loaded:

@@ -8,9 +8,11 @@ from .append import Append
 from .ask_model import AskModel
 from .brief import Brief
 from .conclude import Conclude
+from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
+from .last_failures import FindLastFailures
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
@@ -41,6 +43,8 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            FindLastFailures().last_failures,
+            Delegate(journal, tools, secrets).delegate,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

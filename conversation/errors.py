@@ -7,7 +7,7 @@
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
     │                        EmptyReply* · BrokenReply* · OutputRejected
     │                        AgentUnavailable* · AgentRejected · AgentFailed
-    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
@@ -115,6 +115,10 @@ class UnknownTool(ToolFault):
 
 class BadArguments(ToolFault):
     """A model called a tool with invalid arguments."""
+
+
+class FilterFailed(ToolFault):
+    """A tool has answered, and one of its functions can't be applied to the answer."""
 
 
 class OutcomeUnknown(ToolFault):

@@ -1,14 +1,16 @@
 """``kind: Agent``: a prompt, a model, and tools (ARK: teams, ARK: agent execution)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Ref, Reference
+from .base import FieldError, JsonModel, Name, Path, Ref, Reference
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
+from .partial import Partial
+from .problems import did_you_mean
 from .values import Function, Parameter, check_parameters, check_url
 from .window import ContextWindow
 
@@ -19,7 +21,7 @@ A2A_NAME = ("a2a.server/name", "ark.mckinsey.com/a2a-server-name")
 A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
 """Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
 
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team"]
+ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity"]
 
 OnError = Literal["feed", "fail", "retry"]
 
@@ -30,24 +32,36 @@ class AgentTool(JsonModel):
     name: str = Field(min_length=1, description="the tool's name")
     type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
     description: str | None = Field(None, description="a description for the model, instead of the tool's own")
-    functions: Annotated[tuple[Function, ...], NOT_SUPPORTED_YET] = ()
+    functions: tuple[Function, ...] = Field((), description="filters {name: jq, value} for its result, in their order")
+    partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
+    untrusted_content: bool | None = Field(
+        None, description="whether its result is marked as untrusted; by default as its Tool says"
+    )
     on_error: OnError = Field(
         "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
     )
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.built_in and self.name not in BUILT_INS:
-            raise FieldError(("name",), f"'{self.name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        if self.built_in and self.own_name not in BUILT_INS:
+            path = ("partial", "name") if self.partial and self.partial.name else ("name",)
+            raise FieldError(
+                path, f"'{self.own_name}' is not a built-in tool; {did_you_mean(self.own_name, BUILT_INS)}"
+            )
         return self
 
     @property
+    def own_name(self) -> str:
+        """The name of the built-in tool or of the manifest; ``name`` is what the agent calls it."""
+        return (self.partial and self.partial.name) or self.name
+
+    @property
     def built_in(self) -> bool:
-        return self.type in ("built-in", "builtin") or (self.type is None and self.name in BUILT_INS)
+        return self.type in ("built-in", "builtin") or (self.type is None and self.own_name in BUILT_INS)
 
     @property
     def terminates(self) -> bool:
-        return self.built_in and self.name in TERMINATING
+        return self.built_in and self.own_name in TERMINATING
 
 
 class InlineModel(JsonModel):
@@ -168,8 +182,8 @@ class Agent(Manifest):
     def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
         """Its tools, each with the reference to its manifest; None for a built-in tool."""
         for index, tool in enumerate(self.spec.tools):
-            path = ("spec", "tools", index, "name")
-            yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.name)
+            path: Path = ("spec", "tools", index, *(("partial",) if tool.partial and tool.partial.name else ()), "name")
+            yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.own_name)
 
     def model_reference(self) -> Reference:
         """The Model of this agent; optional if the server of the environment can be used instead."""

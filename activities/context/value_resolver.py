@@ -51,8 +51,8 @@ class ValueResolver:
         for each in catalog.contribution_refs:
             rows = await journal.read_bookmark(each.session or session, each.key)
             shared[each] = format_transcript(contributions_in(row.message for row in rows))
-        own = await secrets.of_run(catalog.made_from or catalog.sha) if catalog.uses_secrets else RunSecrets()
-        return cls(catalog, secrets, own, shared)
+        key = catalog.made_from or catalog.sha
+        return cls(catalog, secrets, await secrets.of_run(key) if catalog.uses_secrets else RunSecrets(), shared)
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.

@@ -1,7 +1,8 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
-from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
-from ...resources.agent import Agent
+from ...conversation.contracts.plan import AgentPlan, DelegatePlan, ToolPlan, ToolTarget
+from ...resources.agent import Agent, AgentTool
+from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
 from ...resources.mcp_server import MCPServer
@@ -27,21 +28,37 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             engine=executor.name,
             timeout=parse_duration(executor.spec.timeout).total_seconds(),
         )
-    tools = []
-    for given, reference in agent.tools():
-        tool = find(catalog, reference) if reference else None
-        timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
-        tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
     return AgentPlan(
         kind="agent",
         name=agent.name,
         namespace=agent.namespace,
         models=tuple(each.name for each in model_chain(agent, catalog)),
-        tools=tuple(tools),
+        tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
         window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
+
+
+def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+    """How a tool is used; fields with their default value stay unset, so that they take no space in the history."""
+    tool = find(catalog, reference) if reference else None
+    timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
+    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout)
+    own = given.untrusted_content
+    untrusted = own if own is not None else isinstance(tool, Tool) and tool.is_untrusted
+    other = {"untrusted": untrusted, "asks": _asks(tool, catalog) if isinstance(tool, Tool) else None}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
+    """Whom a tool asks, and the type of the workflow that runs it."""
+    found = find(catalog, tool.asks) if tool.asks else None
+    if isinstance(found, Team):
+        return DelegatePlan(kind="team", name=found.name, namespace=found.namespace, workflow=found.spec.strategy)
+    if isinstance(found, Agent):
+        return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
+    return None
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
@@ -52,8 +69,9 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
 
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    timeout = tool_timeout(tool, catalog)
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=timeout)
+    plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
+    asks = _asks(tool, catalog)
+    return plan.model_copy(update={"asks": asks}) if asks else plan
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:

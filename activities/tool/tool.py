@@ -20,19 +20,27 @@ class ToolDefinition:
     parameters: JsonObject
 
 
+async def unchanged(answer: str) -> str:
+    """The answer itself."""
+    return answer
+
+
 @dataclass(frozen=True)
 class CallableTool:
     """A tool that can be used.
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable.
+    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``finish`` turns the tool's answer
+    into the result that is kept.
     """
 
     definition: ToolDefinition
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
+    untrusted: bool = False
+    finish: Callable[[str], Awaitable[str]] = unchanged
 
 
 BeginOnce = Callable[[], Awaitable[None]]

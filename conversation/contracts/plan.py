@@ -13,12 +13,26 @@ from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
 
 
+class DelegatePlan(JsonModel):
+    """Whom a tool asks: an agent or a team, which the workflow type ``workflow`` runs."""
+
+    kind: Literal["agent", "team"]
+    name: str
+    namespace: str
+    workflow: str
+
+
 class ToolPlan(JsonModel):
-    """A tool of an agent: what to do if it fails, and its timeout in seconds."""
+    """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
+
+    ``asks`` is whom it asks, if it does so in a child run.
+    """
 
     name: str
     on_error: OnError = "feed"
     timeout: float | None = None
+    untrusted: bool = False
+    asks: DelegatePlan | None = None
 
 
 class AgentPlan(JsonModel):
@@ -54,6 +68,7 @@ class ToolTarget(JsonModel):
     name: str
     namespace: str
     timeout: float | None = None
+    asks: DelegatePlan | None = None
 
 
 class TeamMember(JsonModel):

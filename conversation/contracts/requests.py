@@ -103,12 +103,15 @@ class UseToolRequest(JsonModel):
     """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
     ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
+    ``answer`` is what the agent or the team that the tool asks has answered. ``delegate`` takes the same: begin the
+    conversation in which they answer.
     """
 
     thread: Thread
     speaker: str
     reply: str | None = None
     call: int = 0
+    answer: Text | None = None
 
 
 class UseToolResult(JsonModel):

@@ -70,6 +70,8 @@ class Message(JsonModel):
     ``name`` is the agent (role ``assistant``) or the tool (role ``tool``) that the message is from; ``model`` is what
     the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
     message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
+    ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
+    ``content`` as it is.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -83,6 +85,7 @@ class Message(JsonModel):
     part: PanelMessageKind | None = None
     round: int | None = None
     remote: RemoteTask | None = None
+    fence: Text | None = None
 
     @property
     def byte_size(self) -> int:

@@ -61,6 +61,12 @@ def test_the_brainstorming_sample_has_the_team_of_arks_documentation() -> None:
 
 RUNS: list[tuple[str, list[str], str, list[str]]] = [
     (
+        "delegation",
+        [],
+        "We offer 40 lamps to the Harbour Hotel for 500 EUR, delivered next week.",
+        ["sales-lead", "ask-price-expert", "ask-review-team", "sales-lead"],
+    ),
+    (
         "banking",
         [],
         "With that balance we offer 5 % over 36 months, up to 20,000.",

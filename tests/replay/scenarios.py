@@ -152,6 +152,17 @@ async def agent_with_tools(env: Environment) -> Handle:
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
 
 
+async def delegation(env: Environment) -> Handle:
+    """An agent asks an agent and a team at once, by its tools."""
+    both = [{"name": name, "arguments": {"input": "Which?"}} for name in ("ask-one", "ask-pair")]
+    env.script(line("lead", {"text": "", "calls": both}, "This one."), line("one", "one"), line("two", "two"))
+    asks: Json = {"ask-one": ("agent", "one"), "ask-pair": ("team", "pair")}
+    tools = [manifest("Tool", name, {"type": kind, kind: {"name": whom}}) for name, (kind, whom) in asks.items()]
+    lead = agent("lead", *asks, parallelToolCalls=True)
+    brought = [lead, agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), *tools]
+    return await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+
+
 async def retried_model(env: Environment) -> Handle:
     env.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -174,6 +185,12 @@ async def query_of_model_and_tool(env: Environment) -> Handle:
 async def query_timeout(env: Environment) -> Handle:
     trio(env, slow=5)
     return await env.start_query([*TRIO, TEAM], "team/team", timeout="1s")
+
+
+async def query_timeout_with_a_cause(env: Environment) -> Handle:
+    """The model is overloaded until the query's time is up."""
+    env.script(line("one", {"status": 503, "text": "overloaded"}))
+    return await env.start_query([agent("one")], "agent/one", timeout="2s")
 
 
 async def query_canceled(env: Environment) -> Handle:
@@ -355,10 +372,12 @@ SCENARIOS: dict[str, Scenario] = {
         silent_member,
         looping,
         agent_with_tools,
+        delegation,
         retried_model,
         query,
         query_of_model_and_tool,
         query_timeout,
+        query_timeout_with_a_cause,
         query_canceled,
         query_terminated,
         held_panel,

@@ -7,6 +7,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
@@ -24,15 +25,17 @@ from ...conversation.contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...conversation.failure import Cause
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
 from ...resources.base import JsonModel
 from ..state.constants import PIN_IN_TASK
+from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from .activity_failure import read_failure
 from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, ActivityOptions
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions
 from .portions import portions
 
 Result = TypeVar("Result", bound=JsonModel)
@@ -108,6 +111,11 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 
 
+async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
+    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"what {asked} is asked")
+
+
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
     """Evaluates a team's conditions after a turn."""
     return await execute_activity(
@@ -131,6 +139,16 @@ async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     """Writes the result of a panel that has no synthesizer."""
     summary = f"after {request.brief.round} rounds"
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
+
+
+async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
+    """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
+    request = LastFailuresRequest(runs=runs)
+    try:
+        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "what has failed last")
+    except (ActivityFailed, ActivityInterrupted):
+        return {}
+    return found.by_run
 
 
 async def append(

@@ -18,7 +18,8 @@ from ....resources.json_schema import JsonSchema
 from ....resources.manifest import Manifest, Metadata
 from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
-from ....resources.tool import Annotations, McpSpec, Tool, ToolSpec
+from ....resources.tool import Tool, ToolSpec
+from ....resources.tool_fields import Annotations, McpSpec
 from ...context.lookup import find
 
 SERVER_LABEL = "mcp/server"
@@ -80,12 +81,13 @@ class _Pinning:
         own = {tool.name for tool in agent.spec.tools}
         for given, reference in agent.tools():
             names = self._chosen(reference, agent) if reference else None
-            for name in names or (given.name,):
-                if name == given.name:
+            for name in names or (given.own_name,):
+                if name == given.own_name:
                     yield given
                 elif name not in own:
                     own.add(name)
-                    yield given.model_copy(update={"name": name, "description": None})
+                    presets = given.partial.model_copy(update={"name": None}) if given.partial else None
+                    yield given.model_copy(update={"name": name, "description": None, "partial": presets})
 
     def _chosen(self, reference: Reference, owner: Manifest) -> Sequence[str] | None:
         """The names of the Tools that a reference stands for, which are made; None where it names a manifest."""
