@@ -8,7 +8,7 @@ from temporalio import workflow
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolTarget
 from ..conversation.contracts.requests import UseToolRequest
-from ..conversation.contracts.status import RunResult
+from ..conversation.contracts.run_result import RunResult
 from ..conversation.messages.message import TokenUsage
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
