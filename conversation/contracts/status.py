@@ -9,7 +9,7 @@ from ...resources.base import JsonModel, JsonObject
 from ...resources.query import TargetType
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
-from ..messages.turn import StopReason, TurnResult
+from ..messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 from ..text import truncate
 from .control_messages import Pause
 from .plan import QueryPlan, TargetPlan
@@ -19,9 +19,6 @@ MAX_STATUS_MESSAGES = 150_000
 
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
-
-MAX_MEMBER_FAILURES = 20
-"""Failures of members in a status, shared by the targets of a query."""
 
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
