@@ -47,7 +47,8 @@ from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
-from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr, shorten_sdk_log
+from .activities.runtime.log import log_to_stderr, shorten_sdk_log
+from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.single_flight import SingleFlight
 from .activities.tool.tools import Tools
 from .conversation.contracts.requests import TaskQueues
@@ -57,7 +58,7 @@ from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.live_workers import describe_namespace
 from .conversation.temporal.search_attributes import registered
-from .conversation.temporal.temporal_client import ConnectionFailed, connect, task_queue, with_external_storage
+from .conversation.temporal.temporal_client import ConnectionFailed, connect, with_external_storage
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
@@ -170,10 +171,11 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         own = load_files(paths, recursive=recursive)
         client = await connect(address)
         await describe_namespace(client)
-        fleet, queue, space = Fleet(client, Settings.of(os.environ), own.catalog), task_queue(), client.namespace
+        settings = Settings.of(os.environ)
+        fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
         await fleet.check_before_start()
         async with run_worker(client, own, os.environ) as secrets:
-            log_to_stderr(secrets.redact)
+            log_to_stderr(secrets.redact, settings.log_format)
             known = own.catalog.summary
             log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
             await fleet.check_until(stopped)

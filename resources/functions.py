@@ -25,6 +25,8 @@ def function(given: Any) -> Any:
             return target
 
         return mark
+    if not callable(given) or not hasattr(given, "__name__"):
+        raise TypeError(f"@function marks a function, not {type(given).__name__}")
     setattr(given, _MARK, given.__name__.replace("_", "-"))
     return given
 

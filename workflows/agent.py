@@ -5,7 +5,7 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import AgentState, State
 from ..conversation.contracts.plan import AgentPlan
-from ..conversation.contracts.status import RunResult
+from ..conversation.contracts.run_result import RunResult
 from ..conversation.messages.turn import TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .discussion.agent_turn import AgentTurn

@@ -8,7 +8,7 @@ from temporalio import workflow
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolPlan, ToolTarget
 from ..conversation.contracts.requests import UseToolRequest
-from ..conversation.contracts.status import RunResult
+from ..conversation.contracts.run_result import RunResult
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .calls.child_workflows import ChildWorkflows

@@ -78,9 +78,8 @@ class Journal:
         if catalog := self._catalogs.get(sha):
             return catalog
         async with self._reading:  # so that activities that begin at once don't all read the same catalog
-            catalog = self._catalogs.get(sha) or await self._read_catalog(sha)
-            self._catalogs[sha] = catalog
-            return catalog
+            self._catalogs[sha] = self._catalogs.get(sha) or await self._read_catalog(sha)
+            return self._catalogs[sha]
 
     async def _read_catalog(self, sha: str) -> Catalog:
         names = self._encryption.catalog_names(sha)

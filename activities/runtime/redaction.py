@@ -1,4 +1,4 @@
-"""Redaction: no secret leaves the worker in an activity's error or in a line of the log."""
+"""Redaction: no secret leaves the worker in an activity's error."""
 
 import asyncio
 import logging
@@ -48,47 +48,3 @@ class _RedactingActivities(ActivityInboundInterceptor):
             raise ApplicationError(
                 truncate(self._redact(str(error)), MAX_ERROR_TEXT), type=type(error).__name__
             ) from None
-
-
-class FailedAttempts(logging.Filter):
-    """Makes one line of what the SDK logs about a failed attempt of an activity; nothing of one that was cancelled.
-
-    Temporal shows the rest, and a bug's traceback is logged separately.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error:
-            record.msg, record.args = f"{record.getMessage().partition(' (')[0]}: {error}", ()
-            record.exc_info = None
-        return not isinstance(error, asyncio.CancelledError)
-
-
-class RedactingFormatter(logging.Formatter):
-    """Removes secrets from every line of a log, tracebacks included."""
-
-    def __init__(self, layout: str, redact: Callable[[str], str]) -> None:
-        super().__init__(layout)
-        self._redact = redact
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The text of a log record."""
-        return self._redact(super().format(record))
-
-
-FAILED_ATTEMPTS = FailedAttempts()
-
-
-def shorten_sdk_log() -> None:
-    """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
-    logging.getLogger("temporalio.activity").addFilter(FAILED_ATTEMPTS)
-
-
-def log_to_stderr(redact: Callable[[str], str]) -> None:
-    """Sends the log of this process to stderr, without secrets."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", redact))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for library in ("httpx", "httpx2", "httpcore", "openai", "a2a"):
-        logging.getLogger(library).setLevel(logging.WARNING)

@@ -9,7 +9,7 @@ from ...resources.base import JsonModel, JsonObject
 from ...resources.query import TargetType
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
-from ..messages.turn import StopReason, TurnResult
+from ..messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 from ..text import truncate
 from .control_messages import Pause
 from .plan import QueryPlan, TargetPlan
@@ -19,9 +19,6 @@ MAX_STATUS_MESSAGES = 150_000
 
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
-
-MAX_MEMBER_FAILURES = 20
-"""Failures of members in a status, shared by the targets of a query."""
 
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
@@ -81,22 +78,6 @@ class Status(JsonModel):
     runs: tuple[str, ...] | None = None
     start_time: str
     completion_time: str | None = None
-
-
-class RunResult(Status):
-    """The result of a team, an agent, a model or a tool that a client has started: its status.
-
-    ``usage`` and ``answer`` are earlier names of ``token_usage`` and ``message``, for clients that read those.
-    """
-
-    usage: TokenUsage = TokenUsage()
-    answer: str | None = None
-
-    @classmethod
-    def of(cls, status: Status, turn: TurnResult) -> "RunResult":
-        """The result of a run that has ended with this status."""
-        known = {name: getattr(status, name) for name in status.model_fields_set}
-        return cls(**known, usage=turn.usage, **({} if turn.answer is None else {"answer": turn.answer}))
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:

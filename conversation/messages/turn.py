@@ -11,6 +11,10 @@ StopReason = Literal[
 ]
 
 
+MAX_MEMBER_FAILURES = 20
+"""Failures of members that a result holds, and a status, where the targets of a query share them."""
+
+
 class Thread(JsonModel):
     """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
 

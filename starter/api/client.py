@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 from weakref import WeakKeyDictionary
 
 from temporalio.client import Client
 
 from ...conversation.messages.panel import Contribution
 from ...conversation.temporal import temporal_client
-from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
@@ -25,27 +24,12 @@ from ..runs.server_state import has_worker
 from ..runs.start_query import start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
+from .arguments import check, check_list, check_text
 from .handle import Handle, Result
 from .manifest import ResourceDefinition, load_definitions, unique_functions
-from .resources import QueryDefinition, ValueInput
+from .run_options import RunOptions, query_for
 
 _log = logging.getLogger("baton")
-
-
-class RunOptions(TypedDict, total=False):
-    """Options of a run.
-
-    ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
-    first values of its session, ``timeout`` a duration such as ``"5m"``. ``functions`` and ``resources`` are added to
-    those of the target.
-    """
-
-    id: str
-    parameters: Mapping[str, ValueInput]
-    session: JsonObject
-    timeout: str
-    functions: Sequence[Function]
-    resources: Sequence[ResourceDefinition]
 
 
 class Connection:
@@ -58,6 +42,8 @@ class Connection:
     """
 
     def __init__(self, address: str | None = None, *, task_queue: str | None = None) -> None:
+        check(address, (str, type(None)), "address", "a text such as 'localhost:7233'")
+        check(task_queue, (str, type(None)), "task_queue", "a text")
         self._address, self._task_queue = address, task_queue or temporal_client.task_queue()
         self._server_locks, self._server = contextlib.ExitStack(), ServerLocation(address)
         self._connecting = asyncio.Lock()
@@ -123,6 +109,8 @@ class Connection:
 
         With ``functions`` it is executed in this process. Raises NoSuchRunError.
         """
+        check_text(name, "name")
+        check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
         find = partial(find_run, client, name, namespace)
         run = await find()
@@ -135,6 +123,8 @@ class Connection:
 
         They are read from the journal, which this process must be able to open, also while the panel is running.
         """
+        check_text(session, "session")
+        check_text(key, "key")
         await self.client()
         return await read_contributions(session, key, worker_environment(self._server))
 
@@ -150,20 +140,6 @@ class Connection:
         run = await worker.execute(start_run)
         self._workers.append(worker)
         return run
-
-
-def query_for(target: ResourceDefinition, text: str | None, options: RunOptions) -> ResourceDefinition:
-    """The query that gives an input to a target; raises TypeError if the input is missing or not allowed."""
-    if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
-        raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
-    if (target.kind == "Query") == (text is not None):
-        raise TypeError("a Query has its own input" if text is not None else f"{target.name} needs an input")
-    if text is None:
-        return target
-    given, limit = options.get("parameters"), options.get("timeout")
-    return QueryDefinition(
-        target.name, text, targets=[target], parameters=given, timeout=limit, namespace=target.namespace
-    )
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()

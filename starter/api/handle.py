@@ -17,6 +17,7 @@ from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..runs.run_handle import RunHandle, request_termination
 from ..runs.run_status import closed_status, live_status
+from .arguments import as_json, check_text
 from .message_stream import MessageEvent, stream_messages
 from .result_value import target_of, value_of
 
@@ -104,19 +105,23 @@ class Handle:
 
     async def steer(self, text: str, name: str = "user") -> None:
         """Sends a message into the discussion, for all who speak after it. Raises Refused."""
+        check_text(text, "text")
+        check_text(name, "name")
         await self._update("steer", {"name": name, "text": text})
 
     async def session(self, **changes: JsonValue) -> JsonObject:
         """Changes values that conditions and functions read; None removes one. All values. Raises Refused."""
-        values = await self._update("session", changes)
+        values = await self._update("session", as_json(changes))
         return values if isinstance(values, dict) else {}
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run gracefully after the current turn, or ``now``; it counts as completed."""
+        check_text(reason, "reason")
         await request_termination(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run at once; its messages are kept."""
+        check_text(reason, "reason")
         await self._run.signal("cancel", TerminateRequest(reason=reason))
 
     async def _update(self, name: str, given: JsonObject) -> object:

@@ -5,13 +5,14 @@ from typing import Any, cast
 
 from pydantic import BaseModel, JsonValue
 from pydantic.alias_generators import to_camel
-from pydantic_core import to_jsonable_python
 
-from ...resources.base import API_VERSION, JsonObject
+from ...resources.base import API_VERSION
 from ...resources.documents import Document
 from ...resources.function_signature import description, input_schema
 from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, load_documents
+from ...resources.problems import OTHER_NAMES
+from .arguments import as_json, check
 
 FREE_KEYS = ("output_schema", "outputSchema", "session", "parameters", "properties", "labels", "data")
 """Fields whose keys the program chooses; they are not changed to camelCase."""
@@ -34,10 +35,11 @@ class ResourceDefinition:
         dependencies: "Dependencies | None" = None,
         output_model: type[BaseModel] | None = None,
     ) -> None:
+        check(spec, Mapping, "spec", "a mapping, as in a manifest")
         metadata = {"name": name, "namespace": namespace}
         given = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self.kind, self.name, self.namespace, self.output_model = kind, name, namespace, output_model
-        self.manifest = cast(JsonObject, to_jsonable_python(given, by_alias=True))
+        self.manifest = as_json(given)
         self.dependencies = dependencies or Dependencies()
         load_definitions([self])
 
@@ -135,7 +137,9 @@ def schema_of(given: object) -> tuple[object, type[BaseModel] | None]:
 def reject_unknown(options: type, given: Mapping[str, Any], what: str) -> None:
     """Raises TypeError for an unknown option, as Python does for an unknown argument."""
     if unknown := sorted(given.keys() - options.__annotations__.keys()):
-        raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
+        _, instead = OTHER_NAMES.get(to_camel(unknown[0]), ("", ""))
+        hint = f"; {instead}" if instead else ""
+        raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'{hint}")
 
 
 def load_definitions(given: Iterable[ResourceDefinition]) -> Loaded:

@@ -8,6 +8,7 @@ from ...resources.default_prompts import default_prompt
 from ...resources.panel import PROMPT_NAMES
 from ...resources.strategies import default_rounds
 from ...resources.template import fill
+from .arguments import check_text
 from .manifest import reject_unknown
 from .resources import AgentDefinition, ModelDefinition, SchemaInput, ToolInput
 from .teams import MemberInput, TeamDefinition, TeamOptions
@@ -84,6 +85,8 @@ def synthesizer(
 
 def _prompt(part: str, more: str, **known: str) -> str:
     """A default prompt with its constant values; the values of a round are empty. ``more`` is added below."""
+    for name, value in {**known, "more": more}.items():
+        check_text(value, name.lower())
     empty = dict.fromkeys(PROMPT_NAMES, "")
     text = fill(default_prompt("round-robin", part), {**empty, **known}.__getitem__)
     return f"{text}\n\n{more}" if more else text

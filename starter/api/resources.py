@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from ...resources.functions import Function
 from ...resources.query import TARGETS
+from .arguments import check, check_list, check_mapping
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
 
 ValueInput = str | Mapping[str, Any]
@@ -34,6 +35,8 @@ class ModelDefinition(ResourceDefinition):
         fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
     ) -> None:
+        check(provider, str, "provider", "'openai', 'azure' or 'gemini'")
+        check_mapping(properties, "properties")
         dependencies = Dependencies()
         connection = spec_fields({"base_url": _value(base_url), "api_key": _value(api_key)})
         if properties:
@@ -61,9 +64,10 @@ class AgentDefinition(ResourceDefinition):
         namespace: str = "default",
         **more: Unpack["AgentOptions"],
     ) -> None:
+        check_list(tools, "tools", wanted="a list of tools")
         dependencies = Dependencies(namespace)
         schema, output_model = schema_of(output_schema)
-        values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
+        values = _parameters(parameters)
         reject_unknown(AgentOptions, more, "Agent")
         spec = {
             "prompt": prompt,
@@ -105,15 +109,23 @@ class QueryDefinition(ResourceDefinition):
         timeout: str | None = None,
         namespace: str = "default",
     ) -> None:
+        check_list(targets, "targets", ResourceDefinition, "a list of agents, teams, models or Manifests")
         dependencies = Dependencies()
         dependencies.definitions.extend(targets)
         entries = [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets]
-        values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
+        values = _parameters(parameters)
         spec = {"input": input, "targets": entries, "parameters": values or None, "timeout": timeout}
         output_model = targets[0].output_model if len(targets) == 1 else None
         super().__init__(
             "Query", name, spec_fields(spec), namespace=namespace, dependencies=dependencies, output_model=output_model
         )
+
+
+def _parameters(given: Mapping[str, ValueInput] | None) -> list[dict[str, Any]]:
+    check_mapping(given, "parameters")
+    for name, value in (given or {}).items():
+        check(value, (str, Mapping), f"parameters['{name}']", "a text or {'value_from': …}")
+    return [{"name": name, **_value(value)} for name, value in (given or {}).items()]
 
 
 def _value(given: ValueInput | None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.strategies import Strategy
+from .arguments import check, check_list
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
 from .resources import AgentDefinition, ModelDefinition, SchemaInput, ToolInput
 
@@ -82,6 +83,7 @@ class TeamDefinition(ResourceDefinition):
         **options: Unpack[TeamOptions],
     ) -> None:
         reject_unknown(TeamOptions, options, "Team")
+        check_list(members, "members", wanted="a list of names, mappings, agents, teams or functions")
         dependencies = Dependencies()
         schema, output_model = schema_of(options.get("output_schema"))
         spec = {**options, **_option_values(dependencies, options), "output_schema": schema}
@@ -98,11 +100,14 @@ def _member(dependencies: Dependencies, given: MemberInput) -> object:
         given = {key: value for key, value in vars(given).items() if value is not None}
     if isinstance(given, Mapping) and "role" in given and not given.keys() & {"speaker", "type"}:
         given = {**given, "type": "default"}
+    if isinstance(given, Mapping) and "block" in given:
+        raise TypeError("block is called speaker here, as in {'name': 'critic', 'speaker': agent}")
     if not isinstance(given, Mapping) or "speaker" not in given:
         return dependencies.speaker(given)
     own = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # it is not told its role
     found = dependencies.speaker(given["speaker"])
     speaker = {"name": found} if isinstance(found, str) else camel_case(found)
+    check(speaker, dict, "speaker", "a name, an agent, a team or a function")
     assert isinstance(speaker, dict)
     return {**own, **speaker, "as": own.get("name")}
 

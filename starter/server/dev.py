@@ -15,7 +15,8 @@ from temporalio.client import Client
 
 from ... import worker
 from ...activities.process.sdk_runtime import set_worker_runtime
-from ...activities.runtime.redaction import log_to_stderr
+from ...activities.process.settings import Settings
+from ...activities.runtime.log import log_to_stderr
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
 from ..http.thread_server import serve_in_thread
@@ -93,7 +94,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
     async with worker.run_worker(client, options.own, environment) as secrets:
-        log_to_stderr(secrets.redact)
+        log_to_stderr(secrets.redact, Settings.of(environment).log_format)
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
-from baton.activities.runtime.redaction import RedactingFormatter
+from baton.activities.runtime.log import RedactingFormatter
 from baton.conversation.errors import KeyMissing
 from baton.resources.loader import load_files
 from baton.resources.secret_extraction import Secrets
@@ -149,7 +149,7 @@ def test_secrets_that_were_read_are_removed_from_errors_and_logs() -> None:
     store = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert store.environment_secret("OPENAI_API_KEY") == KEY
     assert store.redact(f"key {KEY} refused") == "key [secret] refused"
-    formatter = RedactingFormatter("%(message)s", store.redact)
+    formatter = RedactingFormatter(logging.Formatter("%(message)s"), store.redact)
     try:
         raise ValueError(f"bad key {KEY}")
     except ValueError:

@@ -27,6 +27,7 @@ from baton.conversation.contracts import (
     panel_requests,
     plan,
     requests,
+    run_result,
     status,
 )
 from baton.conversation.messages import message, panel, turn
@@ -83,7 +84,7 @@ def stored() -> dict[str, Any]:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
         *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
-        *(status, turn, inputs, continuation, failure),
+        *(status, run_result, turn, inputs, continuation, failure),
     )
     models = [
         each

@@ -1,20 +1,22 @@
 """The workers on one task queue: who lives, and that all of them know the manifests that runs name."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from baton.activities.process.fleet import Fleet
 from baton.activities.process.settings import Settings
 from baton.conversation.settings_error import SettingsError
 from baton.conversation.temporal.live_workers import live_workers
 from baton.resources.loader import load_files
-from tests.harness.environment import Environment, agent
+from baton.starter.scripted_model.script import Reply
+from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
 from tests.harness.processes import BATON, ROOT, baton, process_env
 
@@ -126,3 +128,26 @@ async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client,
     await alive(client, fleet, 1)
     done = await asyncio.to_thread(baton, "doctor", env=fleet.env)
     assert f"1 worker on the task queue {fleet.env['BATON_TASK_QUEUE']}, 0 runs and 0 calls waiting" in done.stdout
+
+
+async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_no_secret_and_no_colour(
+    env: Environment, fleet: Fleetmates
+) -> None:
+    env.answer = lambda _: Reply(status=401, text=f"bad key {KEY}")
+    fleet.env |= {"BATON_LOG_FORMAT": "json", "OPENAI_BASE_URL": env.model_url, "OPENAI_API_KEY": KEY}
+    process = await fleet.start("-f", SAMPLE)
+    await fleet.printed(process, "runs may name")
+    team = {"team": "brainstorming-team", "input": "Why?"}
+    run = f"json-{env.task_queue}"
+    with pytest.raises(WorkflowFailureError):
+        await env.client.execute_workflow("round-robin", team, id=run, task_queue=fleet.env["BATON_TASK_QUEUE"])
+    printed = await fleet.printed(process, "ask_model")
+    process.terminate()
+    _, rest = await process.communicate()
+    lines = [json.loads(line) for line in (printed + rest.decode()).splitlines()]
+    (failed,) = [each for each in lines if "temporal_activity" in each]
+    assert {"timestamp", "level", "logger", "message"} <= failed.keys()
+    known = failed["temporal_activity"]
+    assert (known["workflow_id"], known["activity_type"], known["attempt"]) == (run, "ask_model", 1)
+    assert KEY not in printed + rest.decode()
+    assert "\x1b" not in printed + rest.decode()

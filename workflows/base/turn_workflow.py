@@ -8,7 +8,8 @@ from temporalio import workflow
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.requests import PinRequest
-from ...conversation.contracts.status import RunResult, Status, turn_status
+from ...conversation.contracts.run_result import RunResult
+from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
 from ..calls import effects

@@ -1,11 +1,10 @@
 """What has come of a team's discussion so far: messages, usage and failures, and why it ended."""
 
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.status import MAX_MEMBER_FAILURES
 from ...conversation.errors import MaxTurnsReached
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Head, Message, TokenUsage, latest_within, recent_messages
-from ...conversation.messages.turn import StopReason, TurnResult
+from ...conversation.messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 from ...conversation.text import truncate
 from ..state.run_state import RunState
 

@@ -4,7 +4,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.status import RunResult
+from ...conversation.contracts.run_result import RunResult
 from ...conversation.messages.turn import TurnResult
 from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion

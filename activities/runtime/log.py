@@ -1,0 +1,71 @@
+"""The log of a worker: lines on stderr, as text or as JSON, and never with a secret."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+from temporalio import activity, workflow
+
+LogFormat = Literal["text", "json"]
+
+
+class FailedAttempts(logging.Filter):
+    """Makes one line of what the SDK logs about a failed attempt of an activity; nothing of one that was cancelled.
+
+    Temporal shows the rest, and a bug's traceback is logged separately.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error:
+            record.msg, record.args = f"{record.getMessage().partition(' (')[0]}: {error}", ()
+            record.exc_info = None
+        return not isinstance(error, asyncio.CancelledError)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Removes secrets from what another formatter makes of a record, tracebacks included."""
+
+    def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._formatter, self._redact = formatter, redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a log record."""
+        return self._redact(self._formatter.format(record))
+
+
+FAILED_ATTEMPTS = FailedAttempts()
+
+
+def shorten_sdk_log() -> None:
+    """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
+    logging.getLogger("temporalio.activity").addFilter(FAILED_ATTEMPTS)
+
+
+def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
+    """Sends the log of this process to stderr, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for library in ("httpx", "httpx2", "httpcore", "openai", "a2a"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _text() -> logging.Formatter:
+    return logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+
+
+def _json() -> logging.Formatter:
+    """With what the SDK knows of the run or the activity in fields of their own, so no longer in the message."""
+    activity.logger.activity_info_on_message = workflow.logger.workflow_info_on_message = False
+    return JsonFormatter(
+        "%(levelname)s %(name)s %(message)s",
+        rename_fields={"levelname": "level", "name": "logger"},
+        reserved_attrs=[*RESERVED_ATTRS, "temporal_log", "__temporal_core_log"],
+        timestamp=True,
+    )

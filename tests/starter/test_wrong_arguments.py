@@ -1,0 +1,101 @@
+"""Wrong arguments in the Python interface: each is refused with a sentence that names it and what it must be."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+import baton
+
+
+class Other:
+    """Something that is no part of any manifest."""
+
+
+async def coroutine() -> None:
+    """Is never awaited."""
+
+
+WRONG: dict[str, Callable[[], object]] = {
+    "a number": lambda: 5,
+    "a mapping": lambda: {"name": Other()},
+    "a list": lambda: [1],
+    "a class": lambda: Other,
+    "an object": Other,
+    "a coroutine": coroutine,
+}
+AGENT = baton.Agent("a", prompt="p")
+CALLS: dict[str, Callable[[Any], object]] = {
+    "Agent name": lambda v: baton.Agent(v, prompt="p"),
+    "Agent prompt": lambda v: baton.Agent("a", prompt=v),
+    "Agent tools": lambda v: baton.Agent("a", prompt="p", tools=v),
+    "Agent tool": lambda v: baton.Agent("a", prompt="p", tools=[v]),
+    "Agent parameter": lambda v: baton.Agent("a", prompt="p", parameters={"k": v}),
+    "Team strategy": lambda v: baton.Team("t", strategy=v, members=[AGENT]),
+    "Team members": lambda v: baton.Team("t", strategy="sequential", members=v),
+    "Team member": lambda v: baton.Team("t", strategy="sequential", members=[v]),
+    "Model provider": lambda v: baton.Model("m", model="x", provider=v),
+    "Query targets": lambda v: baton.Query("q", "x", targets=v),
+    "Query target": lambda v: baton.Query("q", "x", targets=[v]),
+    "Query timeout": lambda v: baton.Query("q", "x", targets=[AGENT], timeout=v),
+    "Manifest kind": lambda v: baton.Manifest(v, "n", {}),
+    "round_robin roster": lambda v: baton.round_robin("p", v),
+    "round_robin speaker": lambda v: baton.round_robin("p", [baton.Member("x", speaker=v)]),
+    "debate debaters": lambda v: baton.debate("d", v),
+    "referee team": lambda v: baton.referee(team=v),
+    "connect address": lambda v: baton.connect(v),
+}
+RUNS: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "run target": lambda v: baton.run(v, "x"),
+    "run input": lambda v: baton.run(AGENT, v),
+    "run id": lambda v: baton.run(AGENT, "x", id=v),
+    "run parameters": lambda v: baton.run(AGENT, "x", parameters={"k": v}),
+    "run resources": lambda v: baton.run(AGENT, "x", resources=[v]),
+    "run functions": lambda v: baton.run(AGENT, "x", functions=v),
+    "start target": lambda v: baton.start(v, "x"),
+    "attach name": lambda v: baton.attach(v),
+    "contributions session": lambda v: baton.contributions(v),
+}
+OF_PYTHON = "object is not", "has no attribute", "serialize", "unhashable", "expected str", "AssertionError"
+
+
+@pytest.fixture(params=WRONG)
+def given(request: pytest.FixtureRequest) -> Iterator[object]:
+    """A value that is wrong everywhere."""
+    value = WRONG[request.param]()
+    yield value
+    if isinstance(value, Coroutine):
+        value.close()
+
+
+def check_sentence(error: BaseException) -> None:
+    assert not any(each in str(error) for each in OF_PYTHON), error
+    assert any(each in str(error) for each in (" is ", " are ", "must ")), error
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_argument_is_refused_with_a_sentence(call: str, given: object) -> None:
+    with pytest.raises((TypeError, baton.ManifestError)) as caught:
+        CALLS[call](given)
+    check_sentence(caught.value)
+
+
+@pytest.mark.parametrize("call", RUNS)
+async def test_a_wrong_argument_of_a_run_is_refused_before_anything_is_started(call: str, given: object) -> None:
+    with pytest.raises((TypeError, baton.ManifestError)) as caught:
+        await RUNS[call](given)
+    check_sentence(caught.value)
+
+
+def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
+    with pytest.raises(TypeError, match=r"targets\[0\] is a text, must be one of agents, teams, models or Manifests"):
+        baton.Query("q", "x", targets=["team"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"spec.session.now is of the type Other, which a manifest can't hold"):
+        baton.round_robin("p", ["a"], session={"now": Other()})  # type: ignore[dict-item]
+
+
+def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'collection_id'; write audit"):
+        baton.round_robin("p", ["a"], collection_id="x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="block is called speaker here"):
+        baton.round_robin("p", [{"name": "a", "block": AGENT}])
