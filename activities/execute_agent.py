@@ -10,6 +10,7 @@ from ..conversation.messages.message import Head, Message, latest_within
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.duration import parse_duration
+from ..resources.execution_engine import ExecutionEngine
 from .agent.executor import Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
@@ -84,6 +85,7 @@ class ExecuteAgent:
         agent, values = context.agent, context.values
         silent = agent.model_copy(update={"spec": agent.spec.model_copy(update={"prompt": None})})
         messages = await speaker_messages(request, head, silent, values, self._journal, self._functions)
+        given = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []
         rows = await self._journal.read(head, lambda row: _is_of(row, agent))
         begun = bool(rows) and _is_of(rows[0], agent)
         return Execution(
@@ -93,7 +95,7 @@ class ExecuteAgent:
             record=CallRecord(self._journal, self._secrets, request.thread.head, key),
             messages=messages,
             seconds=parse_duration(context.executor.spec.timeout).total_seconds(),
-            tools=[tool.definition for tool in await self._tools.of_agent(agent, values)],
+            tools=[tool.definition for tool in given],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
             since=[values.with_secrets(row.message) for row in rows[1:]] if begun else (),

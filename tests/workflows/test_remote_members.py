@@ -8,7 +8,7 @@ import pytest
 
 from baton.starter.scripted_model.script import Reply, ScriptedToolCall
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
 
@@ -171,4 +171,17 @@ async def test_a_member_that_fails_elsewhere_is_passed_over_where_the_team_says_
     tool_server.answer = lambda _: said(error="broken")
     members = team("team", "two", "three", strategy="parallel", onMemberError="continue")
     turn = await env.turn_result(await env.start_team([*manifests, members]))
-    assert turn.message == "far 1"
+    assert turn.message == "three:\nfar 1"
+
+
+async def test_an_agent_asks_agents_that_are_executed_elsewhere_by_a_tool(
+    env: Environment, tool_server: ToolServer, agents: AgentServer
+) -> None:
+    tools = [manifest("Tool", f"ask-{name}", {"type": "agent", "agent": {"name": name}}) for name in ("two", "three")]
+    env.script(line("one", call("ask-two", input="Two?"), call("ask-three", input="Three?"), "Thanks."))
+    given = [*all_kinds(tool_server, agents), *tools]
+    given[0] = agent("one", "ask-two", "ask-three")
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": given}))
+    assert [each.content for each in turn.messages if each.content] == ["near 1", "far 1", "Thanks."]
+    assert json.loads(tool_server.seen[0].body)["userInput"]["content"] == "Two?"
+    assert agents.turns[0].texts == ["Three?"]
