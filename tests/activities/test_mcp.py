@@ -186,7 +186,7 @@ async def test_a_query_is_put_to_a_tool_of_a_server(env: Environment, mcp_2026: 
     status = await env.status(
         await env.start_query([mcp_2026.manifest()], "tool/test-add-up", input='{"a": 1, "b": 2}')
     )
-    assert json.loads(status.responses[0].content) == {"sum": 3}
+    assert json.loads(status.responses[0].message) == {"sum": 3}
 
 
 async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answer(
