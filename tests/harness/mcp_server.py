@@ -30,9 +30,9 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
     server = MCPServer("test")
 
     @server.tool(annotations=SAFE)
-    def echo(text: str) -> str:
-        """Gives the text back."""
-        return text
+    def echo(message: str) -> str:
+        """Gives the message back."""
+        return message
 
     @server.tool(annotations=SAFE)
     def add_up(a: int, b: int) -> dict[str, int]:
