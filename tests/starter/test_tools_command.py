@@ -12,10 +12,8 @@ from tests.harness.processes import baton, process_env
 
 def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as server:
-        one = agent(
-            "one", tools=[{"name": "calculator"}, {"name": "test-add-up", "type": "mcp"}, {"name": "mine-echo"}]
-        )
-        given = [one, agent("two"), server.manifest(), stdio_manifest(tmp_path, "mine")]
+        names = ["calculator", "test-add-up", "mine-echo"]
+        given = [agent("one", *names), agent("two"), server.manifest(), stdio_manifest(tmp_path, "mine")]
         (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(given))
         shown = baton("tools", "-f", tmp_path / "all.yaml", "one", "-o", "json", env=process_env())
         everyone = baton("tools", "-f", tmp_path / "all.yaml", env=process_env())
