@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 COUNTING := bench-history-size bench-selector bench-fuzz
 TIMING := bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test pytest lint types lock clean schema bench bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -83,6 +83,10 @@ bench-overhead: $(READY)
 bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.history_size --peers .baton/peers
 	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
+
+# Baton as an MCP client of the reference servers, and in the scenarios of the conformance suite. Needs npm.
+bench-mcp: $(READY)
+	$(BIN)/python -m benchmarks.mcp
 
 # The cost of a bad selector, compared with AutoGen's if that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)

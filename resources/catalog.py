@@ -136,8 +136,7 @@ class Catalog(JsonModel):
     @cached_property
     def uses_secrets(self) -> bool:
         """Whether any of its values comes from a Secret."""
-        needs = (ref for manifest in self.manifests for _, source in sources(manifest) for ref in source.needs())
-        return any(kind == "Secret" for _, kind, _ in needs)
+        return any("Secret" in each.kinds for manifest in self.manifests for each in manifest.references())
 
     def prepared(self) -> "Catalog":
         """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""

@@ -1,7 +1,7 @@
 """Resolves the values that manifests name, at the time of use: parameters, ConfigMaps, Secrets, shared transcripts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from ...conversation.messages.message import Message, SecretPlaceholder
@@ -53,6 +53,11 @@ class ValueResolver:
             shared[each] = format_transcript(contributions_in(row.message for row in rows))
         key = catalog.made_from or catalog.sha
         return cls(catalog, secrets, await secrets.of_run(key) if catalog.uses_secrets else RunSecrets(), shared)
+
+    async def with_current_secrets(self) -> "ValueResolver":
+        """The same with the Secrets in the run's files as they are now."""
+        own = await asyncio.to_thread(lambda: self.catalog.sha)
+        return replace(self, of_run=await self.secrets.of_run(self.catalog.made_from or own))
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.

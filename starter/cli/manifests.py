@@ -1,4 +1,4 @@
-"""Commands that read manifests without running them: validate, schema, graph."""
+"""Commands that read manifests without running them: validate, schema, graph, tools."""
 
 import json
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Files, Recursive, Target
+from .options import Files, Output, OutputFormat, Recursive, Target
 from .terminal import print_message, print_result
 
 app = typer.Typer()
@@ -69,3 +69,25 @@ def graph(
     loaded = load_manifests(file, recursive=recursive)
     page = build_diagram(loaded.catalog, resources_to_draw(loaded, target, namespace), namespace or "default")
     print_result(svg(page) if output is DrawingFormat.svg else mermaid(page))
+
+
+@app.command()
+def tools(
+    *,
+    agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="An agent's name.")] = None,
+    file: Files,
+    recursive: Recursive = False,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only agents of this namespace.")] = None,
+    output: Output = OutputFormat.text,
+) -> None:
+    """Shows the tools that the models of agents are told of; asks the MCP servers for theirs."""
+    import asyncio
+
+    from ..operations.agent_tools import tools_of
+    from ..text.tool_list import tool_list
+    from .formats import dump
+    from .targets import choose_agents, load_manifests
+
+    loaded = load_manifests(file, recursive=recursive)
+    found = asyncio.run(tools_of(loaded, choose_agents(loaded, agent, namespace)))
+    print_result(tool_list(found) if output is OutputFormat.text else dump([*found], output))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ...resources.agent import Agent
 from ...resources.catalog import Resource
 from ...resources.documents import STDIN, Document
 from ...resources.loader import Loaded, load_files
@@ -88,6 +89,16 @@ def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resourc
         known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
         raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
     return found
+
+
+def choose_agents(loaded: Loaded, name: str | None, namespace: str | None) -> list[Agent]:
+    """The agent of that name, or all agents (in a namespace). Raises UsageError if there is none."""
+    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent)]
+    here = [each for each in agents if namespace in (None, each.namespace)]
+    if wanted := [each for each in here if name in (None, each.name)]:
+        return wanted
+    known = ", ".join(each.name for each in here) or "none"
+    raise UsageError(f"the files hold no Agent{f' {name}' if name else ''}; known: {known}")
 
 
 def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
+from temporalio.service import RPCError
 
 from baton.resources.loader import load_files
-from tests.harness.environment import Environment, Json, agent, call, line
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess, stdio_manifest
 
 TOKEN = "token-0123456789-hidden"
@@ -116,3 +119,153 @@ async def appears(file: Path) -> None:
     async with asyncio.timeout(30):
         while not await asyncio.to_thread(file.exists):
             await asyncio.sleep(0.05)
+
+
+def tool(name: str, tool_name: str, **spec: Any) -> Json:
+    """A Tool of the server ``test``."""
+    return manifest(
+        "Tool", name, {"type": "mcp", "mcp": {"mcpServerRef": {"name": "test"}, "toolName": tool_name}, **spec}
+    )
+
+
+async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it_has_died(owner: Environment) -> None:
+    process = call("test-process")
+    owner.script(line("one", process, {**process, "delay": 1}, call("test-header", name="KEY"), "Done."))
+    handle = await owner.start_query([user("test")], "agent/one")
+    await owner.wait_for_calls(2)
+    asked = owner.model.requests[1].body["messages"]
+    os.kill(int(asked[-1]["content"]), signal.SIGKILL)
+    status = await owner.status(handle)
+    head = status.responses[0].head
+    assert head, status.error
+    said = [row["content"] for row in owner.transcript(head.id)]
+    assert said[2] != said[4]
+    assert said[6] == "[secret]"
+
+
+async def test_a_run_may_bring_no_command(env: Environment, owner: Environment, tmp_path: Path) -> None:
+    mine = stdio_manifest(tmp_path, "mine")
+    status = await env.status(await env.start_query([user("mine"), mine], "agent/one"))
+    assert status.error == (
+        "MCPServer/default/mine: spec.command: a run may not bring a command to its worker: "
+        "start the worker with this MCPServer"
+    )
+    other = stdio_manifest(tmp_path, args=["-c", "print('anything')"])
+    assert "may not bring" in str(
+        (await owner.status(await owner.start_query([user("test"), other], "agent/one"))).error
+    )
+
+
+async def test_an_agent_has_all_tools_of_a_server_those_that_fit_or_one_under_another_name(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    old = manifest(
+        "Tool", "sum", {"type": "mcp", "mcpServer": {"name": "test"}, "function": "add_up", "description": "Σ"}
+    )
+    given = [mcp_2026.manifest(), tool("some", "*o*"), tool("loud", "echo", inputSchema={"type": "object"}), old]
+    await used(env, [user("some", "loud", "sum", "test-echo"), *given])
+    names = ["test-note", "test-work", "test-process", "test-wrong", "loud", "sum", "test-echo"]
+    assert [*offered(env)] == names
+    assert (offered(env)["sum"]["description"], offered(env)["sum"]["parameters"]["required"]) == ("Σ", ["a", "b"])
+    assert offered(env)["loud"]["parameters"] == {"type": "object"}
+    env.model.requests.clear()
+    await used(env, [user("test"), mcp_2026.manifest()])
+    assert len(offered(env)) == 10
+
+
+async def test_a_tool_that_no_server_has_is_told_before_the_run_begins(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    status = await env.status(await env.start_query([user("test-nothing"), mcp_2026.manifest()], "agent/one"))
+    assert str(status.error).startswith(
+        "Agent/default/one: MCPServer/default/test has no tool 'test-nothing'; its tools: test-echo, "
+    )
+
+
+async def test_a_query_is_put_to_a_tool_of_a_server(env: Environment, mcp_2026: McpServerProcess) -> None:
+    status = await env.status(
+        await env.start_query([mcp_2026.manifest()], "tool/test-add-up", input='{"a": 1, "b": 2}')
+    )
+    assert json.loads(status.responses[0].message) == {"sum": 3}
+
+
+async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answer(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    said = await used(
+        env,
+        [user("test"), mcp_2026.manifest()],
+        call("test-pieces"),
+        call("test-wrong"),
+        call("test-ask"),
+        call("test-much", size=5_000_000),
+    )
+    assert said[1].splitlines() == [
+        "Look:",
+        "[image: image/png, 5 bytes]",
+        "[resource plan: file:///plan.txt, text/plain]",
+        "[resource note://1]",
+        "a note",
+        "[resource note://2: binary, 5 bytes]",
+        '{"found": 5}',
+    ]
+    assert said[3] == "Error: there is no such town"
+    assert "no run can ask a person yet" in said[5]
+    assert said[7] == "Error: the MCP server test (127.0.0.1) gave an answer of more than 4,000,000 bytes"
+
+
+async def test_what_a_server_reports_of_its_progress_stands_in_the_heartbeats(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    env.script(line("one", call("test-work", steps=30), "Done."))
+    handle = await env.start_query([user("test-work"), mcp_2026.manifest()], "agent/one")
+    child = env.client.get_workflow_handle(f"{handle.id}/target-1/one")
+    async with asyncio.timeout(30):
+        while "step 2 is done (2/30)" not in str(await pending(child)):
+            await asyncio.sleep(0.1)
+    await handle.cancel()
+
+
+async def pending(handle: Handle) -> bytes:
+    """What the last heartbeats of a run's activities say."""
+    try:
+        found = (await handle.describe()).raw_description.pending_activities
+    except RPCError:
+        return b""
+    return b"".join(each.data for one in found for each in one.heartbeat_details.payloads)
+
+
+async def test_secrets_in_headers_and_tokens_reach_the_server_and_nothing_else(
+    client: Client, tmp_path: Path, mcp_2026: McpServerProcess
+) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump_all([SAFE]))
+    server = mcp_2026.manifest(
+        headers=[{"name": "X-Key", "value": OF_SAFE}],
+        authorization={"tokenSecretRef": {"name": "safe", "accessTokenKey": "token"}},
+    )
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "own.yaml"])) as env:
+        said = await used(
+            env,
+            [user("test"), server],
+            call("test-header", name="x-key"),
+            call("test-header", name="authorization"),
+        )
+        assert [said[1], said[3]] == ["[secret]", "Bearer [secret]"]
+        async for run in env.closed_runs():
+            assert TOKEN not in (await run.fetch_history()).to_json()
+    assert not await asyncio.to_thread(holds, tmp_path, TOKEN)
+
+
+async def test_an_address_that_comes_with_a_query_may_not_lead_into_the_workers_own_network(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    where = {"valueFrom": {"queryParameterRef": {"name": "where"}}}
+    server = manifest("MCPServer", "test", {"address": where})
+    asked = {"input": "?", "parameters": [{"name": "where", "value": mcp_2026.url}]}
+    status = await env.status(await env.start_query([user("test"), server], "agent/one", **asked))
+    assert "lies in the worker's own network" in str(status.error)
+
+
+def holds(folder: Path, text: str) -> bool:
+    """Whether a text is in the files of a journal."""
+    return text.encode() in b"".join(file.read_bytes() for file in folder.glob("journal.db*"))

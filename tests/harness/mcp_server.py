@@ -9,24 +9,20 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import (
     BlobResourceContents,
     CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
     EmbeddedResource,
     ImageContent,
+    InputRequiredResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
 )
-from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SAFE = ToolAnnotations(read_only_hint=True)
 VERSION = b"mcp-protocol-version"
-
-
-class Answer(BaseModel):
-    """What a person is asked for."""
-
-    yes: bool
 
 
 def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for each tool
@@ -34,9 +30,9 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
     server = MCPServer("test")
 
     @server.tool(annotations=SAFE)
-    def echo(text: str) -> str:
-        """Gives the text back."""
-        return text
+    def echo(message: str) -> str:
+        """Gives the message back."""
+        return message
 
     @server.tool(annotations=SAFE)
     def add_up(a: int, b: int) -> dict[str, int]:
@@ -99,10 +95,11 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
         return "x" * size
 
     @server.tool()
-    async def ask(ctx: Context) -> str:
+    async def ask() -> str | InputRequiredResult:
         """Asks a person."""
-        answer = await ctx.elicit("Shall I?", Answer)
-        return answer.action
+        schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
+        params = ElicitRequestFormParams(message="Shall I?", requested_schema=schema)
+        return InputRequiredResult(input_requests={"sure": ElicitRequest(params=params)})
 
     return server
 

@@ -14,6 +14,7 @@ from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from tests.harness.agent_server import AgentServer, Turn
+from tests.harness.mcp_process import McpServerProcess
 from tests.harness.processes import ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
@@ -200,6 +201,18 @@ def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_
     assert "turn 2 of 4 · Oracle" in done.stderr
     assert {seen.headers.get("authorization") for seen in agents.seen} == {"Bearer b00king"}
     assert "b00king" not in done.stdout + done.stderr
+
+
+def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "assistant.yaml").answer
+    with McpServerProcess("2026", machine.folder).running() as server:
+        text = (ROOT / "samples" / "assistant.yaml").read_text().replace("http://localhost:3001/mcp", server.url)
+        (machine.folder / "assistant.yaml").write_text(text)
+        listed = machine.run("tools", "-f", machine.folder / "assistant.yaml", "assistant")
+        done = machine.run("run", "-f", machine.folder / "assistant.yaml", "-o", "json")
+    assert "  everything-echo(message: string)\n    Gives the message back." in listed.stdout
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert [each["content"] for each in response["messages"][1:]] == ["Hello!", "The server gives my greeting back."]
 
 
 def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, tool_server: ToolServer) -> None:

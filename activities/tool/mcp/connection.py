@@ -117,7 +117,7 @@ class McpConnection:
         elif exchange.status:
             why, retryable, wait = _http_error(exchange), is_retryable(exchange.status), exchange.wait
         elif exchange.failure:
-            why = exchange.failure
+            why, retryable = exchange.failure, not exchange.final
         text = f"{self.endpoint.label} {why}"[:MAX_ERROR_TEXT]
         return ToolFailed(text, retryable=retryable, retry_after=wait)
 

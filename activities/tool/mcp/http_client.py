@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 
+from ....conversation.errors import ToolFailed
 from ...runtime.retry import retry_after
 from ..address_guard import public_address
 from .exchange import Exchange, current_exchange
@@ -45,6 +46,8 @@ class McpHttpClient(httpx2.AsyncClient):
             if self._guarded:
                 await _address(request)
             response = await super().send(request, **options)
+        except ToolFailed as failed:
+            exchange.failure, exchange.final = failed.message, failed.non_retryable
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             exchange.failure = f"can't be reached: {error or type(error).__name__}"
         except httpx2.TransportError as error:

@@ -32,22 +32,23 @@ class _NotCarriedOut(Exception):
 
 
 class McpRequest:
-    """A request. ``endpoint`` reads the secrets anew; ``repeatable``: it may be sent again if its outcome is unknown.
+    """A request. ``repeatable``: it may be sent again if its outcome is unknown.
 
-    ``begin_once`` is awaited right before the first one is sent.
+    ``endpoint`` gives the server's; with True it reads the secrets anew. ``begin_once`` is awaited right before the
+    request is sent for the first time.
     """
 
     def __init__(
         self,
         connections: McpConnections,
-        endpoint: Callable[[], McpEndpoint],
+        endpoint: Callable[[bool], Awaitable[McpEndpoint]],
         *,
         repeatable: bool = True,
         begin_once: BeginOnce = no_guard,
     ) -> None:
         self._connections, self._endpoint = connections, endpoint
         self._repeatable, self._begin_once = repeatable, begin_once
-        self._begun = False
+        self._begun, self._label = False, ""
 
     async def send(self, operation: Callable[[Client], Awaitable[T]], seconds: float) -> T:
         """What ``operation`` returns, in ``seconds`` at most.
@@ -59,7 +60,7 @@ class McpRequest:
             async with asyncio.timeout(seconds):
                 return await self._persistently(operation)
         except TimeoutError:
-            late = f"{self._endpoint().label} gave no answer in {seconds:g} s"
+            late = f"{self._label} gave no answer in {seconds:g} s"
             raise self._unanswered(late, sent=self._begun) from None
 
     async def _persistently(self, operation: Callable[[Client], Awaitable[T]]) -> T:
@@ -67,7 +68,7 @@ class McpRequest:
         refused = False
         for wait in (*RECONNECT_DELAYS, None):
             try:
-                return await self._send(operation)
+                return await self._send(operation, await self._endpoint(refused))
             except _NotCarriedOut as failure:
                 if wait is None or (failure.once and refused):
                     raise failure.failed from None
@@ -75,8 +76,8 @@ class McpRequest:
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _send(self, operation: Callable[[Client], Awaitable[T]]) -> T:
-        connection = self._connections.to(self._endpoint())
+    async def _send(self, operation: Callable[[Client], Awaitable[T]], endpoint: McpEndpoint) -> T:
+        connection, self._label = self._connections.to(endpoint), endpoint.label
         with connection.used(), watch_exchange() as exchange:
             try:
                 client = await connection.client()

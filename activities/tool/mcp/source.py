@@ -1,6 +1,7 @@
 """Tools of ``type: mcp``: a server lists them when a run begins, and using one asks that server."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ....conversation.errors import InvalidManifest
@@ -45,7 +46,7 @@ class McpTools:
 
             request = McpRequest(
                 self._connections(),
-                lambda: self._endpoint(server, values),
+                self._endpoint(server, values),
                 repeatable=context.repeatable or safe,
                 begin_once=context.begin_once,
             )
@@ -67,11 +68,15 @@ class McpTools:
         from .operations import list_tools  # noqa: PLC0415
         from .request import McpRequest  # noqa: PLC0415
 
-        request = McpRequest(self._connections(), lambda: self._endpoint(server, values))
+        request = McpRequest(self._connections(), self._endpoint(server, values))
         return await request.send(list_tools, server.timeout)
 
-    def _endpoint(self, server: MCPServer, values: ValueResolver) -> McpEndpoint:
-        return endpoint_of(server, values, private=self._private)
+    def _endpoint(self, server: MCPServer, values: ValueResolver) -> Callable[[bool], Awaitable[McpEndpoint]]:
+        async def endpoint(anew: bool) -> McpEndpoint:
+            current = await values.with_current_secrets() if anew else values
+            return endpoint_of(server, current, private=self._private)
+
+        return endpoint
 
     def _connections(self) -> "McpConnections":
         from .connection import McpConnections  # noqa: PLC0415
