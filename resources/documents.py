@@ -55,11 +55,14 @@ for _tag, _pattern, _first in (
 def read_documents(file: FilePath) -> list[Document]:
     """Reads all documents of a YAML or JSON file. Raises ManifestError.
 
-    The file may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
+    It may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
     """
     text = _text(file)
-    if file.suffix == ".json":
-        text = _PAIR.sub(_character, text)
+    return parse_documents(_PAIR.sub(_character, text) if file.suffix == ".json" else text, file)
+
+
+def parse_documents(text: str, file: FilePath) -> list[Document]:
+    """The documents of a text, which errors name by ``file``. Raises ManifestError."""
     documents: list[Document] = []
     try:
         _check_shape(text)
