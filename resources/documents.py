@@ -57,13 +57,12 @@ def read_documents(file: FilePath) -> list[Document]:
 
     It may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
     """
-    text = _text(file)
-    return parse_documents(_PAIR.sub(_character, text) if file.suffix == ".json" else text, file)
+    return parse_documents(_PAIR.sub(_character, _text(file)) if file.suffix == ".json" else _text(file), file)
 
 
 def parse_documents(text: str, file: FilePath) -> list[Document]:
     """The documents of a text, which errors name by ``file``. Raises ManifestError."""
-    documents: list[Document] = []
+    documents = list[Document]()
     try:
         _check_shape(text)
         loader = _Loader(text)
