@@ -1,8 +1,7 @@
 """Runs a worker: makes all its parts, registers workflows and activities, and works until it is asked to stop.
 
 ``baton worker [MANIFESTS ...]``, or ``python -m baton.worker``: files and folders, whose resources every run may name
-and whose Secrets this worker alone reads. Connection: the environment and ``temporal.toml``. Settings:
-``activities/process/settings.py``.
+and whose Secrets this worker alone reads. It connects as all clients do. Settings: ``activities/process/settings.py``.
 """
 
 if not __package__:  # started as `python worker.py`: run the same file as a part of the package
@@ -28,27 +27,27 @@ from pathlib import Path
 
 import pydantic
 import pydantic_core
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from .activities.agent.executors import Executors
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
+from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.model.providers import Providers
 from .activities.pin import Pin
+from .activities.process.deployment import deployment_of
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import serve_health
+from .activities.process.health import Checks, must_hold, serve_health
 from .activities.process.sdk_runtime import set_worker_runtime
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
-from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr
+from .activities.runtime.redaction import RedactionInterceptor, log_to_stderr, shorten_sdk_log
 from .activities.runtime.single_flight import SingleFlight
 from .activities.tool.tools import Tools
 from .conversation.contracts.requests import TaskQueues
@@ -56,6 +55,7 @@ from .conversation.errors import JournalUnavailable
 from .conversation.failure import BatonError
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
+from .conversation.temporal.live_workers import describe_namespace
 from .conversation.temporal.search_attributes import registered
 from .conversation.temporal.temporal_client import ConnectionFailed, connect, task_queue, with_external_storage
 from .resources.functions import Function
@@ -74,6 +74,7 @@ async def run_worker(
     client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    shorten_sdk_log()
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     if not settings.journal_url:
@@ -93,8 +94,7 @@ async def run_worker(
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
         queued = settings.worker_queues()
         workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
-        healthy = serve_health(settings.health_port, lambda: all(each.is_running for each in workers))
-        async with healthy, _run_all(workers):
+        async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:
         await single_flight.close()
@@ -103,6 +103,15 @@ async def run_worker(
         await tools.close()
         registry.close()
         await journal.close()
+
+
+def _checks(workers: Sequence[Worker], client: Client, journal: Journal) -> Checks:
+    """What must be well for a worker to work."""
+    return {
+        "worker": must_hold(lambda: all(each.is_running for each in workers)),
+        "temporal": lambda: describe_namespace(client),
+        "journal": lambda: journal.database.engine.run(version),
+    }
 
 
 @contextlib.asynccontextmanager
@@ -144,16 +153,8 @@ def _worker(
         default_heartbeat_throttle_interval=interval,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
-        deployment_config=_deployment(settings),
+        deployment_config=deployment_of(settings),
     )
-
-
-def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
-    """The worker's version, if it has one: a run stays on the version that it began with."""
-    if settings.deployment is None or settings.build_id is None:
-        return None
-    version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
-    return WorkerDeploymentConfig(version, True, default_versioning_behavior=VersioningBehavior.PINNED)
 
 
 async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = None) -> int:
@@ -168,14 +169,13 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
     try:
         own = load_files(paths, recursive=recursive)
         client = await connect(address)
-        request = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(request, retry=True)
-        fleet = Fleet(client, Settings.of(os.environ), own.catalog)
+        await describe_namespace(client)
+        fleet, queue, space = Fleet(client, Settings.of(os.environ), own.catalog), task_queue(), client.namespace
         await fleet.check_before_start()
         async with run_worker(client, own, os.environ) as secrets:
             log_to_stderr(secrets.redact)
-            log.info("working on the task queue %s of %s", task_queue(), client.namespace)
-            log.info("runs may name its manifests: %s", own.catalog.summary)
+            known = own.catalog.summary
+            log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
             await fleet.check_until(stopped)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)

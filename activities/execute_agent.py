@@ -26,6 +26,9 @@ from .runtime.heartbeat import on_text
 from .runtime.ids import idempotency_key
 from .tool.tools import Tools
 
+INPUT_REQUIRED = "input-required"
+"""The state of a task that waits for input: what it asks is no final answer, and has to fit no schema."""
+
 
 @dataclass(frozen=True)
 class _Context:
@@ -62,7 +65,8 @@ class ExecuteAgent:
             said = await executor.execute(await self._execution(request, head, context, key), on_text)
             *earlier, answer = await self._cleaned(said, context)
             last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
-        wrong = await output_error(last.message, context.schema)
+        asks = last.message.remote is not None and last.message.remote.state == INPUT_REQUIRED
+        wrong = None if asks else await output_error(last.message, context.schema)
         result = AskModelResult(message=last.message.truncated(), head=last.head, wrong=wrong)
         before = latest_within(row.message for row in await self._journal.earlier_rows(last))
         return result.model_copy(update={"earlier": before}) if before else result

@@ -67,30 +67,24 @@ class Pin:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         # in a thread: thousands of manifests take seconds
         try:
-            start, catalog = await asyncio.to_thread(self._resolve, request)
+            _, catalog = await asyncio.to_thread(self._resolve, request)
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
-        values = await self._values(catalog)
+        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._tools.pin(values)
-        start = _start(request, catalog)
-        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
-        sha = await asyncio.to_thread(lambda: catalog.sha)
+        start, plan = await asyncio.to_thread(_plan, request, catalog)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
-        await self._journal.pin(catalog, run)
+        sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
         shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
         return pinned.model_copy(update={"question": shown}) if shown else pinned
-
-    async def _values(self, catalog: Catalog) -> ValueResolver:
-        sha = await asyncio.to_thread(lambda: catalog.sha)
-        return await ValueResolver.of_catalog(self._journal, catalog, sha, self._secrets, workflow_id())
 
     @property
     def _hint(self) -> str:
@@ -123,12 +117,17 @@ class Pin:
                 raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, catalog
+        return start, catalog.prepared()
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
         own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
         return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+
+
+def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:
+    start = _start(request, catalog.prepared())
+    return start, build_plan(start, catalog, request.workflow)
 
 
 def _load(request: PinRequest) -> Loaded:

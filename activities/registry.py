@@ -12,6 +12,7 @@ from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
+from .last_failures import FindLastFailures
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
@@ -42,6 +43,7 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            FindLastFailures().last_failures,
             Delegate(journal, tools, secrets).delegate,
         ],
         "models": [

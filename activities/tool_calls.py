@@ -1,16 +1,18 @@
 """A tool call of a run: finds the call and its tool, checks the arguments, and uses the tool."""
 
 import json
+from functools import partial
 
 from pydantic import JsonValue
 
 from ..conversation.contracts.requests import UseToolRequest
-from ..conversation.errors import BadArguments, JournalLost, OutcomeUnknown, ToolFailed, UnknownResource, UnknownTool
-from ..conversation.messages.message import Message, ToolCall
+from ..conversation.errors import BadArguments, JournalLost, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.messages.message import ToolCall
 from ..conversation.text import repair_surrogates
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
+from .context.call_record import CallRecord
 from .context.schema_errors import schema_errors
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -48,15 +50,9 @@ class ToolCalls:
         return call, tools[call.name]
 
     def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
-        """Lets only one attempt use a tool: a row outside the conversation records that it has begun."""
-        row_id = f"{key}/begun"
-
-        async def begin_once() -> None:
-            if await self._journal.find(row_id):
-                raise OutcomeUnknown(f"{name} was begun by a worker that died; whether it was carried out is unknown")
-            await self._journal.append_once(request.thread.head, Message(role="tool", name=name), row_id)
-
-        return begin_once
+        """Lets only one attempt use a tool."""
+        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
+        return partial(record.begin_once, name)
 
     async def _row(self, row_id: str) -> Row:
         if row := await self._journal.find(row_id):

@@ -10,6 +10,7 @@ from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .partial import Partial
+from .problems import did_you_mean
 from .values import Function, Parameter, check_parameters, check_url
 from .window import ContextWindow
 
@@ -44,7 +45,9 @@ class AgentTool(JsonModel):
     def _known(self) -> Self:
         if self.built_in and self.own_name not in BUILT_INS:
             path = ("partial", "name") if self.partial and self.partial.name else ("name",)
-            raise FieldError(path, f"'{self.own_name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
+            raise FieldError(
+                path, f"'{self.own_name}' is not a built-in tool; {did_you_mean(self.own_name, BUILT_INS)}"
+            )
         return self
 
     @property

@@ -140,6 +140,11 @@ class Catalog(JsonModel):
         needs = (ref for manifest in self.manifests for _, source in sources(manifest) for ref in source.needs())
         return any(kind == "Secret" for _, kind, _ in needs)
 
+    def prepared(self) -> "Catalog":
+        """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""
+        _ = self.sha, self.uses_secrets, self.contribution_refs
+        return self
+
     @cached_property
     def canonical(self) -> str:
         """Canonical JSON: the same manifests give the same text, in whatever order they were read.

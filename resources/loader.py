@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
 
+from .agent import BUILT_INS, Agent
 from .base import Path, Reference
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
@@ -94,6 +95,7 @@ class Loaded:
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
         names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
+        names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
         hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
 

@@ -58,7 +58,7 @@ class ModelConfig(JsonModel):
 class ModelSpec(JsonModel):
     """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
-    type: Annotated[ProviderName | Literal["completions"], LATER, OLDER] = Field(
+    type: Annotated[Literal[ProviderName, "completions"], LATER, OLDER] = Field(
         description="'completions', or the provider: 'openai', 'azure', 'bedrock' or 'gemini'"
     )
     provider: Annotated[ProviderName | None, LATER] = Field(None, description="the provider, with type 'completions'")

@@ -8,6 +8,7 @@ from temporalio import workflow
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolPlan, ToolTarget
 from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.contracts.status import RunResult
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .calls.child_workflows import ChildWorkflows
@@ -51,7 +52,7 @@ class ToolWorkflow(TurnWorkflow):
     """The workflow type ``tool`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult:
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> ToolTurn:

@@ -13,10 +13,15 @@ from ..tool.address_guard import public_address
 MAX_BYTES = 8_000_000
 """Bytes of an answer, or of one event of a stream."""
 
-MAX_OBJECTS = 50_000
-"""Opening braces and brackets in them: an answer of many small values would take seconds to parse."""
+MAX_OBJECTS = 10_000
+"""Opening braces and brackets in them: many small values take far longer to read than one long text."""
 
 CONNECT_SECONDS = 10.0
+
+
+def new_pool() -> httpx.AsyncHTTPTransport:
+    """Connections for all calls of a worker, which bounds their number itself."""
+    return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None, max_keepalive_connections=20))
 
 
 class Origin(str):
@@ -67,7 +72,7 @@ class _BoundedStream(httpx.AsyncByteStream):
             size += len(counted)
             objects += counted.count(b"{") + counted.count(b"[")
             if size > MAX_BYTES or objects > MAX_OBJECTS:
-                raise AgentFailed(f"{self._host} gives more than fits into an answer: {MAX_BYTES:,} bytes")
+                raise AgentFailed(f"{self._host} gives more than {MAX_BYTES:,} bytes or {MAX_OBJECTS:,} objects")
             yield chunk
 
     async def aclose(self) -> None:

@@ -16,8 +16,9 @@ from ...conversation.errors import (
 from ...conversation.failure import MAX_ERROR_TEXT, BatonError
 from ...conversation.messages.message import Message
 from ..context.executor import Executor
+from ..context.value_resolver import ValueResolver
 from ..runtime.retry import is_retryable, retry_after
-from .bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of
+from .bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
 from .engine_protocol import EngineResponse, engine_request
 from .executor import Execution
 
@@ -29,7 +30,7 @@ class EngineExecutor:
     """An ``AgentExecutor``. An engine is asked once, unless its manifest says that it is idempotent."""
 
     def __init__(self) -> None:
-        self._pool = httpx.AsyncHTTPTransport()
+        self._pool = new_pool()
 
     async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
         """The messages of the engine's response."""
@@ -56,12 +57,24 @@ class EngineExecutor:
         answer = EngineResponse.read(response.content, engine.name)
         return answer.messages_of(execution.agent.name, engine.name)
 
+    async def check(self, executor: Executor, values: ValueResolver) -> str:
+        """Whatever it answers to a GET shows that it is there."""
+        url, headers = endpoint_of(executor, values)
+        try:
+            async with self._http(url).stream("GET", url, headers=headers):
+                return f"{url} answers"
+        except httpx.HTTPError as error:
+            raise AgentUnavailable(f"{executor.id} can't be reached: {error or type(error).__name__}") from None
+
     async def _post(self, url: str, headers: dict[str, str], body: str, key: str) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""
         own = {"content-type": "application/json", "idempotency-key": key}
+        return await self._http(url).post(f"{url}/execute", content=body, headers={**own, **headers})
+
+    def _http(self, url: str) -> httpx.AsyncClient:
+        """A client that shares the connections of all; so it need not be closed."""
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        async with httpx.AsyncClient(transport=BoundedTransport(self._pool, Origin.of(url)), timeout=timeout) as client:
-            return await client.post(f"{url}/execute", content=body, headers={**own, **headers})
+        return httpx.AsyncClient(transport=BoundedTransport(self._pool, Origin.of(url)), timeout=timeout)
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -44,6 +44,10 @@ class AgentExecutor(Protocol):
         """The agent's messages, of which the last is its answer; ``on_text`` gets its text as it is written."""
         ...
 
+    async def check(self, executor: Executor, values: ValueResolver) -> str:
+        """Checks without an execution that the server answers, and returns what it says of itself."""
+        ...
+
     async def close(self) -> None:
         """Closes the connections."""
         ...

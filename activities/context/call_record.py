@@ -29,7 +29,7 @@ class CallRecord:
         """
         begun = await self._begun()
         if await self.read(begun) is not None:
-            raise OutcomeUnknown(f"{what} was begun by a worker that died; whether it was carried out is unknown")
+            raise OutcomeUnknown(f"{what} was begun before and broken off; whether it was carried out is unknown")
         await self.write(begun)
 
     async def has_begun(self) -> bool:

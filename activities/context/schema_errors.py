@@ -7,6 +7,7 @@ thread, and gives up after ``SECONDS`` of processor time.
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from itertools import islice
 from typing import Any
@@ -32,13 +33,15 @@ Errors = Iterator[ValidationError]
 Keyword = Callable[[Validator, Any, Any, Any], Errors | None]
 """The function of the library for a keyword: validator, the keyword's value, the value to check, the schema."""
 
+_THREADS = ThreadPoolExecutor(2, "schema")
+
 _end: ContextVar[float] = ContextVar("end")
 """The processor time of the thread at which the check gives up."""
 
 
 async def schema_errors(value: JsonValue, schema: JsonObject) -> list[str]:
     """The errors, each with its JSON path. References to other schemas are never fetched."""
-    return await asyncio.to_thread(_errors, value, schema)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _errors, value, schema)
 
 
 def _errors(value: JsonValue, schema: JsonObject) -> list[str]:

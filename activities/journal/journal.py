@@ -68,7 +68,7 @@ class Journal:
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
-        columns = await asyncio.to_thread(self._encryption.encrypt_catalog, catalog)  # it may be large
+        columns = await asyncio.to_thread(lambda: self._encryption.encrypt_catalog(catalog.prepared()))
         await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
         await self.database.insert(schema.catalogs, columns)
         return catalog.sha
@@ -87,7 +87,7 @@ class Journal:
         found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
         if not found:
             raise journal_lost(f"the catalog {sha}")
-        return await asyncio.to_thread(self._encryption.decrypt_catalog, found[0])  # it may be large
+        return await asyncio.to_thread(lambda: self._encryption.decrypt_catalog(found[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
@@ -175,9 +175,8 @@ class Journal:
         return rows[::-1]
 
     async def _between(self, span: Span) -> list[Row]:
-        if span.to == span.after:
-            return []
-        return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
+        start = span.after.depth + 1
+        return [] if span.to == span.after else await self.read(span.to, lambda row: row.depth == start)
 
     async def _write(self, rows: list[Row]) -> bool:
         """Writes the rows that are missing, and returns whether there were any."""
@@ -198,6 +197,5 @@ class Journal:
         return [self._cache(self._encryption.decrypt_row(record)) for record in found]
 
     def _cache(self, row: Row) -> Row:
-        if row.size <= CACHE_SIZE:
-            self._rows[row.id] = row
+        self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})
         return row

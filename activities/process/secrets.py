@@ -83,6 +83,9 @@ class SecretStore:
         """A message with redacted texts: a model may repeat a secret from its prompt."""
         calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
         clean = message.model_copy(update={"content": self.redact(message.content)})
+        if message.remote:
+            remote = {name: self.redact(text) for name, text in message.remote.model_dump(by_alias=False).items()}
+            clean = clean.model_copy(update={"remote": message.remote.model_copy(update=remote)})
         return clean.model_copy(update={"tool_calls": calls}) if calls else clean
 
     def redact_partial(self, text: str) -> str:

@@ -5,7 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest, ListWorkersRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTaskQueueRequest,
+    ListWorkersRequest,
+)
 from temporalio.client import Client
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
@@ -31,8 +36,7 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
     have polled within the last five minutes, though they may have ended since.
     """
-    request = DescribeNamespaceRequest(namespace=client.namespace)
-    space = await client.workflow_service.describe_namespace(request, retry=True)
+    space = await describe_namespace(client)
     pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
     if not space.namespace_info.capabilities.worker_heartbeats:
         return [LiveWorker(each, each) for each in pollers]
@@ -40,6 +44,12 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
     known = {each.identity for each in await _list(client, of_queue)}
     return [*live, *(LiveWorker(each, each) for each in pollers if each not in known)]
+
+
+async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
+    """What Temporal knows of the client's namespace; raises RPCError."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    return await client.workflow_service.describe_namespace(request, retry=True)
 
 
 async def _list(client: Client, query: str) -> list[LiveWorker]:

@@ -17,6 +17,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...activities.agent.executors import Executors
+from ...activities.context.executor import Executor, find_executor
 from ...activities.context.model_chain import ChainedModel
 from ...activities.context.value_resolver import ValueResolver
 from ...activities.journal.engine import connect
@@ -27,7 +29,7 @@ from ...activities.process.settings import ROLES, Settings
 from ...conversation.failure import BatonError
 from ...conversation.temporal import search_attributes
 from ...conversation.temporal.live_workers import live_workers
-from ...resources.agent import DEFAULT_MODEL
+from ...resources.agent import DEFAULT_MODEL, Agent
 from ...resources.loader import Loaded
 from ...resources.model import Model
 from .stuck_runs import stuck_runs
@@ -162,3 +164,23 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
         return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
     finally:
         await providers.close()
+
+
+async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
+    """Whether each ExecutionEngine and A2AServer answers, and the skills of the agents of the latter."""
+    secrets = SecretStore(loaded.secrets, environment)
+    values, made = ValueResolver(loaded.catalog, secrets), Executors(secrets)
+    known = [each for each in loaded.catalog.manifests if isinstance(each, Executor)]
+    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent) and each.a2a_address]
+    found = {each.id: each for each in (*(find_executor(agent, loaded.catalog) for agent in agents), *known) if each}
+
+    async def check(executor: Executor) -> CheckResults:
+        text = await (await made.of(executor)).check(executor, values)
+        yield CheckResult("agents", True, f"{executor.id}: {text}")
+
+    try:
+        hint = "check its address and headers"
+        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in found.values()))
+        return [replace(each, text=secrets.redact(each.text)) for of_one in results for each in of_one]
+    finally:
+        await made.close()

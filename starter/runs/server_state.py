@@ -15,6 +15,12 @@ async def has_open_runs(client: Client) -> bool:
         return True
 
 
+async def open_runs(client: Client, limit: int = 3) -> list[str]:
+    """The ids of the newest open runs that clients have started, at most ``limit``."""
+    wanted = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    return [run.id async for run in client.list_workflows(wanted, limit=limit)]
+
+
 async def has_worker(client: Client, task_queue: str | None = None) -> bool:
     """Whether a worker lives on the task queue."""
     return bool(await live_workers(client, task_queue or temporal_client.task_queue()))

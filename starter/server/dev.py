@@ -23,7 +23,7 @@ from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError
 from .ports import choose_ports, taken_of
-from .state_dir import LOGS, DevServer, StateDir, fingerprint
+from .state_dir import LOGS, DevServer, StateDir, fingerprints
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ async def _serve(
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
     async with worker.run_worker(client, options.own, environment) as secrets:
         log_to_stderr(secrets.redact)
-        dev = DevServer(os.getpid(), server.address, server.ui, fingerprint(os.environ), linger is not None)
+        dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)
         with state_dir.lock("up"), contextlib.ExitStack() as locks:

@@ -2,15 +2,23 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from a2a.types import Part
+from a2a.types import GetTaskRequest, Part
+from a2a.utils.errors import TaskNotFoundError
 
+from baton.activities.agent.a2a.executor import A2AExecutor
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.process.secrets import SecretStore
+from baton.resources.a2a_server import A2AServer
+from baton.resources.catalog import Catalog
 from baton.resources.secret import Secret
+from baton.resources.secret_extraction import Secrets
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Environment, agent, line, team
+from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.remote_agents import a2a_agent, a2a_server
 
 
@@ -117,6 +125,26 @@ async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_o
     assert [each.remote.state for each in turn.messages if each.remote] == ["input-required", "completed"]
 
 
+async def test_a_question_has_to_fit_no_schema_but_the_final_answer_has(env: Environment, agents: AgentServer) -> None:
+    async def booked(turn: Turn) -> None:
+        task = await turn.task()
+        texts = ("", "Monday!", '{"day": "Monday"}')
+        if len(agents.turns) == 1:
+            await task.requires_input(task.new_agent_message([Part(text="Which day?")]))
+        else:
+            await task.complete(task.new_agent_message([Part(text=texts[len(agents.turns) - 1])]))
+
+    agents.behaviour = booked
+    oracle = a2a_agent("oracle")
+    oracle["spec"]["outputSchema"] = {"type": "object", "required": ["day"]}
+    members = team("team", "oracle", maxTurns=2, onMaxTurns="complete")
+    with agents.serving():
+        turn = await env.turn_result(await env.start_team([oracle, a2a_server(agents), members]))
+    said = [each.content for each in turn.messages if each.role == "assistant"]
+    assert said == ["Which day?", "Monday!", '{"day": "Monday"}']
+    assert agents.turns[2].texts[-1].startswith("Your answer is not JSON")
+
+
 @pytest.mark.parametrize(
     ("ending", "family", "kind", "says"),
     [
@@ -167,6 +195,7 @@ async def test_headers_from_secrets_are_sent_to_the_manifests_server_alone_and_n
     env: Environment, agents: AgentServer
 ) -> None:
     async def leak(turn: Turn) -> None:
+        turn.context._context_id = f"context of {agents.seen[-1].headers['authorization']}"
         await turn.reply(f"My key is {agents.seen[-1].headers['authorization']}")
 
     agents.behaviour = leak
@@ -206,6 +235,21 @@ async def test_an_address_in_a_card_may_not_lead_into_the_workers_own_network(
     assert other.seen == []
 
 
+async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents: AgentServer) -> None:
+    other = AgentServer()
+    values = ValueResolver(Catalog(), SecretStore(Secrets(), {}))
+    with agents.serving(), other.serving():
+        agents.interface_url = other.url
+        headers = [{"name": "X-Tenant", "value": {"value": "us"}}]
+        server = A2AServer.model_validate(a2a_server(agents, headers=headers, address={"value": agents.url}))
+        executor = A2AExecutor(private=True)
+        async with executor._client(server, values, 5) as (client, _):
+            with pytest.raises(TaskNotFoundError):
+                await client.get_task(GetTaskRequest(id="unknown"))
+        await executor.close()
+    assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]
+
+
 async def test_a_cancel_is_passed_on_to_the_task(env: Environment, agents: AgentServer) -> None:
     async def slow(turn: Turn) -> None:
         task = await turn.task()
@@ -242,3 +286,36 @@ async def test_a_task_that_takes_too_long_is_canceled_and_not_begun_again(
     assert turn.failure
     assert (turn.failure.type, turn.failure.message) == ("CallTimeout", "agent oracle has not finished in 2 s")
     assert (len(agents.turns), len(agents.canceled)) == (1, 1)
+
+
+async def live_text(env: Environment, handle: Handle) -> str:
+    """What the last heartbeat of a run's call says."""
+    for pending in (await handle.describe()).raw_description.pending_activities:
+        if pending.heartbeat_details.payloads:
+            (live,) = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
+            return str(live["text"])
+    return ""
+
+
+async def test_the_text_of_a_running_task_is_shown_as_it_is_written(env: Environment, agents: AgentServer) -> None:
+    shown = threading.Event()
+
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.add_artifact([Part(text="Because ")], artifact_id="a")
+        while not shown.is_set():
+            await asyncio.sleep(0.02)
+        await task.add_artifact([Part(text="it is.")], artifact_id="a", append=True)
+        await task.complete()
+
+    agents.behaviour = slow
+    with agents.serving():
+        manifests = [a2a_agent("oracle"), a2a_server(agents)]
+        handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": manifests})
+        async with asyncio.timeout(20):
+            while not await live_text(env, handle):
+                await asyncio.sleep(0.1)
+        assert await live_text(env, handle) == "Because "
+        shown.set()
+        turn = await env.turn_result(handle)
+    assert turn.message == "Because it is."

@@ -66,7 +66,7 @@ async def test_a_run_that_is_canceled_before_a_worker_takes_it_has_a_start_in_it
     names = list[str]()
     recorder = EventRecorder()
     await follow(env.client, handle, lambda each: names.extend(event.name for event in recorder.record(each)))
-    assert names == ["QueryReceived", "QueryStarted", "QueryCanceled"]
+    assert names == ["QueryReceived", "CancellationRequested", "QueryStarted", "QueryCanceled"]
 
 
 async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later(env: Environment) -> None:

@@ -50,7 +50,7 @@ async def test_a_schema_or_a_value_that_takes_for_ever_is_given_up(schema: Json,
     async with watched_loop() as waits:
         errors = await schema_errors(value, schema)
     assert time.process_time() - began < 5 * SECONDS
-    assert waits.longest < SECONDS, "the event loop goes on"
+    assert waits.longest < 3 * SECONDS, "the event loop goes on: the garbage collector may take a second"
     slow = ["$: can't be checked within 1 s: the schema is too complex for it"]
     assert (
         errors == slow

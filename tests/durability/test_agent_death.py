@@ -1,10 +1,9 @@
 """Agents that are executed elsewhere, and a worker or a server that dies: nothing is lost, nothing is done twice."""
 
 import asyncio
-import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,11 @@ from tests.harness.tool_server import Answer, ToolServer
 @pytest_asyncio.fixture(loop_scope="session")
 async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
     """A worker that runs."""
-    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path))
+    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_GRACEFUL_SHUTDOWN="1")
     process = WorkerProcess(env, tmp_path / "worker.log")
     process.start()
     yield process
     await process.stop()
-
-
-@pytest.fixture
-def agents() -> Iterator[AgentServer]:
-    """A server of an agent."""
-    agents = AgentServer()
-    with agents.serving():
-        yield agents
 
 
 async def start(client: Client, *manifests: Json) -> Handle:
@@ -97,11 +88,21 @@ async def test_an_execution_whose_worker_dies_is_repeated_only_by_an_idempotent_
         assert turn.failure.type == "OutcomeUnknown"
 
 
+async def stop(worker: WorkerProcess) -> None:
+    await worker.stop()
+
+
+async def kill(worker: WorkerProcess) -> None:
+    worker.kill()
+
+
+@pytest.mark.parametrize("end", [kill, stop])
 @pytest.mark.parametrize("version", ["1.0", "0.3.0"])
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_task_whose_worker_dies_is_followed_by_the_next_and_not_begun_twice(
-    client: Client, worker: WorkerProcess, agents: AgentServer, version: str, streaming: bool
+async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_twice(
+    client: Client, worker: WorkerProcess, version: str, streaming: bool, end: Callable[[WorkerProcess], Any]
 ) -> None:
+    agents = AgentServer()
     killed = asyncio.Event()
 
     async def slow(turn: Turn) -> None:
@@ -114,11 +115,11 @@ async def test_a_task_whose_worker_dies_is_followed_by_the_next_and_not_begun_tw
         await task.complete()
 
     agents.version, agents.streaming, agents.behaviour = version, streaming, slow
-    with restarted(agents):
+    with agents.serving():
         handle = await start(client, *of_server(agents))
         await wait_until(lambda: len(agents.turns) == 1)
         await asyncio.sleep(0.5)
-        worker.kill()
+        await end(worker)
         killed.set()
         worker.start()
         turn = await ended(handle)
@@ -126,18 +127,11 @@ async def test_a_task_whose_worker_dies_is_followed_by_the_next_and_not_begun_tw
     assert len(agents.turns) == 1
     sent = [call for call in agents.calls if call.startswith(("Send", "message/"))]
     assert len(sent) == 1, agents.calls
-
-
-@contextlib.contextmanager
-def restarted(agents: AgentServer) -> Iterator[None]:
-    """A second server for the same agent, at a port of its own, with what the test has set."""
-    agents._port = 0
-    with agents.serving():
-        yield
+    assert agents.canceled == []
 
 
 async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_again(
-    client: Client, worker: WorkerProcess, agents: AgentServer
+    client: Client, worker: WorkerProcess
 ) -> None:
     async def slow(turn: Turn) -> None:
         await asyncio.sleep(1.5)  # no event yet: the worker can't know the task
@@ -146,26 +140,30 @@ async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_aga
         await asyncio.sleep(4)
         await task.complete(task.new_agent_message([Part(text="Because.")]))
 
+    agents = AgentServer()
     agents.behaviour = slow
-    handle = await start(client, *of_server(agents))
-    await wait_until(lambda: len(agents.turns) == 1)
-    worker.kill()
-    worker.start()
-    turn = await ended(handle)
+    with agents.serving():
+        handle = await start(client, *of_server(agents))
+        await wait_until(lambda: len(agents.turns) == 1)
+        worker.kill()
+        worker.start()
+        turn = await ended(handle)
     assert (turn.message, len(agents.turns)) == ("Because.", 1)
     assert "ListTasks" in agents.calls
 
 
 @pytest.mark.parametrize(("idempotent", "turns"), [(False, 1), (True, 2)])
 async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_again(
-    client: Client, worker: WorkerProcess, agents: AgentServer, idempotent: bool, turns: int
+    client: Client, worker: WorkerProcess, idempotent: bool, turns: int
 ) -> None:
+    agents = AgentServer()
+
     async def slow(turn: Turn) -> None:
         await asyncio.sleep(30 if len(agents.turns) == 1 else 0)
         await turn.reply("Because.")
 
     agents.version, agents.behaviour = "0.3.0", slow
-    with restarted(agents):
+    with agents.serving():
         handle = await start(client, *of_server(agents, idempotent=idempotent))
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
@@ -176,9 +174,7 @@ async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_ag
     assert turn.message == "Because." if idempotent else turn.failure and turn.failure.type == "OutcomeUnknown"
 
 
-async def test_a_task_outlives_a_restart_of_its_server(
-    client: Client, worker: WorkerProcess, agents: AgentServer
-) -> None:
+async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: WorkerProcess) -> None:
     async def slow(turn: Turn) -> None:
         task = await turn.task()
         await task.start_work()
@@ -200,9 +196,7 @@ async def test_a_task_outlives_a_restart_of_its_server(
     assert (turn.message, len(first.turns)) == ("Because.", 1)
 
 
-async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(
-    client: Client, worker: WorkerProcess, agents: AgentServer
-) -> None:
+async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: Client, worker: WorkerProcess) -> None:
     async def slow(turn: Turn) -> None:
         await (await turn.task()).start_work()
         await asyncio.sleep(60)

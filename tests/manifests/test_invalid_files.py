@@ -74,7 +74,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         "kind: List\nitems: [{kind: List, items: [{apiVersion: v1, kind: Secret}]}]",
         "metadata: is mis",
     ),
-    "90,000 mistakes": (f"{TEAM}  members: [{'1, ' * 90_000}1]", "… and 89903 more"),
+    "90,000 mistakes": (f"{TEAM}  members: [{'1, ' * 90_000}1]", "… and 89902 more"),
 }
 
 

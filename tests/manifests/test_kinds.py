@@ -126,7 +126,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"maxTokens": 0}}),
-        "spec.config.bedrock.maxTokens: should be greater than or equal to 1",
+        "spec.config.bedrock.maxTokens: is 0, must be 1 or more",
     ),
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"temperature": "1.5"}}),

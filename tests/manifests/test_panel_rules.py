@@ -18,7 +18,7 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         (panel({"name": " ", "role": "r"}), "spec.members[0].name: is not a name"),
         (panel({"role": "r"}), "spec.members[0].name: is missing"),
         (panel({"name": "a", "role": ""}), "spec.members[0].role: is empty"),
-        (panel(role_member("a"), maxRounds=0), "spec.maxRounds: should be greater than or equal to 1"),
+        (panel(role_member("a"), maxRounds=0), "spec.maxRounds: is 0, must be 1 or more"),
         (panel(role_member("a"), maxRounds=2.5), "spec.maxRounds: is a number, must be a whole number"),
         (panel(role_member("a"), maxRounds=True), "spec.maxRounds: is true or false, must be a whole number"),
         (panel(role_member("a"), maxRounds="3"), "spec.maxRounds: is text, must be a whole number"),

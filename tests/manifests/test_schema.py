@@ -259,4 +259,4 @@ def test_a_schema_next_to_the_manifests_is_not_read_as_one(write: Writer) -> Non
     write.file(agent("a"))
     (write.folder / ".schema.json").write_text((ROOT / "schema.json").read_text())
     done = baton("validate", "-f", write.folder, env=process_env())
-    assert (done.stdout, done.stderr) == ("1 manifests are valid\n", "")
+    assert (done.stdout, done.stderr) == ("1 manifest is valid\n", "")

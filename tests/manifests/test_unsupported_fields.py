@@ -9,6 +9,7 @@ from baton.resources.problems import ManifestError
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import baton, process_env
+from tests.harness.remote_agents import a2a_agent
 
 HOST = {"value": "http://host"}
 ASKED = query(targets=[{"type": "agent", "name": "a"}])
@@ -66,6 +67,10 @@ def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
         (
             agent("x", executionEngine={"name": "e", "namespace": "n"}),
             "Agent/default/x: spec.executionEngine.name: ExecutionEngine n/e is not in the files",
+        ),
+        (
+            a2a_agent("x"),
+            "Agent/default/x: metadata.annotations.a2a.server/name: A2AServer default/far is not in the files",
         ),
         (REMEMBERED, "Query/default/q: spec.memory.name: Memory default/talks is not in the files"),
         (

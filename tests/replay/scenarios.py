@@ -187,6 +187,12 @@ async def query_timeout(env: Environment) -> Handle:
     return await env.start_query([*TRIO, TEAM], "team/team", timeout="1s")
 
 
+async def query_timeout_with_a_cause(env: Environment) -> Handle:
+    """The model is overloaded until the query's time is up."""
+    env.script(line("one", {"status": 503, "text": "overloaded"}))
+    return await env.start_query([agent("one")], "agent/one", timeout="2s")
+
+
 async def query_canceled(env: Environment) -> Handle:
     trio(env, slow=5)
     handle = await env.start_query([*TRIO, TEAM], "team/team")
@@ -371,6 +377,7 @@ SCENARIOS: dict[str, Scenario] = {
         query,
         query_of_model_and_tool,
         query_timeout,
+        query_timeout_with_a_cause,
         query_canceled,
         query_terminated,
         held_panel,

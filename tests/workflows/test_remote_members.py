@@ -17,10 +17,11 @@ from tests.harness.tool_server import ToolServer
 def agents() -> Iterator[AgentServer]:
     """A server of an agent that counts how often it was asked."""
 
+    server = AgentServer()
+
     async def number(turn: Turn) -> None:
         await turn.reply(f"far {len(server.turns)}")
 
-    server = AgentServer()
     server.behaviour = number
     with server.serving():
         yield server

@@ -3,6 +3,10 @@
 import json
 from typing import Any
 
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
 from tests.harness.environment import Environment, Json, agent, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer
 
@@ -121,3 +125,22 @@ async def test_a_canceled_tool_target_ends_at_once(env: Environment, tool_server
     status = await env.status(await env.start_query([echo(tool_server.url)], "tool/echo", timeout="1s"))
     assert (status.phase, status.stop_reason) == ("Failed", "timeout")
     assert status.responses[0].failure
+
+
+async def test_the_result_of_a_run_its_status_and_the_details_of_its_failure_have_one_shape(env: Environment) -> None:
+    env.script(line("one", "1"))
+    resources = [agent("one"), team("good", "one", strategy="sequential"), team("bad", "one", maxTurns=1)]
+    runs = [
+        await env.start("sequential", {"team": "good", "input": "?", "resources": resources}),
+        await env.start("round-robin", {"team": "bad", "input": "?", "resources": resources}),
+    ]
+    good, bad = (env.client.get_workflow_handle(run.id) for run in runs)
+    result = await good.result()
+    with pytest.raises(WorkflowFailureError) as failed:
+        await bad.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    for found, run in ((result, good), (failed.value.cause.details[0], bad)):
+        status = await run.query("status")
+        earlier = {"usage": status["tokenUsage"]}
+        assert found == {**status, **earlier}
+        assert {"phase", "message", "stopReason", "tokenUsage", "turns", "messages", "head"} <= found.keys()

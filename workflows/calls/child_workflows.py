@@ -39,6 +39,15 @@ class ChildWorkflows:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
         self._running: list[ChildMailbox] = []
 
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The ids of the children that run."""
+        return tuple(each.child.id for each in self._running)
+
+    def id_of(self, place: str, name: str) -> str:
+        """The id of the child at a place."""
+        return f"{workflow.info().workflow_id}/{place}/{name}"
+
     async def execute(
         self, workflow_type: str, given: TurnInput, place: str, head: Head, *, continues: bool = False
     ) -> TurnResult:
@@ -53,7 +62,7 @@ class ChildWorkflows:
             async with self._slots:
                 if continues and self._started and should_continue_as_new():
                     raise ContinueAsNew
-                child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                child_id = self.id_of(place, given.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
                     return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
                 turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)

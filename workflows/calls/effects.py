@@ -7,6 +7,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
@@ -24,15 +25,17 @@ from ...conversation.contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...conversation.failure import Cause
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
 from ...resources.base import JsonModel
 from ..state.constants import PIN_IN_TASK
+from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from .activity_failure import read_failure
 from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, ActivityOptions
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions
 from .portions import portions
 
 Result = TypeVar("Result", bound=JsonModel)
@@ -136,6 +139,16 @@ async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     """Writes the result of a panel that has no synthesizer."""
     summary = f"after {request.brief.round} rounds"
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
+
+
+async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
+    """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
+    request = LastFailuresRequest(runs=runs)
+    try:
+        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "what has failed last")
+    except (ActivityFailed, ActivityInterrupted):
+        return {}
+    return found.by_run
 
 
 async def append(

@@ -29,6 +29,13 @@ JOURNAL = ActivityOptions(
 )
 """Options of activities that read and write the journal alone."""
 
+LOOK = ActivityOptions(
+    schedule_to_close_timeout=timedelta(seconds=5),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(maximum_attempts=1),
+)
+"""Options of activities that look at Temporal, and without which a run can do."""
+
 CALL = ActivityOptions(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),

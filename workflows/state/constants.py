@@ -60,6 +60,9 @@ ORDERED_MESSAGES = "ordered-messages"
 MESSAGES_JOIN = "all-messages-join"
 """Patch: messages of people that nobody has read when a run ends join its conversation."""
 
+TIMEOUT_CAUSE = "timeout-cause"
+"""Patch: a query that reaches its timeout looks for what has failed last in the runs of its targets."""
+
 MESSAGES_JOIN_QUERY = "messages-join-query"
 """Patch: those of a query that was stopped before any target was asked begin a conversation."""
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from a2a.client import Client
 from a2a.types import (
@@ -53,6 +53,8 @@ class A2ACall:
     async def run(self) -> None:
         """Brings the progress to where nothing more comes by itself; raises an error of ``conversation.errors``."""
         await self._begin()
+        if not (self._progress.task or self._progress.is_settled):
+            raise AgentUnavailable(f"{self._server} broke off before it named a task")
         while not self._progress.is_settled:
             await self._look()
             if not self._progress.is_settled:
@@ -107,15 +109,17 @@ class A2ACall:
 
     async def _read(self, stream: AsyncIterator[StreamResponse]) -> None:
         """Takes the events of a stream until the answer is settled, or too long nothing comes."""
-        while not self._progress.is_settled:
-            try:
-                event = await asyncio.wait_for(anext(stream), IDLE if self._progress.task else None)
-            except (StopAsyncIteration, TimeoutError):
-                return
-            known = self._progress.task
-            self._progress.take(event)
-            if not known:
-                await self._note()
+        assert isinstance(stream, AsyncGenerator)
+        async with contextlib.aclosing(stream):
+            while not self._progress.is_settled:
+                try:
+                    event = await asyncio.wait_for(anext(stream), IDLE if self._progress.task else None)
+                except (StopAsyncIteration, TimeoutError):
+                    return
+                known = self._progress.task
+                self._progress.take(event)
+                if not known:
+                    await self._note()
 
     async def _note(self) -> None:
         """Notes the task for a next attempt."""

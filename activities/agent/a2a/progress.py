@@ -112,7 +112,7 @@ class Progress:
             _extend(known, artifact.parts)
             self._on_text(text.removeprefix(shown))
         if sum(part.ByteSize() for parts in self._artifacts.values() for part in parts) > MAX_BYTES:
-            raise AgentFailed(f"the agent gives more than fits into an answer: {MAX_BYTES:,} bytes")
+            raise AgentFailed(f"the agent gives more than {MAX_BYTES:,} bytes")
 
 
 def _extend(parts: list[Part], more: Iterable[Part]) -> None:
