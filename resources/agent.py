@@ -21,7 +21,7 @@ A2A_NAME = ("a2a.server/name", "ark.mckinsey.com/a2a-server-name")
 A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
 """Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
 
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity"]
+ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity", "openapi"]
 
 OnError = Literal["feed", "fail", "retry"]
 

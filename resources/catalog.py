@@ -85,13 +85,14 @@ class Catalog(JsonModel):
         """
         found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
         here = next((manifest for manifest in found if manifest), None)
-        return self._server_of(reference) if here is None and "Tool" in reference.kinds else here
+        return self._provider_of(reference) if here is None and "Tool" in reference.kinds else here
 
-    def _server_of(self, reference: Reference) -> MCPServer | None:
-        """The MCPServer with the name of a tool, or with the longest name that a tool's name begins with."""
+    def _provider_of(self, reference: Reference) -> MCPServer | Tool | None:
+        """The MCPServer, or the Tool of an OpenAPI document, with the longest name that a tool's name begins with."""
         begun = f"{reference.name}-"
-        servers = (m for m in self.manifests if isinstance(m, MCPServer) and m.namespace == reference.namespace)
-        return max((m for m in servers if begun.startswith(f"{m.name}-")), key=lambda m: len(m.name), default=None)
+        here = (m for m in self.manifests if m.namespace == reference.namespace and begun.startswith(f"{m.name}-"))
+        fits = (m for m in here if isinstance(m, MCPServer) or (isinstance(m, Tool) and m.spec.openapi))
+        return max(fits, key=lambda m: len(m.name), default=None)
 
     def targets(self, query: Query) -> tuple[Reference, ...]:
         """The targets of a query: first those it names, then those of its selector, by kind and name, each once."""

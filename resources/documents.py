@@ -53,14 +53,13 @@ for _tag, _pattern, _first in (
 
 
 def read_documents(file: FilePath) -> list[Document]:
-    """Reads all documents of a YAML or JSON file. Raises ManifestError.
+    """Reads all documents of a YAML or JSON file, with at most the values and levels above. Raises ManifestError."""
+    return parse_documents(_PAIR.sub(_character, _text(file)) if file.suffix == ".json" else _text(file), file)
 
-    The file may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
-    """
-    text = _text(file)
-    if file.suffix == ".json":
-        text = _PAIR.sub(_character, text)
-    documents: list[Document] = []
+
+def parse_documents(text: str, file: FilePath) -> list[Document]:
+    """The documents of a text, which errors name by ``file``. Raises ManifestError."""
+    documents = list[Document]()
     try:
         _check_shape(text)
         loader = _Loader(text)

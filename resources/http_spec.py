@@ -23,6 +23,12 @@ def arguments_in(template: str) -> list[str]:
     return ARGUMENT.findall(_PARAMETER.sub("", template))
 
 
+def timeout_seconds(timeout: str) -> float:
+    """The seconds of a timeout."""
+    number = timeout.rstrip("smh")
+    return int(number) * {"m": 60, "h": 3600}.get(timeout[len(number) :], 1)
+
+
 def _check_template(text: str) -> str:
     names_in(text)
     return text
@@ -51,5 +57,4 @@ class HttpSpec(JsonModel):
     @property
     def seconds(self) -> float:
         """The timeout in seconds."""
-        number = self.timeout.rstrip("smh")
-        return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)
+        return timeout_seconds(self.timeout)

@@ -51,7 +51,7 @@ def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | Non
 
 def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
     for path, template in tool.templates():
-        arguments = [name for name in names_in(template) if name.startswith(ARGUMENTS) and path[-1] == "body"]
+        arguments = [name for name in names_in(template) if name.startswith(ARGUMENTS) and path[-1] != "url"]
         try:
             check_names(template, {*known, *_names(tool.parameters), *arguments})
         except TemplateError as error:

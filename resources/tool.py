@@ -18,18 +18,22 @@ from .base import (
 from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
+from .openapi_spec import OpenApiSpec
 from .partial import PresetArguments
 from .tool_fields import ASKING, Annotations, McpSpec, NameRef, RegisteredFunction
 from .values import Parameter
 
-ToolType = Literal["http", "mcp", "agent", "team", "activity", "built-in", "builtin"]
+ToolType = Literal["http", "mcp", "agent", "team", "activity", "openapi", "built-in", "builtin"]
 
 BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
-_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}", "activity": "{name}"}
+_NEEDS = {
+    **{"http": "{url}", "mcp": "{mcpServerRef, toolName}", "openapi": "{url}"},
+    **dict.fromkeys(("agent", "team", "activity"), "{name}"),
+}
 _BELONGS = {
     **{"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
-    **{"agent": "agent", "team": "team", "activity": "activity"},
+    **{"agent": "agent", "team": "team", "activity": "activity", "openapi": "openapi"},
 }
 """The type of tool for which each field is."""
 
@@ -37,7 +41,7 @@ _BELONGS = {
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: ToolType = Field(description="'http', 'mcp', 'agent', 'team', 'activity' or 'built-in'")
+    type: ToolType = Field(description="'http', 'mcp', 'agent', 'team', 'activity', 'openapi' or 'built-in'")
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
@@ -55,6 +59,7 @@ class ToolSpec(JsonModel):
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
     activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
+    openapi: OpenApiSpec | None = Field(None, description="the document of a tool of type 'openapi'")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

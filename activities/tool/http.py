@@ -6,6 +6,7 @@ from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.http_spec import HttpSpec
+from ...resources.parameters import ARGUMENTS
 from ...resources.template import fill
 from ...resources.tool import Tool
 from ...resources.values import Header
@@ -13,7 +14,7 @@ from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from ..runtime.ids import idempotency_key
 from .http_client import REPEATABLE, HttpClient
-from .http_request import HttpRequest, request_of
+from .http_request import HttpRequest, header_argument, request_of
 from .tool import CallableTool, ToolContext, ToolDefinition
 
 
@@ -57,7 +58,12 @@ class HttpTools:
 def _request(context: ToolContext, tool: Tool, http: HttpSpec, arguments: JsonObject) -> HttpRequest:
     values = context.values
     value = values.parameter_lookup(tool, *(owner for owner in (context.agent, values.query()) if owner))
-    headers = [(each.name, _header(each, values.resolve(each.value, tool) or "", value)) for each in http.headers]
+
+    def known(name: str) -> str:
+        return header_argument(arguments, name.removeprefix(ARGUMENTS)) if name.startswith(ARGUMENTS) else value(name)
+
+    texts = ((each, _header(each, values.resolve(each.value, tool) or "", known)) for each in http.headers)
+    headers = [(each.name, text) for each, text in texts if text or ARGUMENTS not in (each.value.value or "")]
     return request_of(http, headers, arguments, value, idempotency_key())
 
 

@@ -37,8 +37,10 @@ class HttpClient:
     ``redact`` removes secrets from a response that is cut, and the beginning of a secret at its end.
     """
 
-    def __init__(self, *, private: bool = False, redact: Callable[[str], str] = str) -> None:
-        self._redact = redact
+    def __init__(
+        self, *, private: bool = False, redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._redact, self._max_bytes = redact, max_bytes
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
         self._client = httpx.AsyncClient(timeout=None, follow_redirects=False, cookies=no_cookies)
         self._private = private
@@ -77,7 +79,7 @@ class HttpClient:
                 raise httpx.ReadError(f"it led to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
-                    return await _result(response, httpx.URL(request.url).host, self._redact)
+                    return await _result(response, httpx.URL(request.url).host, self._redact, self._max_bytes)
                 request = _redirected(request, response, origin)
             finally:
                 await response.aclose()
@@ -127,8 +129,8 @@ def _redirected(request: HttpRequest, response: httpx.Response, origin: tuple[st
     return replace(request, method=method, url=url, headers=headers, body=body, trusted=request.trusted and same_origin)
 
 
-async def _result(response: httpx.Response, host: str, redact: Callable[[str], str]) -> str:
-    text, status = await _text(response, redact), f"HTTP {response.status_code} {response.reason_phrase}".strip()
+async def _result(response: httpx.Response, host: str, redact: Callable[[str], str], limit: int) -> str:
+    text, status = await _text(response, redact, limit), f"HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code >= 400:
         retryable, wait = is_retryable(response.status_code), retry_after(response.headers)
         words = " ".join(text.split())[:MAX_ERROR_TEXT]
@@ -138,24 +140,24 @@ async def _result(response: httpx.Response, host: str, redact: Callable[[str], s
     return text or f"({status}, without a text)"
 
 
-async def _text(response: httpx.Response, redact: Callable[[str], str]) -> str:
+async def _text(response: httpx.Response, redact: Callable[[str], str], limit: int) -> str:
     kind = response.headers.get("content-type", "")
     data = b""
     async for chunk in response.aiter_bytes(65_536):
         data += chunk
-        if len(data) > MAX_BYTES:
+        if len(data) > limit:
             break
     if _BINARY.match(kind) or b"\0" in data[:1_000]:
-        return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data)}]"
+        return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data, limit)}]"
     encoding = response.charset_encoding if _known(response.charset_encoding) else None
-    text = data[:MAX_BYTES].decode(encoding or "utf-8", errors="replace")
-    return text if len(data) <= MAX_BYTES else f"{redact(text)}… [cut here: the answer has {_size(response, data)}]"
+    text = data[:limit].decode(encoding or "utf-8", errors="replace")
+    return text if len(data) <= limit else f"{redact(text)}… [cut here: the answer has {_size(response, data, limit)}]"
 
 
-def _size(response: httpx.Response, data: bytes) -> str:
+def _size(response: httpx.Response, data: bytes, limit: int) -> str:
     declared = response.headers.get("content-length", "")
     exact = declared.isdigit() and "content-encoding" not in response.headers
-    return f"{int(declared):,} bytes" if exact else f"{'more than ' * (len(data) > MAX_BYTES)}{len(data):,} bytes"
+    return f"{int(declared):,} bytes" if exact else f"{'more than ' * (len(data) > limit)}{len(data):,} bytes"
 
 
 def _known(encoding: str | None) -> bool:

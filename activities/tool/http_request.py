@@ -44,7 +44,8 @@ def request_of(
     """
     base, template = _based(http.url, value)
     given: JsonObject = {name: each for name, each in arguments.items() if each is not None}
-    named = {*arguments_in(http.url), *(name.removeprefix(ARGUMENTS) for name in _names(http.body))}
+    templates = (http.body, *(each.value.value for each in http.headers))
+    named = {*arguments_in(http.url), *(name.removeprefix(ARGUMENTS) for each in templates for name in _names(each))}
     rest: JsonObject = {name: each for name, each in given.items() if name not in named}
     lower = {name.lower() for name, _ in headers}
     body, kind = _body(http, rest, given, value, dict(headers))
@@ -56,6 +57,14 @@ def request_of(
         body=body,
         trusted=bool(base) or not arguments_in(_authority(template)[1]),
     )
+
+
+def header_argument(arguments: JsonObject, name: str) -> str:
+    """An argument as the text of a header, empty if it is missing. Raises BadArguments if it would end the header."""
+    text = "" if arguments.get(name) is None else _text(arguments[name])
+    if not text.isprintable():
+        raise BadArguments(f"the argument '{name}' is sent in a header: it can't have line ends and the like")
+    return text
 
 
 def _names(template: str | None) -> list[str]:

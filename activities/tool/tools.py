@@ -17,6 +17,7 @@ from .built_in import BuiltInTools
 from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
+from .openapi import OpenApiTools
 from .presets import with_presets
 from .result_filters import ResultFilters
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
@@ -28,6 +29,7 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     BUILT_IN: BuiltInTools,
     "builtin": BuiltInTools,
     "http": HttpTools,
+    "openapi": OpenApiTools,
     "mcp": McpTools,
     "agent": AskingTools,
     "team": AskingTools,

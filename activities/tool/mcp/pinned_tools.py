@@ -1,17 +1,16 @@
 """Puts the tools that MCP servers list into the catalog of a run, which goes on with them to its end."""
 
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import count
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ....conversation.errors import UnknownResource
-from ....resources.agent import Agent, AgentTool
+from ....resources.agent import Agent
 from ....resources.base import API_VERSION, JsonObject, Ref, Reference
 from ....resources.catalog import Catalog, Resource, catalog_of
 from ....resources.json_schema import JsonSchema
@@ -21,12 +20,10 @@ from ....resources.query import Query
 from ....resources.tool import Tool, ToolSpec
 from ....resources.tool_fields import Annotations, McpSpec
 from ...context.lookup import find
+from ..made_tools import tool_names, with_made_tools
 
 SERVER_LABEL = "mcp/server"
 """The label of the tools of an MCPServer; its value is the server's name (ARK: MCP tools)."""
-
-MAX_NAME = 64
-"""Characters of a tool's name: models take no longer ones."""
 
 log = logging.getLogger("baton")
 
@@ -65,29 +62,13 @@ class _Pinning:
     def catalog(self) -> Catalog:
         for manifest in self._catalog.manifests:
             if isinstance(manifest, Agent):
-                tools = tuple(self._of_agent(manifest))
-                if tools != manifest.spec.tools:
-                    spec = manifest.spec.model_copy(update={"tools": tools})
-                    self._known[manifest.id] = manifest.model_copy(update={"spec": spec})
+                self._known[manifest.id] = with_made_tools(manifest, partial(self._chosen, owner=manifest))
             elif isinstance(manifest, Query):
                 for target in self._catalog.targets(manifest):
                     self._chosen(target, manifest)
             elif isinstance(manifest, Tool) and manifest.spec.type == "mcp" and not _is_pattern(manifest):
                 self._known[manifest.id] = self._completed(manifest)
         return catalog_of(self._known.values()).model_copy(update={"made_from": self._catalog.sha})
-
-    def _of_agent(self, agent: Agent) -> Iterator[AgentTool]:
-        """An agent's tools. Where one stands for several, those that it has by name already are left out."""
-        own = {tool.name for tool in agent.spec.tools}
-        for given, reference in agent.tools():
-            names = self._chosen(reference, agent) if reference else None
-            for name in names or (given.own_name,):
-                if name == given.own_name:
-                    yield given
-                elif name not in own:
-                    own.add(name)
-                    presets = given.partial.model_copy(update={"name": None}) if given.partial else None
-                    yield given.model_copy(update={"name": name, "description": None, "partial": presets})
 
     def _chosen(self, reference: Reference, owner: Manifest) -> Sequence[str] | None:
         """The names of the Tools that a reference stands for, which are made; None where it names a manifest."""
@@ -156,21 +137,17 @@ def _described(tool: Tool, listed: ListedTool) -> Tool:
 
 def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:
     """Tools by the names of their Tools, as in ``server-read-file``, without those that no model can be offered."""
-    server, named = server_id.rpartition("/")[2], dict[str, ListedTool]()
-    for tool in tools:
-        try:
-            _SCHEMA.validate_python(tool.input_schema)
-        except ValidationError as error:
-            log.warning("left out the tool %s of %s: %s", tool.name, server_id, error.errors()[0]["msg"])
-            continue
-        short = re.sub(r"[^a-z0-9]+", "-", tool.name.lower()).strip("-") or "tool"
-        first = name = f"{server}-{short}"[:MAX_NAME].rstrip("-")
-        for number in count(2):  # two names may differ in what is not kept of them
-            if name not in named:
-                break
-            name = f"{first[: MAX_NAME - 4]}-{number}"
-        named[name] = tool
-    return named
+    offered = [tool for tool in tools if _is_offered(tool, server_id)]
+    return dict(zip(tool_names(server_id.rpartition("/")[2], (tool.name for tool in offered)), offered, strict=True))
+
+
+def _is_offered(tool: ListedTool, server_id: str) -> bool:
+    try:
+        _SCHEMA.validate_python(tool.input_schema)
+    except ValidationError as error:
+        log.warning("left out the tool %s of %s: %s", tool.name, server_id, error.errors()[0]["msg"])
+        return False
+    return True
 
 
 def _known(tools: Iterable[str]) -> str:

@@ -1,0 +1,119 @@
+"""Tests of the operations of an OpenAPI document as tools: found when a run begins, and used as HTTP tools."""
+
+import json
+from typing import Any
+
+import yaml
+
+from tests.activities.test_custom_tools import OF_SAFE, TOKEN, env
+from tests.harness.environment import Environment, Json, agent, call, line, manifest
+from tests.harness.tool_server import Answer, ToolServer
+
+__all__ = ["env"]
+PET = {"$ref": "#/components/schemas/Pet"}
+DOCUMENT: Json = {
+    "openapi": "3.0.3",
+    "info": {"title": "Pets", "version": "1"},
+    "servers": [{"url": "/api"}],
+    "paths": {
+        "/pets/{petId}": {
+            "parameters": [{"name": "petId", "in": "path", "required": True, "schema": {"type": "integer"}}],
+            "get": {
+                "operationId": "get_pet",
+                "summary": "Finds a pet.",
+                "parameters": [
+                    {"$ref": "#/components/parameters/Fields"},
+                    {"name": "X-Reason", "in": "header", "schema": {"type": "string"}},
+                ],
+            },
+            "put": {
+                "operationId": "put_pet",
+                "requestBody": {"required": True, "content": {"application/json": {"schema": PET}}},
+            },
+        },
+        "/upload": {"post": {"operationId": "upload", "requestBody": {"content": {"image/png": {}}}}},
+        "/elsewhere": {"get": {"operationId": "far", "parameters": [{"$ref": "http://x/y.json"}]}},
+    },
+    "components": {
+        "parameters": {
+            "Fields": {"name": "fields", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}
+        },
+        "schemas": {
+            "Pet": {"type": "object", "properties": {"name": {"type": "string"}, "child": PET}, "required": ["name"]}
+        },
+    },
+}
+
+
+def pets(**openapi: Any) -> Json:
+    return manifest("Tool", "pets", {"type": "openapi", "openapi": openapi})
+
+
+async def used(env: Environment, given: Json, tool: Json, *says: Any) -> list[str]:
+    """The messages of an agent with a tool of a document."""
+    env.script(line("one", *says, "Done."))
+    brought = [agent("one", tools=[tool]), given]
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": brought}))
+    return [each.content for each in turn.messages] or [turn.failure.message if turn.failure else ""]
+
+
+async def test_the_operations_of_a_document_are_tools(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(json.dumps(DOCUMENT)), Answer("a dog"), Answer("ok"))
+    given = pets(url=f"{tool_server.url}/openapi.json", headers={"Authorization": OF_SAFE})
+    said = await used(
+        env,
+        given,
+        {"name": "pets"},
+        call("pets-get-pet", petId=7, fields=["a", "b"], **{"X-Reason": "why"}),
+        call("pets-put-pet", petId=7, body={"name": "Rex", "child": {"name": "Rob"}}),
+        call("pets-put-pet", petId=7, body={"child": {}}),
+    )
+    assert said[1:4:2] == ["a dog", "ok"]
+    assert said[5].startswith("Error: the arguments of pets-put-pet don't fit its schema: ")
+    _, second, third = tool_server.seen
+    assert {seen.headers["authorization"] for seen in tool_server.seen} == {TOKEN}
+    assert (second.method, second.path, second.headers["x-reason"]) == ("GET", "/api/pets/7?fields=a&fields=b", "why")
+    assert (third.method, third.path) == ("PUT", "/api/pets/7")
+    assert json.loads(third.body) == {"name": "Rex", "child": {"name": "Rob"}}
+    offered = [each["function"]["name"] for each in env.model.requests[0].body["tools"]]
+    assert offered == ["pets-get-pet", "pets-put-pet"]
+    assert env.model.requests[0].body["tools"][0]["function"]["description"] == "Finds a pet."
+
+
+async def test_a_run_goes_on_with_the_document_that_it_began_with(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(yaml.safe_dump(DOCUMENT)), Answer("a dog"))
+    given = pets(url=f"{tool_server.url}/openapi.yaml", operations=["get_*"])
+    said = await used(
+        env, given, {"name": "pets-get-pet"}, call("pets-get-pet", petId=1), call("pets-get-pet", petId=2)
+    )
+    assert said[1:4:2] == ["a dog", "a dog"]
+    assert [seen.path for seen in tool_server.seen] == ["/openapi.yaml", "/api/pets/1", "/api/pets/2"]
+
+
+async def test_an_operation_may_have_preset_arguments_and_a_name(env: Environment, tool_server: ToolServer) -> None:
+    document = {**DOCUMENT, "servers": [{"url": tool_server.url}]}
+    tool = {"name": "find", "partial": {"name": "pets-get-pet", "parameters": [{"name": "petId", "value": "3"}]}}
+    said = await used(env, pets(document=json.dumps(document)), tool, call("find"))
+    assert said[1] == "sunny"
+    assert tool_server.seen[0].path == "/pets/3"
+
+
+async def test_a_document_that_was_read_somewhere_names_no_server_elsewhere(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    elsewhere = {**DOCUMENT, "servers": [{"url": "http://169.254.169.254/latest"}]}
+    tool_server.answers(Answer(json.dumps(elsewhere)))
+    (said,) = await used(env, pets(url=f"{tool_server.url}/openapi.json"), {"name": "pets"})
+    assert "names http://169.254.169.254/latest, which is elsewhere: set openapi.baseUrl" in said
+
+
+async def test_what_is_no_document_fails_the_run_and_names_the_tool(env: Environment, tool_server: ToolServer) -> None:
+    for text, wrong in (
+        ("[1]", "no document of OpenAPI 3"),
+        ("a: [", "its OpenAPI document can't be read"),
+        ("&a [*a]", "can't be read"),
+    ):
+        tool_server.answers(Answer(text))
+        (said,) = await used(env, pets(url=f"{tool_server.url}/openapi.json"), {"name": "pets"})
+        assert said.startswith("Tool/default/pets: its OpenAPI document can't be read")
+        assert wrong in said
