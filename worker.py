@@ -36,7 +36,7 @@ from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, Wo
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.storage_driver import JournalStorageDriver
-from .activities.model.providers import Providers
+from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.process.functions import FunctionRegistry
 from .activities.process.health import serve_health
@@ -74,7 +74,8 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, tools, single_flight = Providers(), Tools(secrets), SingleFlight(secrets.redact_partial)
+    providers, tools = Providers(types_in(own.catalog)), Tools(secrets)
+    single_flight = SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -162,6 +163,8 @@ async def main(paths: list[Path]) -> int:
     try:
         async with run_worker(client, own, os.environ) as secrets:
             log_to_stderr(secrets.redact)
+            for notice in own.notices():
+                logging.getLogger("baton").warning("%s", notice)
             logging.getLogger("baton").info("working on the task queue %s of %s", task_queue(), client.namespace)
             await stopped.wait()
     except (JournalUnavailable, SettingsError, OSError) as error:

@@ -60,8 +60,9 @@ class AskModel:
             messages = await self._messages(request, head, context)
             agent = context.speaker if isinstance(context.speaker, Agent) else None
             tools = await self._tools.of_agent(agent, context.values) if agent else []
-            asked = ModelRequest(messages, [tool.definition for tool in tools], context.schema)
-            answer = await self._providers.of(context.model).ask(context.model, context.values, asked, on_text)
+            definitions = [tool.definition for tool in tools]
+            asked = ModelRequest(messages, definitions, context.schema, speaker=context.speaker.name)
+            answer = await self._providers.ask(context.model, context.values, asked, on_text)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, normalized(clean, context.schema), f"{key}/reply")
         wrong = output_error(row.message, context.schema)

@@ -34,7 +34,7 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Fields that are ignored, and values of older versions of ARK."""
+        """Fields that are ignored, values of older versions of ARK, and libraries that are not installed here."""
         return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
 
     def unresolved(self) -> list[Problem]:

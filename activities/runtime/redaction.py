@@ -72,5 +72,5 @@ def log_to_stderr(redact: Callable[[str], str]) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", redact))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for library in ("httpx", "httpx2", "httpcore", "openai"):
+    for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,10 +1,11 @@
 """Definitions of models, agents and queries in Python: ``baton.Model``, ``baton.Agent``, ``baton.Query``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from pydantic import BaseModel
 
+from ...resources.model import ProviderName
 from ...resources.query import TARGETS
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
 
@@ -26,7 +27,7 @@ class ModelDefinition(ResourceDefinition):
         name: str,
         *,
         model: ValueInput,
-        provider: Literal["openai", "azure", "gemini"] = "openai",
+        provider: ProviderName = "openai",
         base_url: ValueInput | None = None,
         api_key: ValueInput | None = None,
         properties: Mapping[str, ValueInput] | None = None,

@@ -24,10 +24,11 @@ from baton.conversation import errors
 from baton.conversation.failure import BatonError
 from baton.conversation.messages.message import Message, ToolCall
 from baton.resources.catalog import Catalog
+from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.environment import KEY, Environment, agent, line
+from tests.harness.environment import KEY, Environment, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
@@ -163,9 +164,10 @@ def test_an_invalid_address_is_not_retried() -> None:
 
 async def test_a_server_that_never_answers_times_out_and_is_retried(model_server: Server) -> None:
     model_server.reply = Reply(hang=True)
-    asking = OpenAIProvider(timeout=0.3)
+    spec = {"type": "openai", "model": "gpt", "timeout": "300ms", "config": {"openai": {"baseUrl": model_server.url}}}
+    asking, hasty = OpenAIProvider(), Model.model_validate(manifest("Model", "m", spec))
     with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
-        await asking.ask(MODEL, model_server.values(), ModelRequest(ASKED), lambda _: None)
+        await asking.ask(ChainedModel(hasty, "m"), model_server.values(), ModelRequest(ASKED), lambda _: None)
     assert not raised.value.non_retryable
     await asking.close()
 

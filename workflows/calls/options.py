@@ -38,3 +38,9 @@ CALL = ActivityOptions(
     ),
 )
 """Options of activities that call a model, a tool or a function."""
+
+
+def call_options(seconds: float | None) -> ActivityOptions:
+    """The options of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
+    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
+    return {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}

@@ -105,7 +105,7 @@ class AgentTurn:
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
         if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
             await self._append_pending()
-        reply = await effects.ask_model(self.run, self._request(), self.agent.models)
+        reply = await effects.ask_model(self.run, self._request(), self.agent.models, self.agent.model_timeout)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
         self.open_calls = list(reply.message.tool_calls)
         self.messages.append(reply.message)
