@@ -19,8 +19,9 @@ from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Reply, ScriptedToolCall
-from tests.harness.anthropic_server import AnthropicReply, AnthropicServer
+from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.environment import KEY, Json, manifest
+from tests.harness.stand_in import StandInReply
 
 ASKED = [Message(role="user", content="Why?")]
 NOOP = ToolDefinition("noop", "does nothing", {"type": "object", "properties": {}})
@@ -34,7 +35,8 @@ SCORE: Json = {
 
 @pytest.fixture
 def claude() -> Iterator[AnthropicServer]:
-    with AnthropicServer().serving() as server:
+    server = AnthropicServer()
+    with server.serving():
         yield server
 
 
@@ -61,7 +63,7 @@ async def ask(
 
 async def test_an_answer_is_streamed_with_its_tool_calls_and_its_tokens(claude: AnthropicServer) -> None:
     calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate", arguments="")]
-    claude.answer = lambda _: AnthropicReply(text="Because. " * 50, calls=calls, cached=90)
+    claude.answers(StandInReply(text="Because. " * 50, calls=calls, cached=90))
     pieces: list[str] = []
     message = await ask(claude, on_text=pieces.append)
     assert len(pieces) > 5
@@ -170,7 +172,7 @@ async def test_a_tool_that_must_be_used_is_named(claude: AnthropicServer) -> Non
 
 
 def refusal(status: int, kind: str, text: str = "no", **more: Any) -> Reply:
-    return AnthropicReply(status=status, code=kind, text=text, **more)
+    return StandInReply(status=status, code=kind, text=text, **more)
 
 
 FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
@@ -185,16 +187,16 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
     (refusal(429, "rate_limit_error"), errors.ModelUnavailable, True),
     (refusal(500, "api_error"), errors.ModelUnavailable, True),
     (refusal(529, "overloaded_error"), errors.ModelUnavailable, True),
-    (AnthropicReply(text="x" * 500, cut=200), errors.BrokenReply, True),
-    (AnthropicReply(text="x" * 500, cut=200, code="overloaded_error"), errors.ModelUnavailable, True),
-    (AnthropicReply(text="x" * 500, cut=200, code="invalid_request_error"), errors.ModelRejected, False),
-    (AnthropicReply(raw=""), errors.EmptyReply, True),
-    (AnthropicReply(raw="event: message_start\ndata: {oops\n\n"), errors.BrokenReply, True),
-    (AnthropicReply(text="No.", stop="refusal"), errors.ContentFiltered, False),
-    (AnthropicReply(text="And", stop="model_context_window_exceeded"), errors.ContextTooLong, False),
-    (AnthropicReply(stop="max_tokens"), errors.AnswerTooLong, False),
+    (StandInReply(text="x" * 500, cut=200), errors.BrokenReply, True),
+    (StandInReply(text="x" * 500, cut=200, code="overloaded_error"), errors.ModelUnavailable, True),
+    (StandInReply(text="x" * 500, cut=200, code="invalid_request_error"), errors.ModelRejected, False),
+    (StandInReply(raw=""), errors.EmptyReply, True),
+    (StandInReply(raw="event: message_start\ndata: {oops\n\n"), errors.BrokenReply, True),
+    (StandInReply(text="No.", stop="refusal"), errors.ContentFiltered, False),
+    (StandInReply(text="And", stop="model_context_window_exceeded"), errors.ContextTooLong, False),
+    (StandInReply(stop="max_tokens"), errors.AnswerTooLong, False),
     (
-        AnthropicReply(calls=[ScriptedToolCall(name="noop", arguments='{"x": ')], stop="max_tokens"),
+        StandInReply(calls=[ScriptedToolCall(name="noop", arguments='{"x": ')], stop="max_tokens"),
         errors.AnswerTooLong,
         False,
     ),
@@ -205,7 +207,7 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
 async def test_a_failure_is_retried_where_that_can_help(
     claude: AnthropicServer, reply: Reply, error: type[BatonError], again: bool
 ) -> None:
-    claude.answer = lambda _: reply
+    claude.answers(reply)
     with pytest.raises(BatonError) as raised:
         await ask(claude)
     assert type(raised.value) is error
@@ -214,12 +216,12 @@ async def test_a_failure_is_retried_where_that_can_help(
 
 
 async def test_a_text_that_was_cut_at_its_limit_is_an_answer(claude: AnthropicServer) -> None:
-    claude.answer = lambda _: AnthropicReply(text="Half of", stop="max_tokens")
+    claude.answers(StandInReply(text="Half of", stop="max_tokens"))
     assert (await ask(claude)).content == "Half of"
 
 
 async def test_an_answer_that_takes_longer_than_its_models_timeout_is_given_up(claude: AnthropicServer) -> None:
-    claude.answer = lambda _: Reply(text="word " * 200, pause=0.1)
+    claude.answers(Reply(text="word " * 200, pause=0.1))
     with pytest.raises(errors.CallTimeout, match=r"claude-x at 127\.0\.0\.1 gave no answer in time"):
         await ask(claude, timeout="300ms")
 

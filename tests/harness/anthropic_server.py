@@ -1,48 +1,22 @@
 """A server that speaks Anthropic's Messages API with streams, and refuses what that API refuses."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from baton.starter.http.thread_server import serve_in_thread
-from baton.starter.scripted_model.script import Reply
-from tests.harness.alternation_rules import Part, wrong_in
-
-Json = dict[str, Any]
-CHUNK = 40
+from tests.harness.stand_in import CHUNK, Json, Part, StandIn, StandInReply, wrong_in
 
 
-class AnthropicReply(Reply):
-    """An answer or a failure; ``code`` is the type of the error, also after a ``cut``, and ``cached`` are tokens."""
+class AnthropicServer(StandIn):
+    """The server."""
 
-    stop: str | None = None
-    cached: int = 0
-
-
-class AnthropicServer:
-    """The server. ``answer`` gives the reply to the body of each request; ``requests`` are all bodies."""
-
-    def __init__(self, answer: Callable[[Json], Reply] | None = None) -> None:
-        self.answer = answer or (lambda _: AnthropicReply(text="Because."))
-        self.requests: list[Json] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-        self.app = Starlette(
-            routes=[Route("/v1/messages", self._complete, methods=["POST"]), Route("/v1/models", self._models)]
-        )
-
-    @contextlib.contextmanager
-    def serving(self) -> Iterator["AnthropicServer"]:
-        """Serves from a thread while the block runs."""
-        with serve_in_thread(self.app) as self.url:
-            yield self
+    def __init__(self) -> None:
+        super().__init__(Route("/v1/messages", self._complete, methods=["POST"]), Route("/v1/models", self._models))
 
     async def _models(self, http: HttpRequest) -> Response:
         if "wrong" in http.headers["authorization"]:
@@ -55,8 +29,7 @@ class AnthropicServer:
         self.headers.append(dict(http.headers))
         if wrong := _wrong(body, self.headers[-1]):
             return _refusal(400, "invalid_request_error", wrong)
-        reply = self.answer(body)
-        reply = reply if isinstance(reply, AnthropicReply) else AnthropicReply(**reply.model_dump())
+        reply = StandInReply.of(self.answer(body))
         await asyncio.sleep(60 if reply.hang else reply.delay)
         if reply.status:
             return _refusal(reply.status, reply.code or "api_error", reply.text, reply.headers)
@@ -90,7 +63,7 @@ def _part(block: Json) -> Part:
             return Part("text", block["text"])
 
 
-async def _stream(body: Json, reply: AnthropicReply) -> AsyncIterator[str]:
+async def _stream(body: Json, reply: StandInReply) -> AsyncIterator[str]:
     usage = {"input_tokens": 10, "cache_read_input_tokens": reply.cached, "cache_creation_input_tokens": 0}
     start = {"id": "msg", "type": "message", "role": "assistant", "model": f"stand-in:{body['model']}", "content": []}
     yield _event("message_start", message={**start, "stop_reason": None, "usage": {**usage, "output_tokens": 1}})
