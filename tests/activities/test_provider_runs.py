@@ -173,12 +173,8 @@ async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
         tmp_path / "secret.yaml",
     )
     killable = KillableWorker(client, ScriptedModel(lambda _: Reply()), worker, tmp_path / "journal.db")
-    brought = [
-        asks("one"),
-        asks("two"),
-        team("team", "one", "two", maxTurns=3, onMaxTurns="complete"),
-        provider.model(),
-    ]
+    both = team("team", "one", "two", maxTurns=2, onMaxTurns="complete")
+    brought = [asks("one"), asks("two"), both, provider.model()]
     options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
     worker.start()
     given = {"team": "team", "input": "Why?", "resources": brought}
