@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from .base import SECRET, Deprecated, FieldError, JsonModel, NotSupportedYet, Pattern, Ref, Reference
+from .base import SECRET, Deprecated, FieldError, JsonModel, Pattern, Ref, Reference
 from .duration import Duration, parse_duration
 from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
 
-RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options"}
+RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
 
 ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
@@ -19,7 +19,6 @@ ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 PACKAGES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
 """The library of a provider, where Baton's extra with the provider's name installs it."""
 
-LATER = NotSupportedYet(frozenset({"bedrock"}))
 OLDER = Deprecated(frozenset(get_args(ProviderName)), "type: completions, and provider: {}")
 
 
@@ -49,16 +48,20 @@ class AnthropicConfig(HttpConnection):
 
 
 class BedrockConfig(JsonModel):
-    """Amazon Bedrock."""
+    """Amazon Bedrock. Without keys, AWS' library finds those of the worker."""
 
-    region: TextOrValue | None = None
-    access_key_id: Annotated[TextOrValue | None, SECRET] = None
-    secret_access_key: Annotated[TextOrValue | None, SECRET] = None
-    session_token: Annotated[TextOrValue | None, SECRET] = None
-    model_arn: TextOrValue | None = None
-    max_tokens: int | None = Field(None, ge=1, le=100_000)
-    temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = None
-    properties: dict[str, TextOrValue] = {}
+    region: TextOrValue | None = Field(None, description="the region, such as us-east-1; else the worker's AWS_REGION")
+    base_url: Address | None = Field(None, description="another address than the region's own, such as a VPC endpoint")
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="an API key, in place of a key pair")
+    access_key_id: Annotated[TextOrValue | None, SECRET] = Field(None, description="the id of the access key")
+    secret_access_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the secret access key")
+    session_token: Annotated[TextOrValue | None, SECRET] = Field(None, description="the token of temporary keys")
+    model_arn: TextOrValue | None = Field(None, description="the ARN to ask in place of the model's id")
+    max_tokens: int | None = Field(None, ge=1, le=100_000, description="the limit of an answer, in tokens")
+    temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = Field(
+        None, description="the temperature, as text: '0.2'"
+    )
+    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as topP")
 
 
 class ModelConfig(JsonModel):
@@ -74,11 +77,11 @@ class ModelConfig(JsonModel):
 class ModelSpec(JsonModel):
     """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
-    type: Annotated[ProviderName | Literal["completions"], LATER, OLDER] = Field(
+    type: Annotated[ProviderName | Literal["completions"], OLDER] = Field(
         "completions",
         description="'completions', or the provider: 'openai', 'azure', 'gemini', 'anthropic' or 'bedrock'",
     )
-    provider: Annotated[ProviderName | None, LATER] = Field(None, description="the provider, with type 'completions'")
+    provider: ProviderName | None = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
     timeout: Duration | None = Field(None, description="how long one answer may take, such as '10m'; 290s by default")

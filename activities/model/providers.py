@@ -25,11 +25,18 @@ def _anthropic() -> Provider:
     return AnthropicProvider()
 
 
+def _bedrock() -> Provider:
+    from .bedrock.provider import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
+
+    return BedrockProvider()
+
+
 PROVIDERS: dict[str, Callable[[], Provider]] = {
     "openai": _openai,
     "azure": _openai,
     "gemini": _openai,
     "anthropic": _anthropic,
+    "bedrock": _bedrock,
 }
 """For each type of a Model, the function that makes its provider. Only this function imports the provider's library."""
 

@@ -18,6 +18,7 @@ from baton.starter.scripted_model.script import Reply, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.anthropic_server import AnthropicServer
+from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.processes import WorkerProcess, process_env
@@ -44,6 +45,9 @@ class Provider:
 
 PROVIDERS: dict[str, Callable[[], Provider]] = {
     "anthropic": lambda: Provider("anthropic", AnthropicServer(), apiKey=OF_SECRET),
+    "bedrock": lambda: Provider(
+        "bedrock", BedrockServer(), region="us-east-1", accessKeyId=OF_SECRET, secretAccessKey=OF_SECRET
+    ),
 }
 
 

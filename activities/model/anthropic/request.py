@@ -7,6 +7,7 @@ from anthropic import transform_schema
 from ....resources.base import JsonObject
 from ..alternation import Block, ToolResult, ToolUse, alternating, system_prompt
 from ..provider import ModelRequest
+from ..schemas import has_open_objects
 from .endpoint import AnthropicEndpoint
 
 MAX_TOKENS = 8_192
@@ -36,22 +37,12 @@ def request_body(endpoint: AnthropicEndpoint, request: ModelRequest) -> Body:
 
 def enforced_schema(schema: JsonObject) -> JsonObject | None:
     """The schema as the API can enforce it; None for one that it can't: it knows no objects with further properties."""
-    if _has_open_objects(schema):
+    if has_open_objects(schema):
         return None
     try:
         return transform_schema(schema)
     except (ValueError, RecursionError):
         return None
-
-
-def _has_open_objects(schema: Any) -> bool:
-    """Whether an object may have properties that the schema does not name."""
-    if isinstance(schema, list):
-        return any(map(_has_open_objects, schema))
-    if not isinstance(schema, dict):
-        return False
-    unnamed = schema.get("type") == "object" and not schema.get("properties")
-    return unnamed or bool(schema.get("additionalProperties")) or any(map(_has_open_objects, schema.values()))
 
 
 def _tools(request: ModelRequest) -> Body:
