@@ -252,5 +252,5 @@ def test_the_stand_ins_events_are_those_of_aws() -> None:
 
     buffer = EventStreamBuffer()
     buffer.add_data(event("messageStop", stopReason="end_turn"))
-    (message,) = buffer
+    message: Any = next(iter(buffer))
     assert (message.headers[":event-type"], json.loads(message.payload)) == ("messageStop", {"stopReason": "end_turn"})

@@ -13,13 +13,14 @@ from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Reply, Script, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
 from tests.harness.anthropic_server import AnthropicServer
+from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import KEY
 from tests.harness.processes import ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
 SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
-OTHER_PROVIDERS = ("anthropic",)
+OTHER_PROVIDERS = ("anthropic", "bedrock")
 """The samples whose models the scripted model can't stand in for: other servers do."""
 
 DOCUMENTED = """
@@ -180,6 +181,23 @@ def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -
     assert json.loads(done.stdout)["status"]["responses"][0]["message"] == answer
     assert "127.245" in str(claude.requests[1]["messages"][-1])
     assert (claude.requests[0]["max_tokens"], claude.headers[0]["authorization"]) == (2000, f"Bearer {KEY}")
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_the_bedrock_sample_asks_two_models_with_the_workers_own_keys(tmp_path: Path) -> None:
+    aws = BedrockServer()
+    aws.answers(Reply(text="They may double it."), Reply(text="Sign only with a cap."))
+    with aws.serving() as url:
+        env = process_env(AWS_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="AKIAWORKER", AWS_SECRET_ACCESS_KEY=KEY)
+        done = baton("run", "-f", ROOT / "samples" / "bedrock.yaml", "-o", "json", env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["responses"][0]["message"] == "Sign only with a cap."
+    assert aws.models == ["us.anthropic.claude-3-5-haiku-20241022-v1:0", "amazon.nova-lite-v1:0"]
+    assert [each["inferenceConfig"] for each in aws.requests] == [
+        {"maxTokens": 1000, "temperature": 0.2},
+        {"topP": 0.9},
+    ]
+    assert "# lawyer:" in str(aws.requests[1]["messages"])
     assert KEY not in done.stdout + done.stderr
 
 

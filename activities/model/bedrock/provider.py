@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
@@ -19,12 +19,12 @@ from ...context.value_resolver import ValueResolver
 from ..answer import StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
-from .endpoint import BedrockEndpoint, bedrock_endpoint
+from .endpoint import BedrockEndpoint, Credentials, bedrock_endpoint
 from .errors import bedrock_error
 from .request import converse_fields
 from .stream import add_event
 
-SERVICE = "bedrock-runtime"
+SERVICE: Literal["bedrock-runtime"] = "bedrock-runtime"
 CONNECTIONS = 200
 """Connections to one server at the same time: as many as a worker makes calls by default."""
 
@@ -101,28 +101,32 @@ class BedrockProvider:
 
     async def _new_client(self, server: BedrockEndpoint) -> _Client:
         keys = server.credentials
-        signature = UNSIGNED if keys.api_key else "v4" if keys.access_key_id else None
-        config = AioConfig(
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=None,  # each call has a timeout of its own
-            max_pool_connections=CONNECTIONS,
-            retries={"total_max_attempts": 1},
-            **({"signature_version": signature} if signature else {}),
-        )
-        creating = self._session.create_client(
-            SERVICE,
-            region_name=server.region,
-            endpoint_url=server.base_url,
-            aws_access_key_id=keys.access_key_id,
-            aws_secret_access_key=keys.secret_access_key,
-            aws_session_token=keys.session_token,
-            config=config,
-        )
-        api = await self._open.enter_async_context(creating)
+        options: dict[str, Any] = {  # any, since the library's types have an overload for each of Amazon's services
+            "region_name": server.region,
+            "endpoint_url": server.base_url,
+            "aws_access_key_id": keys.access_key_id,
+            "aws_secret_access_key": keys.secret_access_key,
+            "aws_session_token": keys.session_token,
+            "config": _config(keys),
+        }
+        api: Any = await self._open.enter_async_context(self._session.create_client(SERVICE, **options))
         if keys.api_key:
             api.meta.events.register("request-created", _bearer(keys.api_key))
         members = api.meta.service_model.operation_model("ConverseStream").input_shape.members
         return _Client(api, frozenset(members))
+
+
+def _config(keys: Credentials) -> AioConfig:
+    options: dict[str, Any] = {}
+    if keys.api_key or keys.access_key_id:  # else the library chooses, by the credentials that it finds
+        options["signature_version"] = UNSIGNED if keys.api_key else "v4"
+    return AioConfig(
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=None,  # each call has a timeout of its own
+        max_pool_connections=CONNECTIONS,
+        retries={"total_max_attempts": 1},
+        **options,
+    )
 
 
 def _bearer(api_key: str) -> Callable[..., None]:
