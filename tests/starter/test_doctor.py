@@ -71,8 +71,8 @@ async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_p
     found = [(each["ok"], each["text"]) for each in json.loads(done.stdout) if each["what"] == "model"]
     assert found == [
         (True, f"Model/default/claude: {claude.url} answers"),
-        (False, "m at 127.0.0.1 refused the key (HTTP 401)"),
         (True, "Model/default/nova: m at Bedrock in us-east-1 answers"),
+        (False, "m at 127.0.0.1 refused the key (HTTP 401)"),
     ]
     assert not claude.requests + aws.requests, "no model call costs money"
     assert KEY not in done.stdout + done.stderr
