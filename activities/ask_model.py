@@ -6,11 +6,9 @@ from temporalio import activity
 
 from ..conversation.contracts.requests import AskModelRequest, AskModelResult
 from ..conversation.errors import UnknownResource
-from ..conversation.messages.message import Head, Message
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.model import Model
-from .context.context_window import model_messages, window_end
 from .context.model_chain import ChainedModel, model_chain
 from .context.structured_output import normalized, output_error, output_schema, with_schema
 from .context.value_resolver import ValueResolver
@@ -18,7 +16,7 @@ from .journal.journal import Journal
 from .model.provider import ModelRequest
 from .model.providers import Providers
 from .panel.default_agents import find_speaker, panel_output_schema
-from .panel.speaker_context import SpeakerContext
+from .panel.speaker_messages import speaker_messages
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .runtime.heartbeat import on_text
@@ -57,15 +55,18 @@ class AskModel:
         row = await self._journal.find(f"{key}/reply")
         if row is None:
             head = await self._journal.append(request.thread.head, request.pending, key)
-            messages = await self._messages(request, head, context)
+            messages = await speaker_messages(
+                request, head, context.speaker, context.values, self._journal, self._functions
+            )
             agent = context.speaker if isinstance(context.speaker, Agent) else None
             tools = await self._tools.of_agent(agent, context.values) if agent else []
-            definitions = [tool.definition for tool in tools]
+            definitions = [each.definition for each in tools]
+            messages = with_schema(messages, context.schema)
             asked = ModelRequest(messages, definitions, context.schema, speaker=context.speaker.name)
             answer = await self._providers.ask(context.model, context.values, asked, on_text)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
-            row = await self._journal.append_once(head, normalized(clean, context.schema), f"{key}/reply")
-        wrong = output_error(row.message, context.schema)
+            row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
+        wrong = await output_error(row.message, context.schema)
         return AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
 
     async def _context(self, request: AskModelRequest) -> _Context:
@@ -76,19 +77,3 @@ class AskModel:
         model = model_chain(speaker, values.catalog)[request.fallback]
         schema = output_schema(speaker) or panel_output_schema(values.catalog, request.brief)
         return _Context(speaker, model, schema, values)
-
-    async def _messages(self, request: AskModelRequest, head: Head, context: _Context) -> list[Message]:
-        """What the model gets to read: the conversation, or in a panel what the speaker's brief is about."""
-        thread, begun, values = request.thread, request.begun, context.values
-        agent = context.speaker if isinstance(context.speaker, Agent) else None
-        if agent and request.brief:
-            rows = await self._journal.read(head)
-            panel = SpeakerContext.of(request.brief, values, rows[:begun], thread.question)
-            messages = await panel.messages(agent, request.speaker, values, self._functions)
-            messages += [row.message for row in rows[begun:]]
-        else:
-            rows = await self._journal.read(head, window_end(thread.question, begun, request.window))
-            question = await self._journal.row(thread.question)
-            prompt = values.prompt(agent) if agent else None
-            messages = model_messages(prompt, rows, question, begun, request.window)
-        return with_schema(map(values.with_secrets, messages), context.schema)

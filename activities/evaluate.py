@@ -73,7 +73,7 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
     word = last_spoken([row.message for row in rows if row.id != request.thread.question])
     members = team.spec.members
     facts: JsonObject = {
-        "message": word.content if word else "",
+        "message": word.content if word and not request.silent else "",
         "speaker": "" if request.seat is None else members[request.seat].name_in_team,
         "turn": request.turn,
         "round": -(-request.turn // len(members)),

@@ -1,6 +1,7 @@
 """The activity ``pin``: resolves the manifests that a run needs, and pins them in the journal for the whole run."""
 
 import asyncio
+from dataclasses import replace
 
 from temporalio import activity
 
@@ -9,11 +10,13 @@ from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
+from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
 from ..resources.loader import Loaded, load_documents
+from ..resources.mcp_server import MCPServer
 from ..resources.parameters import unknown_parameters
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import Query
@@ -23,20 +26,32 @@ from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
 from .runtime.ids import workflow_id
+from .tool.tools import Tools
+
+MAX_SHOWN_QUESTION = 400
+"""Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
 
 
 class Pin:
     """The activity ``pin``.
 
-    ``own`` are the manifests that the worker was started with, ``queues`` the task queues for a run's activities.
-    ``searchable``: the server has Baton's search attributes.
+    ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``queues`` are the
+    task queues for a run's activities. ``searchable``: the server has Baton's search attributes.
     """
 
     def __init__(
-        self, journal: Journal, own: Catalog, secrets: SecretStore, queues: TaskQueues, *, searchable: bool
+        self,
+        journal: Journal,
+        own: Catalog,
+        secrets: SecretStore,
+        tools: Tools,
+        queues: TaskQueues,
+        *,
+        identity: str,
+        searchable: bool,
     ) -> None:
-        self._journal, self._own, self._secrets = journal, own, secrets
-        self._queues, self._searchable = queues, searchable
+        self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
+        self._queues, self._identity, self._searchable = queues, identity, searchable
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -51,20 +66,32 @@ class Pin:
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         # in a thread: thousands of manifests take seconds
-        start, catalog = await asyncio.to_thread(self._resolve, request)
-        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
-        sha = await asyncio.to_thread(lambda: catalog.sha)
+        try:
+            _, catalog = await asyncio.to_thread(self._resolve, request)
+        except UnknownResource as unknown:
+            raise UnknownResource(f"{unknown.message}. {self._hint}") from None
+        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+        catalog = await self._tools.pin(values)
+        start, plan = await asyncio.to_thread(_plan, request, catalog)
         question = Message(role="user", content=request.input or "")
         if isinstance(start, Query):
-            values = await ValueResolver.of_catalog(self._journal, catalog, sha, self._secrets, workflow_id())
-            question = values.question(start)
+            question = replace(values, catalog=catalog).question(start)
         run = activity.info().workflow_run_id or ""
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
-        await self._journal.pin(catalog, run)
+        sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
-        return self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
+        shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
+        return pinned.model_copy(update={"question": shown}) if shown else pinned
+
+    @property
+    def _hint(self) -> str:
+        return (
+            f"The run came to the worker {self._identity}: start every worker of its task queue with the manifests "
+            "that runs name, as in: baton worker -f PATH"
+        )
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
@@ -84,9 +111,23 @@ class Pin:
         if missing:
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
+        for each in catalog.manifests:
+            if isinstance(each, MCPServer) and self._brings(each, catalog):
+                brought = f"{each.id}: spec.command: a run may not bring a command to its worker"
+                raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, catalog
+        return start, catalog.prepared()
+
+    def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
+        """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
+        own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
+        return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+
+
+def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:
+    start = _start(request, catalog.prepared())
+    return start, build_plan(start, catalog, request.workflow)
 
 
 def _load(request: PinRequest) -> Loaded:

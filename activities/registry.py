@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .agent.executors import Executors
 from .append import Append
 from .ask_model import AskModel
 from .brief import Brief
 from .conclude import Conclude
+from .delegate import Delegate
 from .evaluate import Evaluate
+from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
+from .last_failures import FindLastFailures
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
@@ -23,7 +27,13 @@ Activities = Mapping[Role, Sequence[Callable[..., Any]]]
 
 
 def activities_of(
-    pin: Pin, journal: Journal, providers: Providers, tools: Tools, functions: FunctionRegistry, secrets: SecretStore
+    pin: Pin,
+    journal: Journal,
+    providers: Providers,
+    executors: Executors,
+    tools: Tools,
+    functions: FunctionRegistry,
+    secrets: SecretStore,
 ) -> Activities:
     """The activities of each role."""
     return {
@@ -33,9 +43,12 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            FindLastFailures().last_failures,
+            Delegate(journal, tools, secrets).delegate,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,
+            ExecuteAgent(journal, executors, tools, functions, secrets).execute_agent,
             Select(journal, providers, secrets).select,
         ],
         "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, functions, secrets).perform],

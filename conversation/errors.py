@@ -3,10 +3,11 @@
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
     │                        ConditionFailed · FunctionFailed* · WrongPart
-    ├── AuthenticationError  KeyMissing · KeyRefused
+    ├── AuthenticationError  KeyMissing · KeyRefused · AuthorizationRequired
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
     │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
-    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown
+    │                        AgentUnavailable* · AgentRejected · AgentFailed
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
@@ -52,6 +53,10 @@ class KeyRefused(AuthenticationFault):
     """A server rejected the worker's key."""
 
 
+class AuthorizationRequired(AuthenticationFault):
+    """An agent of an A2AServer waits until somebody authorizes it."""
+
+
 class ModelRejected(ModelFault):
     """The model's server rejected the request."""
 
@@ -94,6 +99,20 @@ class OutputRejected(ModelFault):
     """The answer does not fit the output schema."""
 
 
+class AgentUnavailable(ModelFault):
+    """What executes an agent elsewhere can't be reached, or is overloaded."""
+
+    retryable = True
+
+
+class AgentRejected(ModelFault):
+    """What executes an agent elsewhere refuses the request."""
+
+
+class AgentFailed(ModelFault):
+    """An agent that is executed elsewhere has failed, was canceled there, or gave what can't be read."""
+
+
 class ToolFailed(ToolFault):
     """A tool call failed."""
 
@@ -106,8 +125,12 @@ class BadArguments(ToolFault):
     """A model called a tool with invalid arguments."""
 
 
+class FilterFailed(ToolFault):
+    """A tool has answered, and one of its functions can't be applied to the answer."""
+
+
 class OutcomeUnknown(ToolFault):
-    """A tool call that must not be repeated was interrupted by the end of a worker; it may have been executed."""
+    """A call that must not be repeated was interrupted, as by the end of a worker; it may have been carried out."""
 
 
 class MaxTurnsReached(TimeoutFault):

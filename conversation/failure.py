@@ -11,15 +11,22 @@ from .text import truncate
 MAX_ERROR_TEXT = 2_000
 
 
-class Failure(JsonModel):
-    """An error in a status."""
+class Cause(JsonModel):
+    """An error; ``attempts`` is how often a call was tried, where that is known."""
 
     family: str
     type: str
     message: str
+    attempts: int | None = None
+
+
+class Failure(Cause):
+    """An error in a status: where it happened and, for a query's timeout, what went wrong before."""
+
     target: str | None = None
     member: str | None = None
     turn: int | None = None
+    cause: Cause | None = None
 
 
 class BatonError(ApplicationError):

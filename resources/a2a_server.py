@@ -1,10 +1,10 @@
 """``kind: A2AServer``: a server of agents with the Agent-to-Agent protocol (ARK: agent execution, A2A)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import PREALPHA, JsonModel
+from .base import PREALPHA, JsonModel, NoEffect
 from .duration import Duration
 from .manifest import Manifest
 from .values import Address, Headers
@@ -16,8 +16,11 @@ class A2AServerSpec(JsonModel):
     address: Address = Field(description="the server's address, as {value: ADDRESS}")
     headers: Headers = Field((), description="headers of each request")
     description: str | None = Field(None, description="a description for people")
-    timeout: Duration | None = Field(None, description="how long an answer may take, such as '5m'")
-    poll_interval: Duration | None = Field(None, description="how often its agents are listed again")
+    timeout: Duration = Field("5m", description="how long a task may take, such as '5m' or '12h'")
+    poll_interval: Annotated[Duration | None, NoEffect("the agent's card is read before each call")] = Field(
+        None, description="how often its agents are listed again"
+    )
+    idempotent: bool = Field(False, description="true if it takes a message with the same messageId only once")
 
 
 class A2AServer(Manifest):

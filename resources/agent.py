@@ -1,21 +1,27 @@
 """``kind: Agent``: a prompt, a model, and tools (ARK: teams, ARK: agent execution)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Ref, Reference
+from .base import FieldError, JsonModel, Name, Path, Ref, Reference
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
-from .values import Function, Parameter, check_parameters
+from .partial import Partial
+from .problems import did_you_mean
+from .values import Function, Parameter, check_parameters, check_url
 from .window import ContextWindow
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
 TERMINATING = frozenset({"terminate", "terminate_team"})
 
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team"]
+A2A_NAME = ("a2a.server/name", "ark.mckinsey.com/a2a-server-name")
+A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
+"""Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
+
+ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity"]
 
 OnError = Literal["feed", "fail", "retry"]
 
@@ -26,24 +32,36 @@ class AgentTool(JsonModel):
     name: str = Field(min_length=1, description="the tool's name")
     type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
     description: str | None = Field(None, description="a description for the model, instead of the tool's own")
-    functions: Annotated[tuple[Function, ...], NOT_SUPPORTED_YET] = ()
+    functions: tuple[Function, ...] = Field((), description="filters {name: jq, value} for its result, in their order")
+    partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
+    untrusted_content: bool | None = Field(
+        None, description="whether its result is marked as untrusted; by default as its Tool says"
+    )
     on_error: OnError = Field(
         "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
     )
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.built_in and self.name not in BUILT_INS:
-            raise FieldError(("name",), f"'{self.name}' is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        if self.built_in and self.own_name not in BUILT_INS:
+            path = ("partial", "name") if self.partial and self.partial.name else ("name",)
+            raise FieldError(
+                path, f"'{self.own_name}' is not a built-in tool; {did_you_mean(self.own_name, BUILT_INS)}"
+            )
         return self
 
     @property
+    def own_name(self) -> str:
+        """The name of the built-in tool or of the manifest; ``name`` is what the agent calls it."""
+        return (self.partial and self.partial.name) or self.name
+
+    @property
     def built_in(self) -> bool:
-        return self.type in ("built-in", "builtin") or (self.type is None and self.name in BUILT_INS)
+        return self.type in ("built-in", "builtin") or (self.type is None and self.own_name in BUILT_INS)
 
     @property
     def terminates(self) -> bool:
-        return self.built_in and self.name in TERMINATING
+        return self.built_in and self.own_name in TERMINATING
 
 
 class InlineModel(JsonModel):
@@ -56,7 +74,9 @@ class InlineModel(JsonModel):
 class AgentSpec(JsonModel):
     """An agent's ``spec``."""
 
-    prompt: str | None = Field(None, min_length=1, description="the system prompt")
+    prompt: str | None = Field(
+        None, min_length=1, description="the system prompt; needed unless the agent is executed elsewhere"
+    )
     description: str | None = Field(None, description="a description for people")
     model_ref: Ref | None = Field(None, description="{name, namespace} of a Model")
     model: InlineModel | None = Field(None, description="{name, type}; or write modelRef: {name}")
@@ -65,7 +85,10 @@ class AgentSpec(JsonModel):
     )
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema of its final answer")
-    execution_engine: Annotated[Ref | None, NOT_SUPPORTED_YET] = None
+    execution_engine: Ref | None = Field(
+        None,
+        description="{name, namespace} of the ExecutionEngine that executes it; 'a2a' for an agent of an A2AServer",
+    )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
     parallel_tool_calls: bool = Field(
@@ -74,8 +97,6 @@ class AgentSpec(JsonModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not (self.prompt or self.execution_engine):
-            raise FieldError(("prompt",), "is missing: an agent needs a system prompt")
         if self.model_ref and self.model:
             raise FieldError(("modelRef",), "can't be combined with model: keep one of them")
         names = [tool.name for tool in self.tools]
@@ -91,6 +112,56 @@ class Agent(Manifest):
     kind: Literal["Agent"] = "Agent"
     spec: AgentSpec = Field(description="the agent's prompt, model and tools")
 
+    @model_validator(mode="after")
+    def _executable(self) -> Self:
+        if not (self.spec.prompt or self.is_remote):
+            raise FieldError(("spec", "prompt"), "is missing: an agent needs a system prompt")
+        if self.is_a2a:
+            self._check_annotations()
+        return self
+
+    def _check_annotations(self) -> None:
+        path, address = self._annotation(A2A_ADDRESS)
+        if address:
+            try:
+                check_url(address)
+            except ValueError as error:
+                raise FieldError(path, str(error)) from None
+        elif not self._annotation(A2A_NAME)[1]:
+            text = f"is missing: the annotation '{A2A_NAME[0]}' names the agent's A2AServer"
+            raise FieldError(("metadata", "annotations"), text)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is executed elsewhere: by an ExecutionEngine or an A2AServer."""
+        return self.spec.execution_engine is not None or self.is_a2a
+
+    @property
+    def is_a2a(self) -> bool:
+        """Whether it is an agent of an A2AServer: by its engine, or without one by its annotations."""
+        if engine := self.spec.execution_engine:
+            return engine.name == A2A
+        return bool(self._annotation(A2A_NAME)[1] or self._annotation(A2A_ADDRESS)[1])
+
+    @property
+    def a2a_address(self) -> str | None:
+        """The address of its server, where its annotations say it."""
+        return self._annotation(A2A_ADDRESS)[1]
+
+    def executor(self) -> Reference | None:
+        """The ExecutionEngine or the A2AServer; optional for an A2AServer whose address is known without a manifest."""
+        engine, (path, name) = self.spec.execution_engine, self._annotation(A2A_NAME)
+        if not self.is_a2a:
+            return self._refer(("spec", "executionEngine", "name"), ("ExecutionEngine",), engine) if engine else None
+        optional = self.a2a_address is not None
+        return Reference(path, ("A2AServer",), self.namespace, name, optional) if name else None
+
+    def _annotation(self, names: tuple[str, ...]) -> tuple[Path, str | None]:
+        """The first of these annotations that it has, and the path."""
+        given = self.metadata.annotations
+        name = next((each for each in names if given.get(each)), names[0])
+        return ("metadata", "annotations", name), given.get(name) or None
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Values for its prompt and its tools."""
@@ -102,16 +173,17 @@ class Agent(Manifest):
 
     def references(self) -> Iterator[Reference]:
         yield from super().references()
-        yield self.model_reference()
+        if not self.is_a2a:
+            yield self.model_reference()
         yield from (reference for _, reference in self.tools() if reference)
-        if (engine := self.spec.execution_engine) and engine.name != A2A:
-            yield self._refer(("spec", "executionEngine", "name"), ("ExecutionEngine",), engine)
+        if executor := self.executor():
+            yield executor
 
     def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
         """Its tools, each with the reference to its manifest; None for a built-in tool."""
         for index, tool in enumerate(self.spec.tools):
-            path = ("spec", "tools", index, "name")
-            yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.name)
+            path: Path = ("spec", "tools", index, *(("partial",) if tool.partial and tool.partial.name else ()), "name")
+            yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.own_name)
 
     def model_reference(self) -> Reference:
         """The Model of this agent; optional if the server of the environment can be used instead."""

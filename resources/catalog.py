@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Set
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -11,6 +12,7 @@ from pydantic import Field
 from .a2a_server import A2AServer
 from .agent import Agent
 from .base import JsonModel, Path, Reference
+from .built_in_tool import built_in_tool
 from .capability import Capability
 from .config_map import ConfigMap
 from .execution_engine import ExecutionEngine
@@ -54,23 +56,42 @@ class Catalog(JsonModel):
     """A set of manifests. It has references to Secrets, but never a Secret."""
 
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
+    made_from: str | None = None
+    """The SHA-256 of the catalog as its client knows it, if this is that one with the tools of its MCP servers."""
+
+    @property
+    def summary(self) -> str:
+        """How many manifests of each kind there are, as a text for people."""
+        counts = Counter(each.kind for each in self.manifests)
+        return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()) or "there are none"
 
     @cached_property
     def _by_id(self) -> dict[str, Resource]:
         return {manifest.id: manifest for manifest in self.manifests}
 
     def get(self, kind: str, namespace: str, name: str) -> Resource | None:
-        """The manifest of that kind, namespace and name."""
-        return self._by_id.get(f"{kind}/{namespace}/{name}")
+        """The manifest of that kind, namespace and name; a built-in tool needs none."""
+        found = self._by_id.get(f"{kind}/{namespace}/{name}")
+        return found or (built_in_tool(namespace, name) if kind == "Tool" else None)
 
     def by_id(self, manifest_id: str) -> Resource | None:
         """The manifest of that id, ``Kind/namespace/name``."""
         return self._by_id.get(manifest_id)
 
     def find(self, reference: Reference) -> Resource | None:
-        """The resource of a reference: the first of its kinds that exists."""
+        """The resource of a reference: the first of its kinds that exists.
+
+        A Tool without a manifest may be one of an MCPServer, or all of them: then it is found there.
+        """
         found = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
-        return next((manifest for manifest in found if manifest), None)
+        here = next((manifest for manifest in found if manifest), None)
+        return self._server_of(reference) if here is None and "Tool" in reference.kinds else here
+
+    def _server_of(self, reference: Reference) -> MCPServer | None:
+        """The MCPServer with the name of a tool, or with the longest name that a tool's name begins with."""
+        begun = f"{reference.name}-"
+        servers = (m for m in self.manifests if isinstance(m, MCPServer) and m.namespace == reference.namespace)
+        return max((m for m in servers if begun.startswith(f"{m.name}-")), key=lambda m: len(m.name), default=None)
 
     def targets(self, query: Query) -> tuple[Reference, ...]:
         """The targets of a query: first those it names, then those of its selector, by kind and name, each once."""
@@ -117,6 +138,11 @@ class Catalog(JsonModel):
         """Whether any of its values comes from a Secret."""
         needs = (ref for manifest in self.manifests for _, source in sources(manifest) for ref in source.needs())
         return any(kind == "Secret" for _, kind, _ in needs)
+
+    def prepared(self) -> "Catalog":
+        """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""
+        _ = self.sha, self.uses_secrets, self.contribution_refs
+        return self
 
     @cached_property
     def canonical(self) -> str:

@@ -4,16 +4,19 @@ import math
 import os
 import re
 import stat
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import cast
+from typing import BinaryIO, cast
 
 import yaml
 from pydantic import JsonValue
 
 from .base import Path
 from .problems import ManifestError, Problem
+from .unrendered import not_yaml
 
+STDIN = FilePath("-")  # as in kubectl apply -f -
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
@@ -50,11 +53,9 @@ for _tag, _pattern, _first in (
 
 
 def read_documents(file: FilePath) -> list[Document]:
-    """Reads all documents of a YAML or JSON file.
+    """Reads all documents of a YAML or JSON file. Raises ManifestError.
 
-    Raises:
-        ManifestError: the file can't be read, is larger than 4 MB, isn't UTF-8 text or isn't YAML, or, with aliases
-            expanded, has more than 100,000 values, more than 4 MB of text, or more than 64 levels.
+    The file may have 4 MB of UTF-8 text and, with aliases expanded, 100,000 values, 4 MB of text, and 64 levels.
     """
     text = _text(file)
     if file.suffix == ".json":
@@ -70,20 +71,20 @@ def read_documents(file: FilePath) -> list[Document]:
                 documents.append(Document(str(file), reader.value(node, ()), reader.lines))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _refusal(file, f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from None
+        raise _refusal(file, not_yaml(error.problem or error.context, text), mark.line + 1 if mark else 1) from None
     except yaml.YAMLError as error:
-        raise _refusal(file, f"is not YAML: {str(error).splitlines()[0]}") from None
+        raise _refusal(file, not_yaml(str(error).splitlines()[0], text)) from None
     return documents
 
 
-def manifest_files(path: FilePath) -> list[FilePath]:
-    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder and its subfolders, sorted by name.
+def manifest_files(path: FilePath, *, recursive: bool) -> list[FilePath]:
+    """The file itself, or all ``.yaml``, ``.yml`` and ``.json`` files in a folder, sorted by name.
 
-    A folder that can't be listed is in the list itself: reading it raises the error.
+    With ``recursive`` also those in its subfolders. A folder that can't be listed is in the list: reading it raises.
     """
     found: list[FilePath] = []
     for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if recursive and not name.startswith(".")]
         names = (FilePath(name) for name in files if not name.startswith("."))
         found.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
     return sorted(found)
@@ -99,9 +100,7 @@ def _character(pair: re.Match[str]) -> str:
 
 def _text(file: FilePath) -> str:
     try:
-        if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
-            raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
-        with file.open("rb") as opened:
+        with _opened(file) as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB: no manifest is")
@@ -110,6 +109,14 @@ def _text(file: FilePath) -> str:
         raise _refusal(file, "is not UTF-8 text") from None
     except OSError as error:
         raise _refusal(file, f"can't be read: {error.strerror}") from None
+
+
+def _opened(file: FilePath) -> BinaryIO:
+    if file == STDIN:
+        return sys.stdin.buffer
+    if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
+        raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
+    return file.open("rb")
 
 
 def _check_shape(text: str) -> None:

@@ -5,8 +5,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from .base import PREALPHA, FieldError, JsonModel, Text
+from .duration import Duration
 from .manifest import Manifest
-from .values import Address
+from .values import Address, Headers
 
 A2A = "a2a"
 """The engine of the agents of an A2AServer; it has no manifest, and its name is reserved."""
@@ -16,7 +17,11 @@ class ExecutionEngineSpec(JsonModel):
     """The ``spec`` of an ExecutionEngine."""
 
     type: Text = Field(description="the type of the engine")
-    address: Address = Field(description="the engine's address, as {value: ADDRESS}")
+    address: Address = Field(description="the engine's address, as {value: ADDRESS}; POST /execute is added to it")
+    headers: Headers = Field((), description="headers of each request")
+    timeout: Duration = Field("5m", description="how long one execution may take, such as '5m'")
+    idempotent: bool = Field(False, description="true if it executes a request with the same Idempotency-Key only once")
+    send_keys: bool = Field(False, description="true to send it the keys and headers of the agent's model")
     description: str | None = Field(None, description="a description for people")
 
 

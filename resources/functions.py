@@ -1,4 +1,4 @@
-"""The decorator `function`: it marks Python functions that manifests can name."""
+"""The decorators `function` and `tool`: they mark Python functions that manifests can name."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -27,6 +27,19 @@ def function(given: Any) -> Any:
         return mark
     setattr(given, _MARK, given.__name__.replace("_", "-"))
     return given
+
+
+@overload
+def tool(given: F) -> F: ...
+@overload
+def tool(given: str) -> Callable[[F], F]: ...
+def tool(given: Any) -> Any:
+    """Marks a function that is a tool: ``@tool``, or ``@tool("another-name")``.
+
+    A model calls it with the arguments of its signature, and reads its docstring. It may be async. In ``tools=[f]``, a
+    function needs no mark.
+    """
+    return function(given)
 
 
 def is_marked(target: object) -> bool:

@@ -21,6 +21,8 @@ def _check_schema(schema: JsonObject) -> JsonObject:
             own.lookup(ref)
     except SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
     except Unresolvable as error:
         raise ValueError(f"refers to '{error.ref}', which it does not contain") from None
     return schema

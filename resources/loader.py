@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
 
+from .agent import BUILT_INS, Agent
 from .base import Path, Reference
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
@@ -16,15 +17,17 @@ from .problems import ManifestError, Problem, did_you_mean, dotted_path
 from .secret import Secret
 from .secret_extraction import Secrets, extract_secrets
 from .team import Team
+from .unrendered import variables_in_free_text
 from .validation import Violation, missing_keys, notices, queries_without_targets, unsupported_fields, violations
 
 
 @dataclass
 class Loaded:
-    """The result of loading: the catalog, the Secrets, and the documents that were ignored."""
+    """The result of loading: the catalog, the Secrets and their files, and the documents that were ignored."""
 
     catalog: Catalog = field(default_factory=Catalog)
     secrets: Secrets = field(default_factory=Secrets)
+    secret_files: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
 
@@ -34,8 +37,12 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Fields that are ignored, values of older versions of ARK, and libraries that are not installed here."""
-        return [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        """Ignored fields, values of older versions of ARK, missing libraries, and what looks like a variable in text."""
+        found = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        for manifest in self.catalog.manifests:
+            places = variables_in_free_text(self.places[manifest.id].data)
+            found.extend(self.problem(manifest, path, text) for path, text in places)
+        return found
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""
@@ -88,6 +95,7 @@ class Loaded:
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
         names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
+        names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
         hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
 
@@ -96,22 +104,31 @@ def _unchanged(document: Document) -> Document:
     return document
 
 
-def load_files(paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged) -> Loaded:
-    """Reads files and folders of manifests; ``change`` can replace each document before it is checked.
+def load_files(
+    paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged, *, recursive: bool = False
+) -> Loaded:
+    """Reads files and folders of manifests, with ``recursive`` also the folders in them; ``-`` is standard input.
+
+    ``change`` can replace each document before it is checked.
 
     Raises:
         ManifestError: with all errors of all files.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    for given, file in [(path, file) for path in paths for file in manifest_files(path)]:
-        try:
-            documents.extend(found := read_documents(file))
-        except ManifestError as error:
-            problems.extend(error.problems)
-            continue
-        if file == given and all(document.data is None for document in found):
-            problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
+    for path in paths:
+        files = manifest_files(path, recursive=recursive)
+        for file in files:
+            try:
+                documents.extend(found := read_documents(file))
+            except ManifestError as error:
+                problems.extend(error.problems)
+                continue
+            if file == path and all(document.data is None for document in found):
+                problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
+        if not files and manifest_files(path, recursive=True):
+            text = "contains no manifest; the folders in it are read with -R"
+            problems.append(Problem(str(path), 0, "", "", text))
     return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems)
 
 
@@ -136,10 +153,13 @@ def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = 
     """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``."""
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
     for document in chain.from_iterable(map(split_list, documents)):
+        before = len(loaded.secrets)
         try:
             manifests.extend(_add(document, loaded))
         except ManifestError as error:
             found.extend(error.problems)
+        if len(loaded.secrets) > before:
+            loaded.secret_files.add(document.file)
     loaded.catalog = catalog_of(manifests)
     found.extend(loaded.problem(*violation) for violation in _broken_rules(loaded))
     if found:

@@ -1,28 +1,100 @@
 """``kind: MCPServer``: a server of tools with the Model Context Protocol (ARK: queries, MCP tools)."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from .base import JsonModel
-from .duration import Duration
+from .base import FieldError, JsonModel, Name, NoEffect, Reference, Text
+from .duration import Duration, parse_duration
 from .manifest import Manifest
-from .values import Address, Headers
+from .values import Address, Headers, KeyRef, ValueFrom, ValueSource
+
+_ELSEWHERE = NoEffect("whoever keeps the Secret refreshes its token")
+
+
+class TokenSecretRef(JsonModel):
+    """A Secret with an OAuth token, which something outside of Baton keeps fresh."""
+
+    name: Name = Field(description="the Secret's name")
+    access_token_key: Text = Field("access_token", description="the key of the access token")
+    refresh_token_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the refresh token")
+    expires_at_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the time of expiry")
+    client_id_key: Annotated[Text | None, _ELSEWHERE] = Field(
+        None, alias="clientIDKey", description="the key of the client's id"
+    )
+    client_secret_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the client's secret")
+
+
+class Authorization(JsonModel):
+    """How the worker authorizes itself at an MCP server."""
+
+    token_secret_ref: TokenSecretRef = Field(description="the Secret with the token")
+
+    @property
+    def token(self) -> ValueSource:
+        """The source of the token."""
+        ref = KeyRef(name=self.token_secret_ref.name, key=self.token_secret_ref.access_token_key)
+        return ValueSource(value_from=ValueFrom(secret_key_ref=ref))
+
+
+def _as_variables(value: object) -> object:
+    """The variables of a container in Kubernetes, ``{name, valueFrom}``, in the form of headers."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {"name": each.get("name"), "value": {"valueFrom": each["valueFrom"]}}
+        if isinstance(each, dict) and "valueFrom" in each and "value" not in each
+        else each
+        for each in value
+    ]
+
+
+Variables = Annotated[Headers, BeforeValidator(_as_variables)]
+"""Environment variables, as a list of ``{name, value}`` or ``{name, valueFrom}``, or as a mapping."""
 
 
 class MCPServerSpec(JsonModel):
-    """The ``spec`` of an MCPServer."""
+    """The ``spec`` of an MCPServer: where it is, or the command that starts it."""
 
-    address: Address = Field(description="the server's address, as {value: ADDRESS}")
+    address: Address | None = Field(None, description="the server's address, as {value: ADDRESS}")
+    command: Text | None = Field(None, description="a program on the worker's machine that is the server, over stdio")
+    args: tuple[str, ...] = Field((), description="the arguments of command")
+    env: Variables = Field((), description="environment variables of command, beside PATH, HOME and the like")
     transport: Literal["http", "sse"] = Field("http", description="'http' for streamable HTTP, or 'sse'")
     headers: Headers = Field((), description="headers of each request")
+    authorization: Authorization | None = Field(None, description="{tokenSecretRef} of a bearer token")
     timeout: Duration = Field("30s", description="how long an answer may take, such as '30s'")
-    poll_interval: Duration | None = Field(None, description="how often its tools are listed again")
+    poll_interval: Annotated[Duration | None, NoEffect("each run lists the tools when it begins")] = Field(
+        None, description="how often its tools are listed again"
+    )
     description: str | None = Field(None, description="a description for people")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.command and self.address:
+            raise FieldError(("command",), "can't be combined with address: keep one of them")
+        if not (self.command or self.address):
+            raise FieldError(("address",), "is missing: an MCPServer needs an address or a command")
+        for field in ("transport", "headers", "authorization") if self.command else ("args", "env"):
+            if field in self.model_fields_set:
+                raise FieldError((field,), f"is for a server with {'an address' if self.command else 'a command'}")
+        return self
 
 
 class MCPServer(Manifest):
     """A server whose tools agents can use."""
 
     kind: Literal["MCPServer"] = "MCPServer"
-    spec: MCPServerSpec = Field(description="the address and the transport of the server")
+    spec: MCPServerSpec = Field(description="where the server is")
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that an answer may take."""
+        return parse_duration(self.spec.timeout).total_seconds()
+
+    def references(self) -> Iterator[Reference]:
+        yield from super().references()
+        if self.spec.authorization:
+            name = self.spec.authorization.token_secret_ref.name
+            yield Reference(("spec", "authorization", "tokenSecretRef", "name"), ("Secret",), self.namespace, name)

@@ -77,7 +77,7 @@ class ModelConfig(JsonModel):
 class ModelSpec(JsonModel):
     """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
-    type: Annotated[ProviderName | Literal["completions"], OLDER] = Field(
+    type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
         "completions",
         description="'completions', or the provider: 'openai', 'azure', 'gemini', 'anthropic' or 'bedrock'",
     )

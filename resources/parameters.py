@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from .agent import Agent
+from .base import Path
 from .catalog import Catalog, Resource
+from .partial import QUERY, PresetArguments
 from .query import Query
 from .template import TemplateError, check_names, names_in
 from .tool import Tool
@@ -27,7 +29,13 @@ def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]
                 text = f"the query has no parameter '{wanted.name}'; it has: {known}"
                 yield Violation(manifest, (*path, "valueFrom", "queryParameterRef", "name"), text)
     for tool, user in _uses(start, catalog):
-        yield from _unmet_by_tool(tool, {*asked, *_names(user.spec.parameters if user else ())})
+        theirs = {*asked, *_names(user.spec.parameters if user else ())}
+        yield from _unmet_by_tool(tool, theirs)
+        yield from _unmet_by_presets(tool, ("spec",), tool.spec.partial, {*theirs, *_names(tool.parameters)}, asked)
+    for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
+        own = {*asked, *_names(agent.spec.parameters)}
+        for index, given in enumerate(agent.spec.tools):
+            yield from _unmet_by_presets(agent, ("spec", "tools", index), given.partial, own, asked)
 
 
 def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
@@ -48,6 +56,16 @@ def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
             check_names(template, {*known, *_names(tool.parameters), *arguments})
         except TemplateError as error:
             yield Violation(tool, path, str(error))
+
+
+def _unmet_by_presets(
+    owner: Tool | Agent, path: Path, presets: PresetArguments | None, known: set[str], asked: set[str]
+) -> Iterator[Violation]:
+    for index, template in presets.templates() if presets else ():
+        try:
+            check_names(template, {*known, *(f"{QUERY}{name}" for name in asked)})
+        except TemplateError as error:
+            yield Violation(owner, (*path, "partial", "parameters", index, "value"), str(error))
 
 
 def _names(parameters: tuple[Parameter, ...]) -> set[str]:

@@ -12,6 +12,7 @@ from .documents import Document
 from .manifest import Manifest
 from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
 from .secret import Secret
+from .unrendered import unrendered
 
 GROUP = "ark.mckinsey.com/"
 IGNORED_KINDS = ("Evaluator", "Evaluation")
@@ -48,7 +49,14 @@ def manifest_of(document: Document) -> Resource | Secret | None:
     if wanted is None and ours and kind not in IGNORED_KINDS:
         hint = did_you_mean(kind, (*KINDS, *IGNORED_KINDS))
         raise manifest_error(document, ("kind",), kind, f"'{kind}' is not a kind; {hint}")
-    return _validated(document, data, wanted) if wanted and ours else None
+    if wanted is None or not ours:
+        return None
+    if places := [*unrendered(data)]:
+        resource = _id(kind, data)
+        raise ManifestError(
+            Problem(document.file, document.line(path), resource, dotted_path(path), text) for path, text in places
+        )
+    return _validated(document, data, wanted)
 
 
 def _validated(document: Document, data: JsonObject, model: type[M]) -> M:

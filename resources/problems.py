@@ -1,6 +1,7 @@
 """Errors of manifests: each names file, line, resource and field, what is wrong and what is expected."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
@@ -22,6 +23,18 @@ _WANTED = {
     "model": "a mapping",
     "dict": "a mapping",
 }
+
+_LIMITS = {
+    "greater_than_equal": ("ge", "is {1}, must be {0} or more"),
+    "greater_than": ("gt", "is {1}, must be more than {0}"),
+    "less_than_equal": ("le", "is {1}, must be {0} or less"),
+    "less_than": ("lt", "is {1}, must be less than {0}"),
+    "string_too_long": ("max_length", "is longer than {0} characters"),
+    "too_long": ("max_length", "has more than {0} entries"),
+}
+"""Limits that a value has not kept: the key of the limit in pydantic's error, and the sentence."""
+
+_SHAPES = {"single": "text", "mapping": "a mapping", "list": "a list"}
 
 
 @dataclass(frozen=True)
@@ -66,21 +79,41 @@ def dotted_path(path: Path) -> str:
     return text.removeprefix(".")
 
 
+OTHER_NAMES = {
+    "roster": ("members", "write members"),
+    "debaters": ("members", "write members"),
+    "block": ("stance", "write type and name: an agent, a team or an activity"),
+    "accessorKey": ("contributions", "write contributions: {key: NAME}"),
+    "collectionId": ("audit", "write audit"),
+}
+"""Fields of the round-robin pattern that have another name here: a field of the same mapping, and what to write."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the most similar known word, or with all of them."""
+    """A hint with the most similar known word, in whatever case it is written, or with all of them."""
     words = sorted(known)
-    if near := difflib.get_close_matches(word, words, n=1):
-        return f"did you mean '{near[0]}'?"
+    field, instead = OTHER_NAMES.get(word, ("", ""))
+    if field in words:
+        return instead
+    by_lower_case = {each.lower(): each for each in words}
+    if near := difflib.get_close_matches(word.lower(), by_lower_case, n=1):
+        return f"did you mean '{by_lower_case[near[0]]}'?"
     return f"known: {', '.join(words)}" if words else "nothing is known here"
 
 
 def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
     """The errors that pydantic has found in a manifest, each as a path and a text."""
-    for detail in error.errors(include_url=False):
-        path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))
-        if isinstance(misfit := detail.get("ctx", {}).get("error"), FieldError):
-            path = (*path, *misfit.path)
-        yield path, _sentence(detail, path, model)
+    found = [(_path(detail), detail) for detail in error.errors(include_url=False)]
+    outer = {path[:length] for path, _ in found for length in range(len(path))}
+    for path, detail in found:
+        if not (path in outer and detail["type"] == "too_short"):  # pydantic doesn't count entries that are wrong
+            yield path, _sentence(detail, path, model)
+
+
+def _path(detail: ErrorDetails) -> Path:
+    path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))
+    misfit = detail.get("ctx", {}).get("error")
+    return (*path, *misfit.path) if isinstance(misfit, FieldError) else path
 
 
 def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
@@ -93,15 +126,28 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
     if kind in ("string_too_short", "too_short"):
         return f"is empty{_described(model, path)}"
     if kind == "literal_error":
-        known = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-        return f"{_shown(detail['input'])} is not known here; {did_you_mean(str(detail['input']), known)}"
+        return _unknown_word(detail)
     if kind == "value_error":
         return str(detail["ctx"]["error"])
+    if kind in _LIMITS:
+        limit, text = _LIMITS[kind]
+        return text.format(detail["ctx"][limit], detail["input"])
+    if kind == "union_tag_invalid":
+        shapes = re.findall(f"{SHAPE}([a-z]+)", detail["ctx"]["expected_tags"])
+        return f"is {_kind_of(detail['input'])}, must be {' or '.join(_SHAPES[each] for each in shapes)}"
     if kind.endswith("_type"):
         wanted = _WANTED.get(kind.removesuffix("_type"), kind.removesuffix("_type"))
         return f"is {_kind_of(detail['input'])}, must be {wanted}{_described(model, path)}"
     message = detail["msg"].removeprefix("Input ")
     return message[0].lower() + message[1:]
+
+
+def _unknown_word(detail: ErrorDetails) -> str:
+    """The sentence about a value that is none of the words that a field knows."""
+    known = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+    if not isinstance(given := detail["input"], str | int | float):
+        return f"is {_kind_of(given)}, must be {' or '.join(known)}"
+    return f"'{given}' is not known here; {did_you_mean(str(given), known)}"
 
 
 def _described(model: type[BaseModel], path: Path) -> str:
@@ -135,10 +181,6 @@ def _fields(model: type[BaseModel] | None) -> list[str]:
 
 def _title(model: type[BaseModel] | None) -> str:
     return model.__name__.removesuffix("Spec") if model else "this mapping"
-
-
-def _shown(value: object) -> str:
-    return f"'{value}'" if isinstance(value, str | int | float) else _kind_of(value)
 
 
 def _kind_of(value: object) -> str:

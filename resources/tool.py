@@ -1,103 +1,52 @@
 """``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from .base import FieldError, JsonModel, Name, NameOrRef, NotSupportedYet, Path, Pattern, Ref, Reference, Text
+from .agent import BUILT_INS
+from .base import (
+    FieldError,
+    JsonModel,
+    JsonObject,
+    NameOrRef,
+    Path,
+    Reference,
+    Text,
+)
+from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
-from .template import names_in
-from .values import Headers, Parameter, check_url
+from .partial import PresetArguments
+from .tool_fields import ASKING, Annotations, McpSpec, NameRef, RegisteredFunction
+from .values import Parameter
 
-ToolType = Literal["http", "mcp", "agent", "team"]
+ToolType = Literal["http", "mcp", "agent", "team", "activity", "built-in", "builtin"]
 
-_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}"}
-_BELONGS = {"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp", "agent": "agent", "team": "team"}
+BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
+
+_NEEDS = {"http": "{url}", "mcp": "{mcpServerRef, toolName}", "agent": "{name}", "team": "{name}", "activity": "{name}"}
+_BELONGS = {
+    **{"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
+    **{"agent": "agent", "team": "team", "activity": "activity"},
+}
 """The type of tool for which each field is."""
-
-Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-
-Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
-ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
-
-_PARAMETER = re.compile(r"\{\{.*?\}\}")
-
-
-def arguments_in(template: str) -> list[str]:
-    """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
-    return ARGUMENT.findall(_PARAMETER.sub("", template))
-
-
-def _check_template(text: str) -> str:
-    names_in(text)
-    return text
-
-
-def _check_address(text: str) -> str:
-    begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
-    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
-    return text
-
-
-class Annotations(JsonModel):
-    """Hints about a tool, with the names of MCP."""
-
-    title: str | None = None
-    read_only_hint: bool | None = None
-    destructive_hint: bool | None = None
-    idempotent_hint: bool | None = None
-    open_world_hint: bool | None = None
-
-
-class HttpSpec(JsonModel):
-    """An HTTP request.
-
-    ``{name}`` in the URL is an argument of the tool call, ``{{name}}`` a parameter, ``{{input.name}}`` in the body an
-    argument. A parameter at the start of the URL is the base address.
-    """
-
-    url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
-    method: Method = Field("GET", description="the request's method")
-    headers: Headers = Field((), description="headers of the request")
-    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
-    body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
-    body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
-
-    @property
-    def seconds(self) -> float:
-        """The timeout in seconds."""
-        number = self.timeout.rstrip("smh")
-        return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)
-
-
-class McpSpec(JsonModel):
-    """A tool of an MCP server."""
-
-    mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
-    tool_name: str | None = Field(None, description="the tool's name on that server")
-
-
-class NameRef(JsonModel):
-    """The name of an agent or a team, in the namespace of the tool."""
-
-    name: Name = Field(description="its name")
 
 
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: Annotated[ToolType, NotSupportedYet(frozenset({"mcp", "agent", "team"}))] = Field(
-        description="'http', 'mcp', 'agent' or 'team'"
-    )
+    type: ToolType = Field(description="'http', 'mcp', 'agent', 'team', 'activity' or 'built-in'")
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
     )
     parameters: tuple[Parameter, ...] = Field((), description="values for the request's templates")
+    partial: PresetArguments | None = Field(
+        None, description="{parameters} of arguments that the model does not choose"
+    )
+    untrusted_content: bool = Field(True, description="whether its result is marked as untrusted for the model")
     annotations: Annotations | None = None
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
@@ -105,13 +54,14 @@ class ToolSpec(JsonModel):
     function: Text | None = Field(None, description="the tool's name on mcpServer")
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
+    activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.type == "mcp" and not self.mcp and (self.mcp_server or self.function):
             if not (self.mcp_server and self.function):
                 raise FieldError(("function" if self.mcp_server else "mcpServer",), "is missing")
-        elif getattr(self, self.type) is None:
+        elif self.type not in BUILT_IN_TYPES and getattr(self, self.type) is None:
             raise FieldError((self.type,), f"is missing: a tool of type '{self.type}' needs {_NEEDS[self.type]}")
         for name, kind in _BELONGS.items():
             if getattr(self, name) is not None and kind != self.type:
@@ -148,26 +98,54 @@ class Tool(Manifest):
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
 
+    @model_validator(mode="after")
+    def _is_built_in(self) -> Self:
+        if self.spec.type in BUILT_IN_TYPES and self.name not in BUILT_INS:
+            raise FieldError(("metadata", "name"), f"is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        return self
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
 
     @property
-    def timeout(self) -> float | None:
-        """The seconds that one use may take; None for the usual timeout."""
-        return self.spec.http.seconds if self.spec.http else None
+    def input_schema(self) -> JsonObject:
+        """The JSON Schema of its arguments."""
+        return ASKING if self.asks and "input_schema" not in self.spec.model_fields_set else self.spec.input_schema
+
+    @property
+    def asks(self) -> Reference | None:
+        """The agent or the team that a tool of this type asks."""
+        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
+            if behind:
+                return Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+        return None
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether its results are marked for a model: not those of one's own agents and teams and built-in tools."""
+        return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
 
     def references(self) -> Iterator[Reference]:
         yield from super().references()
+        if server := self.mcp_server():
+            yield server
+        if self.asks:
+            yield self.asks
+
+    def mcp_server(self) -> Reference | None:
+        """The MCPServer of a tool of type 'mcp'."""
         if self.spec.mcp and self.spec.mcp.mcp_server_ref:
-            path: Path = ("spec", "mcp", "mcpServerRef", "name")
-            yield self._refer(path, ("MCPServer",), self.spec.mcp.mcp_server_ref)
-        elif self.spec.mcp_server:
-            yield self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
-        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
-            if behind:
-                yield Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+            return self._refer(("spec", "mcp", "mcpServerRef", "name"), ("MCPServer",), self.spec.mcp.mcp_server_ref)
+        if self.spec.mcp_server:
+            return self._refer(("spec", "mcpServer", "name"), ("MCPServer",), self.spec.mcp_server)
+        return None
+
+    @property
+    def mcp_name(self) -> str:
+        """The name of a tool of type 'mcp' on its server, or a pattern with ``*``."""
+        return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, each with its path."""
@@ -178,7 +156,14 @@ class Tool(Manifest):
             yield ("spec", "http", "body"), http.body or ""
 
     @property
+    def own_description(self) -> str | None:
+        """The description that its manifest gives."""
+        return self.spec.description or self.metadata.annotations.get("description")
+
+    @property
     def model_description(self) -> str:
         """The description for models, unless an agent has its own."""
-        given = self.spec.description or self.metadata.annotations.get("description")
-        return given or (f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}")
+        if self.asks and not self.own_description:
+            return f"Asks the {self.asks.kinds[0].lower()} {self.asks.name}."
+        other = f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}"
+        return self.own_description or other

@@ -10,11 +10,14 @@ from .config_map import ConfigMap
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .model import Model, missing_package
+from .partial import PresetArguments
 from .problems import dotted_path
 from .query import Query
+from .schema_rules import broken_schema_rules
 from .secret_extraction import Secrets
 from .team import Team
 from .tool import Tool
+from .tool_depth import too_deep_tools
 from .values import sources
 from .workflow_ids import too_long_ids
 
@@ -33,12 +36,18 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
         yield from _unreadable_labels(manifest)
+        yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
+            yield from _remote_selector(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
+        if isinstance(manifest, Agent | Tool):
+            yield from _unknown_presets(manifest, catalog)
     for owner, path, text in too_long_ids(catalog):
         yield Violation(owner, path, text)
+    for tool, text in too_deep_tools(catalog):
+        yield Violation(tool, ("spec", tool.spec.type), text)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
@@ -69,13 +78,40 @@ def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
             yield Violation(manifest, ("metadata", "labels", label), str(error))
 
 
+def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
+    schemas = (
+        ("inputSchema", manifest.spec.input_schema if isinstance(manifest, Tool) else None),
+        ("outputSchema", manifest.spec.output_schema if isinstance(manifest, Agent | Team) else None),
+    )
+    for field, schema in schemas:
+        for text in broken_schema_rules(schema) if schema else ():
+            yield Violation(manifest, ("spec", field), text)
+
+
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
     """Tools with another type in the agent than in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
         found = catalog.find(reference) if reference else None
-        if isinstance(found, Tool) and tool.type not in (None, "custom", found.spec.type):
-            text = f"is '{tool.type}', but {found.id} is of the type '{found.spec.type}'"
+        right = found.spec.type if isinstance(found, Tool) else "mcp"
+        if found and tool.type not in (None, "custom", right):
+            text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
+
+
+def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violation]:
+    """Preset arguments that a tool does not have, as far as its manifest says what it has."""
+    used: list[tuple[Path, PresetArguments | None, Manifest | None]] = []
+    if isinstance(owner, Tool):
+        used.append(((), owner.spec.partial, owner))
+    else:
+        for number, (given, reference) in enumerate(owner.tools()):
+            used.append((("tools", number), given.partial, catalog.find(reference) if reference else None))
+    for path, presets, tool in used:
+        known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
+        for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
+            if isinstance(known, dict) and tool and each.name not in known:
+                text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; its properties: {', '.join(known)}"
+                yield Violation(owner, ("spec", *path, "partial", "parameters", index, "name"), text)
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
@@ -90,6 +126,16 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
             "is missing, and no member agent can terminate: the team would never end; "
             f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
         )
+
+
+def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    """A selector's agent lends it its model: one that is executed elsewhere has none."""
+    if team.spec.strategy != "selector":
+        return
+    reference = team.selector_reference()
+    found = catalog.find(reference)
+    if isinstance(found, Agent) and found.is_remote:
+        yield Violation(team, reference.path, f"{found.id} is executed elsewhere: a selector needs a model")
 
 
 def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text, walk
 from .template import TemplateError, check_names
@@ -166,7 +166,7 @@ Headers = Annotated[
 
 
 class Function(JsonModel):
-    """A function applied to a tool's result."""
+    """A filter of a tool's result, in the language of jq (ARK: agent execution)."""
 
-    name: str
-    value: JsonValue = None
+    name: Literal["jq"] = Field(description="'jq'")
+    value: Annotated[str, Field(max_length=2_000)] = Field(".", description="the filter, such as '.items[0].name'")

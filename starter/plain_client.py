@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import time
 
 from temporalio.client import Client
@@ -9,7 +10,7 @@ from temporalio.client import Client
 
 async def main() -> None:
     """Starts, queries, terminates and cancels runs of the resources that the worker was started with."""
-    client = await Client.connect("localhost:7233")
+    client = await Client.connect(os.environ["TEMPORAL_ADDRESS"])
     team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
     handle = await client.start_workflow("round-robin", team, id="my-run", task_queue="baton")
     print(await handle.query("status"))

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from baton.activities.process.sdk_runtime import set_worker_runtime
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
@@ -22,6 +23,7 @@ from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
 from tests.replay.scenarios import SHORT_HISTORIES
 
+set_worker_runtime()  # before any client is made
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 

@@ -37,9 +37,10 @@ ROOMS: dict[str, str] = {
     "activities/context": "activities/runtime activities/process activities/journal",
     "activities/tool": "activities/context",
     "activities/model": "activities/tool",
+    "activities/agent": "activities/tool",
     "activities/panel": "activities/context",
     "activities/plan": "activities/panel",
-    "activities": "activities/model activities/plan",
+    "activities": "activities/model activities/agent activities/plan",
     "worker": "workflows activities",
     "starter/errors": "",
     "starter/account": "",
@@ -189,6 +190,7 @@ HEAVY = (
     "asyncpg",
     "cryptography",
     "starlette",
+    "a2a",
 )
 SLOW = ("pydantic", "yaml", "jsonschema", "rich", "uvicorn", "common_expression_language")
 
@@ -211,6 +213,12 @@ def command(*arguments: str | Path) -> str:
 def test_help_loads_nothing_but_the_command_line() -> None:
     assert imported_by("from baton.starter.cli import app", *HEAVY, *SLOW, "baton.resources", "asyncio") == []
     assert imported_by(command("--help"), *HEAVY, "pydantic", "yaml", "baton.resources", "baton.conversation") == []
+
+
+def test_completion_loads_nothing_but_the_command_line() -> None:
+    given = {"_BATON_COMPLETE": "complete_bash", "COMP_WORDS": "baton st", "COMP_CWORD": "1"}
+    completing = f"import os; os.environ.update({given})\n{command()}"
+    assert imported_by(completing, *HEAVY, "yaml", "baton.resources", "baton.conversation") == []
 
 
 def test_validate_loads_the_resources_alone() -> None:

@@ -5,6 +5,7 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import AgentState, State
 from ..conversation.contracts.plan import AgentPlan
+from ..conversation.contracts.status import RunResult
 from ..conversation.messages.turn import TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .discussion.agent_turn import AgentTurn
@@ -16,7 +17,7 @@ class AgentWorkflow(TurnWorkflow):
     """The workflow type ``agent`` (ARK: agent execution)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult:
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> AgentTurn:
@@ -32,5 +33,5 @@ class ModelWorkflow(AgentWorkflow):
     """The workflow type ``model`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult:
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()

@@ -12,13 +12,13 @@ from ..conversation.contracts.plan import QueryPlan, TargetPlan
 from ..conversation.contracts.requests import Pinned, PinRequest
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.errors import QueryTimeout
-from ..conversation.failure import Failure
+from ..conversation.failure import Cause, Failure
 from ..conversation.messages.message import Head
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
 from .state.cancellation import run_in_scope, wait_all
-from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
+from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
 from .state.continue_as_new import continue_as_new
 from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 
@@ -37,6 +37,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.shown = 0
         self.deadline: datetime | None = None
         self.failure: Failure | None = None
+        self.causes: dict[str, Cause] = {}
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Status:
@@ -63,7 +64,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             else:
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
             left = max(timedelta(), self.deadline - workflow.now()) if self.deadline else None
-            await run_in_scope(stop, self._ask_all(self.pinned.thread), left)
+            await run_in_scope(stop, self._ask_all(self.pinned.thread), left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
         except ActivityFailed as failed:
@@ -99,7 +100,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         place, stop = f"target-{index + 1}", self.run_state.stop
         turn = await self.children.execute(target.workflow, given, place, thread.head, continues=True)
         if turn.stop_reason == "canceled" and stop.reason:
-            turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": self._overdue()})
+            failure = self._overdue(self.causes.get(self._run_of(index, target)))
+            turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": failure})
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _join_messages_to_answer(self) -> None:
@@ -114,6 +116,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             head = await self.join(unread, self.answers[index].head)
             self.answers[index] = self.answers[index].model_copy(update={"head": head})
 
+    def _run_of(self, index: int, target: TargetPlan) -> str:
+        return self.children.id_of(f"target-{index + 1}", target.name)
+
     def _gives_up(self) -> bool:
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
         if len(self.answers) - self.shown > len(self.plan.targets) // MAX_CONCURRENT_CHILDREN:
@@ -121,17 +126,29 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.run_state.details.show_status(self.status())
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
-    def _overdue(self) -> Failure | None:
+    async def _look_for_causes(self) -> None:
+        """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
+        if self.children.running and workflow.patched(TIMEOUT_CAUSE):
+            self.causes = await effects.last_failures(self.run_state, self.children.running)
+
+    def _overdue(self, cause: Cause | None) -> Failure | None:
         if self.run_state.stop.reason != "timeout":
             return None
-        return QueryTimeout(f"the query took longer than its timeout of {self.plan.timeout:g} s").as_failure()
+        text = f"the query took longer than its timeout of {self.plan.timeout:g} s"
+        if cause is None:
+            return QueryTimeout(text).as_failure()
+        last = f"{text}; attempt {cause.attempts} failed with {cause.type}: {cause.message}"
+        return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
 
     @workflow.query(description="How the query stands, or how it has ended.")
     def status(self) -> Status:
         """The status of the query (ARK: queries)."""
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
-        failure = self.failure or self._overdue()
-        status = query_status(self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure)
+        failure = self.failure or self._overdue(next(iter(self.causes.values()), None))
+        runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
+        status = query_status(
+            self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs
+        )
         return status if self.ended_at else self.run_state.with_requests(status)
 
 

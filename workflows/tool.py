@@ -6,12 +6,13 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ..conversation.contracts.continuation import State
-from ..conversation.contracts.plan import ToolTarget
+from ..conversation.contracts.plan import ToolPlan, ToolTarget
 from ..conversation.contracts.requests import UseToolRequest
-from ..conversation.messages.message import TokenUsage
+from ..conversation.contracts.status import RunResult
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
-from .calls import effects
+from .calls.child_workflows import ChildWorkflows
+from .discussion.tool_use import ToolUse
 from .state.errors import ActivityFailed, ActivityInterrupted
 from .state.run_state import RunState
 
@@ -21,8 +22,8 @@ class ToolTurn:
 
     next_turn = None
 
-    def __init__(self, plan: ToolTarget, thread: Thread, run: RunState) -> None:
-        self._plan, self._thread, self._run = plan, thread, run
+    def __init__(self, plan: ToolTarget, thread: Thread, run: RunState, children: ChildWorkflows) -> None:
+        self._plan, self._thread, self._run, self._children = plan, thread, run, children
         self.so_far = TurnResult(head=thread.head, turns=0)
 
     @property
@@ -33,15 +34,17 @@ class ToolTurn:
     async def execute(self) -> TurnResult:
         """The tool's result as the message of the turn."""
         plan, thread = self._plan, self._thread
-        turn = TurnResult(head=thread.head, usage=TokenUsage(tool_calls=1))
         request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
+        tool = ToolPlan(name=plan.name, timeout=plan.timeout, asks=plan.asks)
+        use, turn = ToolUse(tool, request, self._run, self._children), TurnResult(head=thread.head)
         try:
-            used = await effects.use_tool(self._run, request, plan.name, plan.timeout)
+            used = await use.attempt(plan.name)
+            turn = turn.model_copy(update={"head": used.head, "messages": (used.message,)})
         except (ActivityInterrupted, asyncio.CancelledError):
-            return turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
+            turn = turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
         except ActivityFailed as failed:
-            return turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
-        return turn.model_copy(update={"head": used.head, "messages": (used.message,)})
+            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+        return turn.model_copy(update={"usage": use.usage})
 
 
 @workflow.defn(name="tool")
@@ -49,9 +52,9 @@ class ToolWorkflow(TurnWorkflow):
     """The workflow type ``tool`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult:
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> ToolTurn:
         assert isinstance(self.pinned.plan, ToolTarget)
-        return ToolTurn(self.pinned.plan, self.pinned.thread, self.run_state)
+        return ToolTurn(self.pinned.plan, self.pinned.thread, self.run_state, self.children)

@@ -34,19 +34,19 @@ def with_schema(messages: Iterable[Message], schema: JsonObject | None) -> list[
     return [first.model_copy(update={"content": f"{first.content}\n\n{instruction}"}), *others]
 
 
-def normalized(answer: Message, schema: JsonObject | None) -> Message:
+async def normalized(answer: Message, schema: JsonObject | None) -> Message:
     """A final answer that fits, reduced to the JSON in it; any other message unchanged."""
-    if schema is None or answer.tool_calls or output_error(answer, schema):
+    if schema is None or answer.tool_calls or await output_error(answer, schema):
         return answer
     return answer.model_copy(update={"content": _parse(answer.content)[0]})
 
 
-def output_error(answer: Message, schema: JsonObject | None) -> str | None:
+async def output_error(answer: Message, schema: JsonObject | None) -> str | None:
     """What is wrong with a final answer, such as ``is not JSON: …``; None if it fits, or calls tools instead."""
     if schema is None or answer.tool_calls:
         return None
     try:
-        errors = schema_errors(_parse(answer.content)[1], schema)
+        errors = await schema_errors(_parse(answer.content)[1], schema)
     except ValueError as error:
         return f"is not JSON: {error}"
     except RecursionError:

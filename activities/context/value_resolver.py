@@ -1,6 +1,5 @@
 """Resolves the values that manifests name, at the time of use: parameters, ConfigMaps, Secrets, shared transcripts."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,22 +40,19 @@ class ValueResolver:
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
         """The resolver for an activity of the run at ``thread``."""
         catalog, session = await journal.catalog(thread.catalog), thread.session(workflow_id())
-        return await cls.of_catalog(journal, catalog, thread.catalog, secrets, session)
+        return await cls.of_catalog(journal, catalog, secrets, session)
 
     @classmethod
     async def of_catalog(
-        cls, journal: Journal, catalog: Catalog, sha: str, secrets: SecretStore, session: str
+        cls, journal: Journal, catalog: Catalog, secrets: SecretStore, session: str
     ) -> "ValueResolver":
-        """The resolver for a run with that catalog; ``session`` is its own, for contributions that name none.
-
-        What takes long for a catalog of thousands of manifests is done in threads.
-        """
+        """The resolver for a run with that catalog; ``session`` is its own, for contributions that name none."""
         shared = {}
-        needed, refs = await asyncio.to_thread(lambda: (catalog.uses_secrets, catalog.contribution_refs))
-        for each in refs:
+        for each in catalog.contribution_refs:
             rows = await journal.read_bookmark(each.session or session, each.key)
             shared[each] = format_transcript(contributions_in(row.message for row in rows))
-        return cls(catalog, secrets, await secrets.of_run(sha) if needed else RunSecrets(), shared)
+        key = catalog.made_from or catalog.sha
+        return cls(catalog, secrets, await secrets.of_run(key) if catalog.uses_secrets else RunSecrets(), shared)
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.

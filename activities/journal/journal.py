@@ -18,7 +18,7 @@ from ...conversation.temporal.encryption import Keys
 from ...resources.catalog import Catalog
 from . import schema
 from .database import Database, journal_lost
-from .row import Row
+from .row import Row, chain
 from .row_encryption import RowEncryption, key_ids
 from .statements import upsert_bookmark
 
@@ -68,7 +68,7 @@ class Journal:
 
     async def pin(self, catalog: Catalog, run: str) -> str:
         """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
-        columns = await asyncio.to_thread(self._encryption.encrypt_catalog, catalog)  # it may be large
+        columns = await asyncio.to_thread(lambda: self._encryption.encrypt_catalog(catalog.prepared()))
         await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
         await self.database.insert(schema.catalogs, columns)
         return catalog.sha
@@ -87,7 +87,7 @@ class Journal:
         found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
         if not found:
             raise journal_lost(f"the catalog {sha}")
-        return await asyncio.to_thread(self._encryption.decrypt_catalog, found[0])  # it may be large
+        return await asyncio.to_thread(lambda: self._encryption.decrypt_catalog(found[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
@@ -105,19 +105,26 @@ class Journal:
                 head = item.to
             else:
                 messages.extend(row.message for row in await self._between(item))
-        rows: list[Row] = []
-        for number, message in enumerate(messages):
-            rows.append(Row(f"{key}/{number}", head.id, head.depth + 1, message))
-            head = rows[-1].head
+        rows = chain(head, ((f"{key}/{number}", message) for number, message in enumerate(messages)))
         await self._write(rows)
         for row in rows:
             self._cache(row)
-        return head
+        return rows[-1].head if rows else head
 
-    async def append_once(self, head: Head, message: Message, row_id: str) -> Row:
-        """Appends a message as the row ``row_id``, and returns the row; if that row exists, returns it unchanged."""
-        row = Row(row_id, head.id, head.depth + 1, message)
-        return self._cache(row) if await self._write([row]) else await self.row(row_id)
+    async def append_once(self, head: Head, message: Message, row_id: str, earlier: Sequence[Message] = ()) -> Row:
+        """Appends a message as the row ``row_id``, and returns the row; if that row exists, returns it unchanged.
+
+        ``earlier`` messages stand before it, and are written with it at once: see ``earlier_rows``.
+        """
+        names = (*(f"{row_id}/{number}" for number in range(len(earlier))), row_id)
+        rows = chain(head, zip(names, (*earlier, message), strict=True))
+        is_new = await self._write(rows) and not earlier  # of several rows, another attempt may have written some
+        return self._cache(rows[-1]) if is_new else await self.row(row_id)
+
+    async def earlier_rows(self, row: Row) -> list[Row]:
+        """The rows of the messages that were written before a row and with it."""
+        own = f"{row.id}/"
+        return (await self.read(row.head, lambda each: not each.parent.startswith(own)))[:-1]
 
     async def find(self, row_id: str) -> Row | None:
         """The row of that id, or None."""
@@ -168,9 +175,8 @@ class Journal:
         return rows[::-1]
 
     async def _between(self, span: Span) -> list[Row]:
-        if span.to == span.after:
-            return []
-        return await self.read(span.to, lambda row: row.depth == span.after.depth + 1)
+        start = span.after.depth + 1
+        return [] if span.to == span.after else await self.read(span.to, lambda row: row.depth == start)
 
     async def _write(self, rows: list[Row]) -> bool:
         """Writes the rows that are missing, and returns whether there were any."""
@@ -191,6 +197,5 @@ class Journal:
         return [self._cache(self._encryption.decrypt_row(record)) for record in found]
 
     def _cache(self, row: Row) -> Row:
-        if row.size <= CACHE_SIZE:
-            self._rows[row.id] = row
+        self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})
         return row

@@ -1,5 +1,6 @@
 """A row of the journal: a message, the id of the row before it, and its depth."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...conversation.messages.message import Head, Message
@@ -24,3 +25,12 @@ class Row:
         """The approximate length in characters."""
         arguments = sum(len(call.arguments) for call in self.message.tool_calls)
         return 500 + len(self.message.content) + arguments
+
+
+def chain(head: Head, messages: Iterable[tuple[str, Message]]) -> list[Row]:
+    """The rows of messages, each with its id, one after the other after a head."""
+    rows: list[Row] = []
+    for row_id, message in messages:
+        rows.append(Row(row_id, head.id, head.depth + 1, message))
+        head = rows[-1].head
+    return rows

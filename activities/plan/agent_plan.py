@@ -1,22 +1,33 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
-from ...conversation.contracts.plan import AgentPlan, ToolPlan, ToolTarget
-from ...resources.agent import Agent
+from ...conversation.contracts.plan import AgentPlan, DelegatePlan, ToolPlan, ToolTarget
+from ...resources.agent import Agent, AgentTool
+from ...resources.base import Reference
 from ...resources.catalog import Catalog
+from ...resources.duration import parse_duration
+from ...resources.mcp_server import MCPServer
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
+from ..context.executor import find_executor
 from ..context.lookup import find
 from ..context.model_chain import longest_timeout, model_chain
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
     """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
-    tools = []
-    for given, reference in agent.tools():
-        tool = find(catalog, reference) if reference else None
-        timeout = tool.timeout if isinstance(tool, Tool) else None
-        tools.append(ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout))
+    window = agent.spec.context_window or (team.spec.context_window if team else None)
+    if executor := find_executor(agent, catalog):
+        return AgentPlan(
+            kind="agent",
+            name=agent.name,
+            namespace=agent.namespace,
+            models=(),
+            max_iterations=agent.spec.max_iterations,
+            window=window,
+            engine=executor.name,
+            timeout=parse_duration(executor.spec.timeout).total_seconds(),
+        )
     models = model_chain(agent, catalog)
     return AgentPlan(
         kind="agent",
@@ -24,11 +35,32 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         namespace=agent.namespace,
         models=tuple(each.name for each in models),
         model_timeout=longest_timeout(models),
-        tools=tuple(tools),
+        tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
-        window=agent.spec.context_window or (team.spec.context_window if team else None),
+        window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
     )
+
+
+def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+    """How a tool is used; fields with their default value stay unset, so that they take no space in the history."""
+    tool = find(catalog, reference) if reference else None
+    timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
+    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout)
+    own = given.untrusted_content
+    untrusted = own if own is not None else isinstance(tool, Tool) and tool.is_untrusted
+    other = {"untrusted": untrusted, "asks": _asks(tool, catalog) if isinstance(tool, Tool) else None}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
+    """Whom a tool asks, and the type of the workflow that runs it."""
+    found = find(catalog, tool.asks) if tool.asks else None
+    if isinstance(found, Team):
+        return DelegatePlan(kind="team", name=found.name, namespace=found.namespace, workflow=found.spec.strategy)
+    if isinstance(found, Agent):
+        return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
+    return None
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
@@ -43,6 +75,16 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     )
 
 
-def tool_plan(tool: Tool) -> ToolTarget:
+def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    return ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool.timeout)
+    plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
+    asks = _asks(tool, catalog)
+    return plan.model_copy(update={"asks": asks}) if asks else plan
+
+
+def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
+    """The seconds that one use may take; None for the usual timeout."""
+    if reference := tool.mcp_server():
+        server = find(catalog, reference)
+        return server.timeout if isinstance(server, MCPServer) else None
+    return tool.spec.http.seconds if tool.spec.http else None

@@ -31,4 +31,4 @@ def build_plan(start: Startable, catalog: Catalog, workflow: str) -> Plan:
         case Model():
             return model_plan(start, catalog)
         case Tool():
-            return tool_plan(start)
+            return tool_plan(start, catalog)

@@ -35,17 +35,21 @@ class FunctionRegistry:
         """Begins no function that still waits for a thread; those that run are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def invoke(self, name: str, *arguments: object, **named: object) -> object:
+    def find(self, name: str) -> Function:
+        """The function of that name; raises UnknownResource if the worker has none."""
+        if target := self._by_name.get(name):
+            return target
+        known = ", ".join(sorted(self._by_name)) or "none"
+        raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
+
+    async def invoke(self, name: str, /, *arguments: object, **named: object) -> object:
         """What the function returns. A function that is not async runs in a thread.
 
         Raises:
             UnknownResource: the worker has no such function.
             FunctionFailed: it raised something; retryable if that was a failed connection or a timeout.
         """
-        target = self._by_name.get(name)
-        if target is None:
-            known = ", ".join(sorted(self._by_name)) or "none"
-            raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
+        target = self.find(name)
         value, error = await self._outcome(partial(target, *arguments, **named))
         if error is None:
             return value

@@ -1,13 +1,87 @@
-"""The health check of a worker: an HTTP address that answers 200 while the worker runs and 503 while it ends."""
+"""The health checks of a worker over HTTP: ``/healthz``, whether it lives, and ``/readyz``, whether it can work.
+
+They run in the worker's event loop, so a worker whose loop is blocked answers neither. Only ``/readyz`` asks Temporal
+and the journal: to restart the worker would not bring those back.
+"""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 import uvicorn
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+Checks = Mapping[str, Callable[[], Awaitable[object]]]
+"""What has to be well, by its name: a check raises, or takes too long, if it is not."""
+
+CHECK_TIMEOUT = 2.0
+"""Seconds after which a check has failed."""
+
+CLOSE = {"connection": "close"}
+
+FRESH = 1.0
+"""Seconds for which the result of the checks is given again, however often somebody asks."""
+
+
+class WorkerEnding(Exception):
+    """The worker does not poll: it has been asked to end, or has not begun."""
+
+
+def must_hold(condition: Callable[[], bool]) -> Callable[[], Awaitable[None]]:
+    """A check that fails with WorkerEnding unless the condition holds."""
+
+    async def check() -> None:
+        if not condition():
+            raise WorkerEnding
+
+    return check
+
+
+class Readiness:
+    """The results of all checks, made at most once in a second."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks, self._lock, self._at = checks, asyncio.Lock(), -FRESH
+        self._results: dict[str, str] = {}
+
+    async def results(self) -> dict[str, str]:
+        """``ok``, or the name of the error, for each check. The text of an error may hold what is secret."""
+        async with self._lock:
+            if time.monotonic() - self._at >= FRESH:
+                found = await asyncio.gather(*map(_result, self._checks.values()))
+                self._results, self._at = dict(zip(self._checks, found, strict=True)), time.monotonic()
+            return self._results
+
+
+async def _result(check: Callable[[], Awaitable[object]]) -> str:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            await check()
+    except Exception as error:
+        return type(error).__name__
+    return "ok"
+
+
+LONGEST_CONNECTION = 5.0
+"""Seconds after which a connection is closed, whether a client has sent its request or not."""
+
+
+class _Connection(H11Protocol):
+    """A connection for one request, which a client that sends nothing, or not all of it, does not hold open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
+        super().connection_made(transport)
+        self._limit = self.loop.call_later(LONGEST_CONNECTION, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limit.cancel()
+        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):
@@ -18,22 +92,32 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_health(port: int | None, is_working: Callable[[], bool]) -> AsyncIterator[None]:
-    """Answers every request to ``port`` while the block runs; does nothing without a port.
+async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
+    """Answers at ``port`` while the block runs; does nothing without a port. Raises OSError if the port is taken.
 
-    It runs in the worker's event loop, so that a worker whose loop is blocked does not answer. It does not check
-    Temporal: to restart the worker would not bring that back. Raises OSError if the port is taken.
+    ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each.
     """
     if port is None:
         yield
         return
+    readiness = Readiness(checks)
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        status, text = (200, "working\n") if is_working() else (503, "ending\n")
-        await PlainTextResponse(text, status, {"connection": "close"})(scope, receive, send)
+    async def healthz(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("alive\n", headers=CLOSE)
 
+    async def readyz(_: Request) -> JSONResponse:
+        results = await readiness.results()
+        return JSONResponse(results, 200 if {*results.values()} <= {"ok"} else 503, CLOSE)
+
+    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
     config = uvicorn.Config(
-        answer, lifespan="off", ws="none", http="h11", log_config=None, log_level="error", timeout_graceful_shutdown=1
+        app,
+        lifespan="off",
+        ws="none",
+        http=_Connection,
+        log_config=None,
+        log_level="error",
+        timeout_graceful_shutdown=1,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve([_listen(port)]))

@@ -83,6 +83,9 @@ class SecretStore:
         """A message with redacted texts: a model may repeat a secret from its prompt."""
         calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
         clean = message.model_copy(update={"content": self.redact(message.content)})
+        if message.remote:
+            remote = {name: self.redact(text) for name, text in message.remote.model_dump(by_alias=False).items()}
+            clean = clean.model_copy(update={"remote": message.remote.model_copy(update=remote)})
         return clean.model_copy(update={"tool_calls": calls}) if calls else clean
 
     def redact_partial(self, text: str) -> str:
@@ -106,7 +109,7 @@ class SecretStore:
         if file is None or not file.is_file():
             return RunSecrets()
         paths = (Path(path) for path in json.loads(file.read_text()))
-        files = (each for path in paths if path.exists() for each in manifest_files(path))
+        files = (each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
         return _load(tuple((each, _changed_at(each)) for each in files))
 
 

@@ -25,6 +25,9 @@ KEPT_CHARACTERS = 10 * SHOWN_CHARACTERS
 class Heartbeat:
     """The content of an activity's heartbeats: the end of the text received so far, after ``redact``."""
 
+    withdrawn = False
+    """Whether Temporal has cancelled the activity, or waits for it no longer."""
+
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._text = ""
@@ -50,6 +53,11 @@ _current: ContextVar[Heartbeat] = ContextVar("heartbeat")
 def on_text(text: str) -> None:
     """Adds a piece of text to the heartbeats of the running activity."""
     _current.get().on_text(text)
+
+
+def is_withdrawn() -> bool:
+    """Whether the running activity is being cancelled for good; not if another attempt may go on with its work."""
+    return _current.get().withdrawn
 
 
 def run_with(heartbeat: Heartbeat, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

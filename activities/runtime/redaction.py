@@ -38,6 +38,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
                 *error.details,
+                *((info.attempt,) if error.details else ()),
                 type=error.type,
                 non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),
                 next_retry_delay=retry_delay(error.next_retry_delay, info.attempt),
@@ -49,11 +50,23 @@ class _RedactingActivities(ActivityInboundInterceptor):
             ) from None
 
 
-class RedactingFormatter(logging.Formatter):
-    """Removes secrets from every line of a log, tracebacks included.
+class FailedAttempts(logging.Filter):
+    """Makes one line of what the SDK logs about a failed attempt of an activity; nothing of one that was cancelled.
 
-    A failed attempt of an activity takes one line: Temporal shows the rest, and a bug's traceback is logged separately.
+    Temporal shows the rest, and a bug's traceback is logged separately.
     """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error:
+            record.msg, record.args = f"{record.getMessage().partition(' (')[0]}: {error}", ()
+            record.exc_info = None
+        return not isinstance(error, asyncio.CancelledError)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Removes secrets from every line of a log, tracebacks included."""
 
     def __init__(self, layout: str, redact: Callable[[str], str]) -> None:
         super().__init__(layout)
@@ -61,10 +74,15 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a log record."""
-        if record.name == "temporalio.activity" and record.exc_info:
-            record.msg, record.exc_info = f"{record.getMessage().partition(' (')[0]}: {record.exc_info[1]}", None
-            record.args = ()
         return self._redact(super().format(record))
+
+
+FAILED_ATTEMPTS = FailedAttempts()
+
+
+def shorten_sdk_log() -> None:
+    """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
+    logging.getLogger("temporalio.activity").addFilter(FAILED_ATTEMPTS)
 
 
 def log_to_stderr(redact: Callable[[str], str]) -> None:
@@ -72,5 +90,5 @@ def log_to_stderr(redact: Callable[[str], str]) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", redact))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore"):
+    for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore", "a2a"):
         logging.getLogger(library).setLevel(logging.WARNING)

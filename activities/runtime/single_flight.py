@@ -86,10 +86,16 @@ class _JoinedActivities(ActivityInboundInterceptor):
 
 
 async def _keep_for_next_attempt(flight: _Flight) -> None:
-    """Lets the work go on until a later attempt joins it; cancels it once Temporal no longer waits for its result."""
+    """Lets the work go on until a later attempt joins it; cancels it once Temporal no longer waits for its result.
+
+    It is cancelled once only, so that it can still pass the cancel on.
+    """
+    cancelled = False
     while not flight.task.done() and flight.attempt == activity.info().attempt:
-        if not await _is_awaited():
-            flight.task.cancel()
+        if not cancelled and not await _is_awaited():
+            why = activity.cancellation_details()
+            flight.heartbeat.withdrawn = why is not None and (why.cancel_requested or why.not_found)
+            cancelled = flight.task.cancel()
         await asyncio.wait([flight.task], timeout=INTERVAL)
 
 

@@ -1,6 +1,8 @@
 """Tools of ``type: built-in``: they need nothing but their arguments (ARK: queries, tool execution)."""
 
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
+from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from .calculator import calculate
 from .format_text import STYLES, format_text
@@ -15,6 +17,10 @@ class BuiltInTools:
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The built-in tool of that name."""
         return [BUILT_IN_TOOLS[context.name]]
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
+from ...resources.http_spec import HttpSpec
 from ...resources.template import fill
-from ...resources.tool import HttpSpec, Tool
+from ...resources.tool import Tool
 from ...resources.values import Header
+from ..context.value_resolver import ValueResolver
 from ..process.secrets import SecretStore
 from ..runtime.ids import idempotency_key
 from .http_client import REPEATABLE, HttpClient
@@ -30,7 +33,9 @@ class HttpTools:
         http = manifest.spec.http if manifest else None
         if manifest is None or http is None:
             raise InvalidManifest(f"the tool {context.name} has no http request")
-        repeatable = context.repeatable or http.method in REPEATABLE
+        hints = manifest.spec.annotations
+        harmless = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
+        repeatable = context.repeatable or harmless or http.method in REPEATABLE
 
         async def use(arguments: JsonObject) -> str:
             request = _request(context, manifest, http, arguments)
@@ -38,7 +43,11 @@ class HttpTools:
                 await context.begin_once()
             return await self._client.send(request, http.seconds, repeatable=repeatable)
 
-        return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
+        return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.input_schema), use)]
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from ...conversation.errors import BadArguments
 from ...resources.base import JsonObject
+from ...resources.http_spec import ARGUMENT, HttpSpec, arguments_in
 from ...resources.parameters import ARGUMENTS
 from ...resources.template import fill, parse_template
-from ...resources.tool import ARGUMENT, HttpSpec, arguments_in
 
 BODILESS = ("GET", "HEAD", "DELETE")
 """Methods without a body: arguments that no template names go into the query string instead."""

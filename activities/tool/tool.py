@@ -7,6 +7,7 @@ from typing import Protocol
 from ...resources import tool as resources
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
 
 
@@ -19,19 +20,27 @@ class ToolDefinition:
     parameters: JsonObject
 
 
+async def unchanged(answer: str) -> str:
+    """The answer itself."""
+    return answer
+
+
 @dataclass(frozen=True)
 class CallableTool:
     """A tool that can be used.
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable.
+    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``finish`` turns the tool's answer
+    into the result that is kept.
     """
 
     definition: ToolDefinition
     use: Callable[[JsonObject], Awaitable[str]]
     ends: bool = False
     retries: bool = False
+    untrusted: bool = False
+    finish: Callable[[str], Awaitable[str]] = unchanged
 
 
 BeginOnce = Callable[[], Awaitable[None]]
@@ -63,6 +72,10 @@ class ToolSource(Protocol):
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The tools behind a name: one, or for a source such as a server that lists its tools, several."""
+        ...
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """The catalog of a run that begins, with what these tools need of their servers, so that it stays the same."""
         ...
 
     async def close(self) -> None:

@@ -5,28 +5,43 @@ from dataclasses import replace
 
 from ...conversation.errors import NotCarriedOut, UnknownResource
 from ...resources import tool as resources
-from ...resources.agent import Agent
+from ...resources.agent import Agent, AgentTool
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
+from .asking import AskingTools
 from .built_in import BuiltInTools
+from .function import FunctionTools
 from .http import HttpTools
+from .mcp.source import McpTools
+from .presets import with_presets
+from .result_filters import ResultFilters
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
-"""The type of the tools that have no manifest."""
+"""The type of the tools that need no manifest."""
 
-SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {BUILT_IN: BuiltInTools, "http": HttpTools}
+SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
+    BUILT_IN: BuiltInTools,
+    "builtin": BuiltInTools,
+    "http": HttpTools,
+    "mcp": McpTools,
+    "agent": AskingTools,
+    "team": AskingTools,
+}
 """The source of the tools of each type."""
 
 
 class Tools:
     """The tools that a worker can use."""
 
-    def __init__(self, secrets: SecretStore) -> None:
+    def __init__(self, secrets: SecretStore, functions: FunctionRegistry) -> None:
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
+        self._sources["activity"] = FunctionTools(functions)
+        self._filters = ResultFilters(secrets.redact)
 
     async def of_agent(
         self, agent: Agent, values: ValueResolver, begin_once: BeginOnce = no_guard
@@ -38,26 +53,45 @@ class Tools:
         tools = []
         for given, reference in agent.tools():
             manifest = _find(values.catalog, reference) if reference else None
-            repeatable = given.on_error == "retry"
-            for tool in await self._discover(ToolContext(given.name, manifest, values, agent, repeatable, begin_once)):
-                definition = replace(tool.definition, description=given.description or tool.definition.description)
-                tools.append(replace(tool, definition=definition, retries=repeatable))
+            context = ToolContext(given.own_name, manifest, values, agent, given.on_error == "retry", begin_once)
+            tool = _as_given(await self._discover(context), given)
+            tool = with_presets(tool, given.partial, agent, agent, values)
+            tools.append(self._filters.applied_to(tool, given.functions))
         return tools
 
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
-        return (await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once)))[0]
+        return await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once))
 
-    async def _discover(self, context: ToolContext) -> list[CallableTool]:
-        type_ = context.manifest.spec.type if context.manifest else BUILT_IN
-        if context.manifest and type_ not in self._sources:
-            raise NotCarriedOut(f"{context.manifest.id}: tools of type '{type_}' can't be used yet")
-        return await self._sources[type_].discover(context)
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """The catalog of a run that begins, with what its tools need of their servers."""
+        for source in self._sources.values():
+            values = replace(values, catalog=await source.pin(values))
+        return values.catalog
+
+    async def _discover(self, context: ToolContext) -> CallableTool:
+        manifest = context.manifest
+        if manifest is None:
+            return (await self._sources[BUILT_IN].discover(context))[0]
+        if manifest.spec.type not in self._sources:
+            raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
+        (tool,) = await self._sources[manifest.spec.type].discover(context)
+        tool = replace(tool, untrusted=manifest.is_untrusted)
+        return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections, and ends the processes."""
         for source in self._sources.values():
             await source.close()
+        await self._filters.close()
+
+
+def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:
+    """A tool with the name, the description and the settings that its agent has for it."""
+    described = given.description or tool.definition.description
+    untrusted = tool.untrusted if given.untrusted_content is None else given.untrusted_content
+    definition = replace(tool.definition, name=given.name, description=described)
+    return replace(tool, definition=definition, retries=given.on_error == "retry", untrusted=untrusted)
 
 
 def _find(catalog: Catalog, reference: Reference) -> resources.Tool:

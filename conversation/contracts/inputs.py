@@ -39,8 +39,9 @@ class TurnInput(JsonModel):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
     A client gives ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and may add ``resources``
-    (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn. After
-    continue-as-new, ``carried`` stands in place of the input.
+    (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn, and the
+    beginning of the ``question``, to be shown. It says with ``fails`` that it reads the result of a turn that failed
+    from the failure of the run. After continue-as-new, ``carried`` stands in place of the input.
     """
 
     team: str | None = None
@@ -52,6 +53,8 @@ class TurnInput(JsonModel):
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
     session: JsonObject = {}
+    question: str | None = None
+    fails: bool = False
     carried: Continuation | None = None
 
     @model_validator(mode="after")
@@ -65,7 +68,8 @@ class TurnInput(JsonModel):
     def continued_with(self, carried: Continuation) -> "TurnInput":
         """The input of the next run at continue-as-new."""
         named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
-        return TurnInput.model_validate({**named, "carried": carried})
+        other = {"question": self.question, "fails": self.fails} if self.fails else {}
+        return TurnInput.model_validate({**named, **other, "carried": carried})
 
     def _named(self) -> dict[TargetType, str | None]:
         return {"team": self.team, "agent": self.agent, "model": self.model, "tool": self.tool}

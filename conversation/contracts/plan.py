@@ -13,12 +13,26 @@ from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
 
 
+class DelegatePlan(JsonModel):
+    """Whom a tool asks: an agent or a team, which the workflow type ``workflow`` runs."""
+
+    kind: Literal["agent", "team"]
+    name: str
+    namespace: str
+    workflow: str
+
+
 class ToolPlan(JsonModel):
-    """A tool of an agent: what to do if it fails, and its timeout in seconds."""
+    """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
+
+    ``asks`` is whom it asks, if it does so in a child run.
+    """
 
     name: str
     on_error: OnError = "feed"
     timeout: float | None = None
+    untrusted: bool = False
+    asks: DelegatePlan | None = None
 
 
 class AgentPlan(JsonModel):
@@ -26,7 +40,8 @@ class AgentPlan(JsonModel):
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
     the slowest of them may take for an answer, if one has a timeout. ``cast`` is the id of a default agent, which has
-    no manifest.
+    no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
+    models.
     """
 
     kind: Literal["agent", "model"]
@@ -39,6 +54,8 @@ class AgentPlan(JsonModel):
     max_iterations: int = 25
     window: ContextWindow | None = None
     parallel_tool_calls: bool = False
+    engine: str | None = None
+    timeout: float | None = None
 
     @property
     def speaker(self) -> str:
@@ -53,6 +70,7 @@ class ToolTarget(JsonModel):
     name: str
     namespace: str
     timeout: float | None = None
+    asks: DelegatePlan | None = None
 
 
 class TeamMember(JsonModel):

@@ -54,17 +54,22 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes."""
+    """The result of ``pin``; ``searchable``: the server has Baton's search attributes.
+
+    ``question`` is the beginning of what a run without a parent was asked, to be shown in Temporal's UI.
+    """
 
     thread: Thread
     plan: Plan
     searchable: bool = False
     route: TaskQueues = TaskQueues()
+    question: str = ""
 
 
 class AskModelRequest(JsonModel):
     """``ask_model``: ask the model of a speaker, and append its reply after the head of a thread.
 
+    ``execute_agent`` takes the same for an agent that is executed elsewhere.
     ``speaker`` is the id of an Agent, or of a Model that is asked directly. The turn's own messages begin after depth
     ``begun``. ``pending`` is appended before the reply. ``fallback`` is an index into the speaker's models. ``turn``
     and ``turns`` (the limit, if there is one) are for those who watch the run.
@@ -84,24 +89,29 @@ class AskModelRequest(JsonModel):
 class AskModelResult(JsonModel):
     """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
 
-    ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``.
+    ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
+    messages before it that one execution of an agent elsewhere gave.
     """
 
     message: Message
     head: Head
     wrong: Text | None = None
+    earlier: tuple[Message, ...] = ()
 
 
 class UseToolRequest(JsonModel):
     """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
     ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
+    ``answer`` is what the agent or the team that the tool asks has answered. ``delegate`` takes the same: begin the
+    conversation in which they answer.
     """
 
     thread: Thread
     speaker: str
     reply: str | None = None
     call: int = 0
+    answer: Text | None = None
 
 
 class UseToolResult(JsonModel):
@@ -136,7 +146,10 @@ class SelectResult(JsonModel):
 
 
 class EvaluateRequest(JsonModel):
-    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds."""
+    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds.
+
+    ``silent``: the turn has added nothing to the conversation, so the last message there is another member's.
+    """
 
     thread: Thread
     team: str
@@ -145,6 +158,7 @@ class EvaluateRequest(JsonModel):
     tokens: int
     elapsed: float
     brief: SpeakerBrief | None = None
+    silent: bool = False
 
 
 class EvaluateResult(JsonModel):
@@ -172,7 +186,7 @@ class AppendRequest(JsonModel):
 
 
 class LiveText(JsonModel):
-    """The heartbeat of ``ask_model`` and ``select``: the last part of the text so far, and the offset of that part."""
+    """The heartbeat of a model's or an agent's call: the last part of the text so far, and the offset of that part."""
 
     offset: int = 0
     text: Text = ""

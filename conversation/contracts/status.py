@@ -1,7 +1,8 @@
 """The status of a run (ARK: queries, system outputs)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Literal
 
 from ...resources.base import JsonModel, JsonObject
@@ -19,6 +20,9 @@ MAX_STATUS_MESSAGES = 150_000
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
 
+MAX_MEMBER_FAILURES = 20
+"""Failures of members in a status, shared by the targets of a query."""
+
 Phase = Literal["Running", "Completed", "Failed", "Canceled"]
 
 
@@ -31,7 +35,11 @@ class StatusTarget(JsonModel):
 
 
 class Response(JsonModel):
-    """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal."""
+    """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
+
+    ``run`` is the id of the run that answers: while it goes on, its own status has what was said until now.
+    ``member_failures`` are the failures of members without whom a team has gone on.
+    """
 
     target: StatusTarget
     message: str = ""
@@ -41,13 +49,18 @@ class Response(JsonModel):
     failure: Failure | None = None
     messages: tuple[Message, ...] = ()
     head: Head | None = None
+    run: str | None = None
+    turns: int | None = None
+    token_usage: TokenUsage | None = None
+    member_failures: tuple[Failure, ...] | None = None
 
 
 class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
 
     While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
-    for the next model call. What was handed on to a child run stands in the child's status.
+    for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
+    child runs that go on.
     """
 
     phase: Phase
@@ -64,8 +77,26 @@ class Status(JsonModel):
     paused: Pause | None = None
     session: JsonObject | None = None
     waiting: tuple[Message, ...] | None = None
+    member_failures: tuple[Failure, ...] | None = None
+    runs: tuple[str, ...] | None = None
     start_time: str
     completion_time: str | None = None
+
+
+class RunResult(Status):
+    """The result of a team, an agent, a model or a tool that a client has started: its status.
+
+    ``usage`` and ``answer`` are earlier names of ``token_usage`` and ``message``, for clients that read those.
+    """
+
+    usage: TokenUsage = TokenUsage()
+    answer: str | None = None
+
+    @classmethod
+    def of(cls, status: Status, turn: TurnResult) -> "RunResult":
+        """The result of a run that has ended with this status."""
+        known = {name: getattr(status, name) for name in status.model_fields_set}
+        return cls(**known, usage=turn.usage, **({} if turn.answer is None else {"answer": turn.answer}))
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:
@@ -83,13 +114,15 @@ def query_status(
     reason: StopReason | None = None,
     note: str | None = None,
     failure: Failure | None = None,
+    runs: Sequence[str] = (),
 ) -> Status:
     """The status of a query, from the results of its targets by index; ``times`` are its start and, if any, its end.
 
-    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target was asked.
+    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target, ``runs`` the runs below.
     """
     start, end = times
-    responses = tuple(_response(target, answers.get(index)) for index, target in enumerate(plan.targets))
+    asked = zip_longest(plan.targets, runs)
+    responses = tuple(_response(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
     error = failure.message if failure else _joined_error(responses)
     return Status(
         phase=phase_of(reason, error) if end else "Running",
@@ -120,21 +153,23 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
         head=turn.head,
         start_time=format_time(start),
         completion_time=format_time(end) if end else None,
+        member_failures=turn.member_failures or None,
     )
 
 
 def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
     """The result of a target, truncated to its share of the status."""
-    room = MAX_STATUS_MESSAGES // max(1, len(plan.targets))
-    return turn.model_copy(
-        update={"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
-    )
+    targets = max(1, len(plan.targets))
+    room = MAX_STATUS_MESSAGES // targets
+    failures = turn.member_failures[: max(1, MAX_MEMBER_FAILURES // targets)]
+    shown = {"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
+    return turn.model_copy(update={**shown, "member_failures": failures})
 
 
-def _response(target: TargetPlan, turn: TurnResult | None) -> Response:
+def _response(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
     target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
-        return Response(target=target_status, status="Running")
+        return Response(target=target_status, status="Running", run=run)
     failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
@@ -146,6 +181,10 @@ def _response(target: TargetPlan, turn: TurnResult | None) -> Response:
         failure=failure,
         messages=turn.messages,
         head=turn.head,
+        run=run,
+        turns=turn.turns,
+        token_usage=turn.usage,
+        member_failures=turn.member_failures or None,
     )
 
 

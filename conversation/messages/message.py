@@ -52,6 +52,19 @@ class SecretPlaceholder(JsonModel):
     name: str
 
 
+class RemoteTask(JsonModel):
+    """What a server of agents calls the place of a message: for the next message of ``agent`` (the id of an Agent).
+
+    ``context`` is A2A's contextId, ``task`` its taskId, if there is a task, and ``state`` the state of that task, such
+    as ``completed`` or ``input-required``.
+    """
+
+    agent: str
+    context: Text | None = None
+    task: Text | None = None
+    state: Text | None = None
+
+
 PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
 
@@ -60,7 +73,9 @@ class Message(JsonModel):
 
     ``name`` is the agent (role ``assistant``) or the tool (role ``tool``) that the message is from; ``model`` is what
     the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
-    message is in a panel or a debate, and ``round``, from 1, in which round.
+    message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
+    ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
+    ``content`` as it is.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -73,6 +88,8 @@ class Message(JsonModel):
     usage: TokenUsage | None = None
     part: PanelMessageKind | None = None
     round: int | None = None
+    remote: RemoteTask | None = None
+    fence: Text | None = None
 
     @property
     def byte_size(self) -> int:
@@ -107,7 +124,8 @@ class Quote(JsonModel):
 
     def quoted(self, message: Message) -> Message:
         """The copy of the message: its text, without tool calls, usage and model."""
-        return Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
+        copy = Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
+        return copy.model_copy(update={"remote": message.remote}) if message.remote else copy
 
 
 class Span(JsonModel):

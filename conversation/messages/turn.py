@@ -36,7 +36,8 @@ class TurnResult(JsonModel):
     ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set exactly
     when ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if
     the answer is not the last message: after ``terminate``, or from a parallel team. ``unread`` are messages of people
-    that came too late for a child workflow: its parent takes them back.
+    that came too late for a child workflow: its parent takes them back. ``member_failures`` are those of members
+    without whom a team has gone on.
     """
 
     head: Head
@@ -49,6 +50,7 @@ class TurnResult(JsonModel):
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
     unread: tuple[Message, ...] = ()
+    member_failures: tuple[Failure, ...] = ()
 
     @property
     def message(self) -> str:

@@ -14,7 +14,7 @@ from ...conversation.messages.panel import (
     Verdict,
 )
 from ...conversation.temporal.temporal_client import ConnectionFailed
-from ...resources.functions import function
+from ...resources.functions import function, tool
 from ...resources.problems import ManifestError
 from ..errors import UnreachableError
 from ..runs.find_run import NoSuchRunError
@@ -68,4 +68,5 @@ __all__ = [
     "run",
     "start",
     "synthesizer",
+    "tool",
 ]

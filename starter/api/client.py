@@ -115,7 +115,7 @@ class Connection:
         start_run = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)
         run = await (self._execute(queue, loaded, functions, start_run) if in_process else start_run())
         if not in_process and self._server.state_dir is None and not await has_worker(client, queue):
-            _log.warning("%s waits: no worker is running; start one with: python worker.py", run.id)
+            _log.warning("%s waits: no worker is running; start one with: baton worker", run.id)
         return Handle(client, run, query.output_model)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:

@@ -16,7 +16,7 @@ from ...conversation.messages.panel import Contribution, contributions_in
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ..runs.run_handle import RunHandle, request_termination
-from ..runs.run_status import closed_status, status_of
+from ..runs.run_status import closed_status, live_status
 from .message_stream import MessageEvent, stream_messages
 from .result_value import target_of, value_of
 
@@ -100,7 +100,7 @@ class Handle:
     async def status(self) -> Status:
         """The current status of the run, or its final one."""
         closed = (await self._run.describe()).close_time
-        return await (self._ended() if closed else status_of(self._run))
+        return await (self._ended() if closed else live_status(self._client, self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
         """Sends a message into the discussion, for all who speak after it. Raises Refused."""

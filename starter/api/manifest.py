@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from ...resources.base import API_VERSION, JsonObject
 from ...resources.documents import Document
+from ...resources.function_signature import description, input_schema
 from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, load_documents
 
@@ -56,7 +57,8 @@ class ResourceDefinition:
 class Dependencies:
     """The definitions and functions in a program's arguments; in the manifest, references by name replace them."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str = "default") -> None:
+        self._namespace = namespace
         self.definitions: list[ResourceDefinition] = []
         self.functions: list[Function] = []
 
@@ -88,11 +90,24 @@ class Dependencies:
         return camel_case(given)
 
     def tool(self, given: object) -> object:
-        """A tool, as ``{name}``."""
+        """A tool, as ``{name}``; of a function a Tool is made, with what its signature and its docstring say."""
+        if callable(given):
+            given = self._tool_of(given)
         if isinstance(given, ResourceDefinition):
             self.definitions.append(given)
             return {"name": given.name, "type": "custom"}
         return {"name": given} if isinstance(given, str) else camel_case(given)
+
+    def _tool_of(self, function: Function) -> ResourceDefinition:
+        name = self.function(function)
+        spec: dict[str, object] = {
+            "type": "activity",
+            "activity": {"name": name},
+            "inputSchema": input_schema(function),
+        }
+        if about := description(function):
+            spec["description"] = about
+        return ResourceDefinition("Tool", name, spec, namespace=self._namespace)
 
 
 def camel_case(given: object) -> object:

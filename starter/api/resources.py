@@ -5,6 +5,7 @@ from typing import Any, TypedDict, Unpack
 
 from pydantic import BaseModel
 
+from ...resources.functions import Function
 from ...resources.model import ProviderName
 from ...resources.query import TARGETS
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
@@ -12,8 +13,8 @@ from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unkno
 ValueInput = str | Mapping[str, Any]
 """A text, or its source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
 
-ToolInput = str | Mapping[str, Any] | ResourceDefinition
-"""The name of a built-in tool, an entry of ``tools`` as in a manifest, or a ``Manifest`` of the kind Tool."""
+ToolInput = str | Mapping[str, Any] | ResourceDefinition | Function
+"""The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of the kind Tool, a function."""
 
 SchemaInput = Mapping[str, Any] | type[BaseModel]
 """A JSON Schema, or a pydantic model, into which the answer is read."""
@@ -69,7 +70,7 @@ class AgentDefinition(ResourceDefinition):
         namespace: str = "default",
         **more: Unpack["AgentOptions"],
     ) -> None:
-        dependencies = Dependencies()
+        dependencies = Dependencies(namespace)
         schema, output_model = schema_of(output_schema)
         values = [{"name": key, **_value(value)} for key, value in (parameters or {}).items()]
         reject_unknown(AgentOptions, more, "Agent")

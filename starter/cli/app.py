@@ -1,20 +1,35 @@
 """The command ``baton``: registers the groups of commands, one module each."""
 
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from . import control, encryption, inspect, maintenance, manifests, run, servers
 from .exit_codes import run_and_exit
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        maintenance.version()
+        raise typer.Exit
+
+
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Runs teams of language-model agents as durable Temporal workflows.",
 )
 for _group in (run, manifests, inspect, control, servers, encryption, maintenance):
     app.add_typer(_group.app)
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The options of the program itself."""
 
 
 def main() -> NoReturn:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +40,6 @@ async def run_queries(
     server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
-    paths: Sequence[Path],
     *,
     run_id: str | None = None,
     detach: bool = False,
@@ -49,12 +48,12 @@ async def run_queries(
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await server.connect()
-    started = await _start_all(client, server, loaded, queries, paths, run_id)
+    started = await _start_all(client, server, loaded, queries, run_id)
     with _explain_return(started):
         for handle in started:
             print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
         if not await has_worker(client):
-            print_message("note: no worker is running; start one with: python worker.py")
+            print_message("note: no worker is running; start one with: baton worker")
         if detach:
             running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
             return RunResults([await run_manifest(client, handle, running) for handle in started])
@@ -66,15 +65,14 @@ async def _start_all(
     server: ServerLocation,
     loaded: Loaded,
     queries: list[Query],
-    paths: Sequence[Path],
     run_id: str | None = None,
 ) -> list[RunHandle]:
     """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
     catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
     started = []
     for query, catalog in zip(queries, catalogs, strict=True):
-        if server.state_dir and loaded.secrets:
-            server.state_dir.write_sources(catalog.sha, [*paths])
+        if server.state_dir and loaded.secret_files:
+            server.state_dir.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
         started.append(await start_query(client, query, catalog, run_id))
     return started
 

@@ -41,12 +41,12 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = Out
     from ..console.status import print_status
     from ..console.watch import print_open_calls
     from ..runs.run_manifest import run_manifest
-    from ..runs.run_status import status_of
+    from ..runs.run_status import live_status
     from .client import with_run
     from .formats import dump
 
     async def read(client: "Client", handle: "RunHandle") -> str:
-        current = await status_of(handle)
+        current = await live_status(client, handle)
         if output is OutputFormat.text:
             print_status(stderr_console(), handle.id, current)
             if current.phase == "Running":

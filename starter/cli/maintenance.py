@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import REFUSED, CommandEndError
-from .options import Output, OutputFormat
+from .options import Output, OutputFormat, Recursive
 from .terminal import print_message, print_result
 
 app = typer.Typer()
@@ -15,6 +15,7 @@ app = typer.Typer()
 @app.command()
 def doctor(
     file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Manifests whose Models are checked.")] = None,
+    recursive: Recursive = False,
     output: Output = OutputFormat.text,
 ) -> None:
     """Checks what is reachable and what is stuck, and says what to do; exit code 1 if anything is wrong."""
@@ -26,7 +27,7 @@ def doctor(
     from .targets import load_manifests
 
     silence_sdk()
-    results = run_checks(load_manifests(file or ()), print_message)
+    results = run_checks(load_manifests(file or (), recursive=recursive), print_message)
     values = [asdict(each) for each in results]
     print_result(as_text(results) if output is OutputFormat.text else dump([*values], output))
     if not all(each.ok for each in results):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Files, Target
+from .options import Files, Recursive, Target
 from .terminal import print_message, print_result
 
 app = typer.Typer()
@@ -22,13 +22,14 @@ class DrawingFormat(StrEnum):
 @app.command()
 def validate(
     file: Files,
+    recursive: Recursive = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
 ) -> None:
     """Checks the manifests in FILE and reports every error in them."""
     from ...resources.problems import ManifestError
     from .targets import load_manifests
 
-    loaded = load_manifests(file)
+    loaded = load_manifests(file, recursive=recursive)
     outside = loaded.unresolved()
     if strict and outside:
         raise ManifestError(outside)
@@ -36,7 +37,8 @@ def validate(
         print_message(f"warning: {problem}")
     for problem in (*loaded.default_members(), *loaded.unused_roles()):
         print_message(f"note: {problem}")
-    print(f"{len(loaded.catalog.manifests)} manifests are valid")
+    count = len(loaded.catalog.manifests)
+    print("1 manifest is valid" if count == 1 else f"{count} manifests are valid")
 
 
 @app.command()
@@ -52,6 +54,7 @@ def graph(
     *,
     target: Target = None,
     file: Files,
+    recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Draw only this namespace.")] = None,
     output: Annotated[
         DrawingFormat, typer.Option("-o", "--output", help="The form of the drawing on stdout.")
@@ -63,6 +66,6 @@ def graph(
     from ..diagram.svg import svg
     from .targets import load_manifests, resources_to_draw
 
-    loaded = load_manifests(file)
+    loaded = load_manifests(file, recursive=recursive)
     page = build_diagram(loaded.catalog, resources_to_draw(loaded, target, namespace), namespace or "default")
     print_result(svg(page) if output is DrawingFormat.svg else mermaid(page))

@@ -15,7 +15,10 @@ class OutputFormat(StrEnum):
     yaml = "yaml"
 
 
-Files = Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")]
+Files = Annotated[
+    list[Path], typer.Option("-f", "--file", help="A file or folder of manifests, or - for stdin; may be repeated.")
+]
+Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Also the folders in a folder.")]
 Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A resource, such as team/NAME.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="A run's id, or a Query's name: its newest run.")]

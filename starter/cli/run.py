@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import FAILED, CommandEndError
-from .options import Files, Output, OutputFormat, Target
+from .options import Files, Output, OutputFormat, Recursive, Target
 from .terminal import on_one_terminal, print_message, print_result
 
 app = typer.Typer()
@@ -17,6 +17,7 @@ def run(
     target: Target = None,
     text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The input for it.")] = None,
     file: Files,
+    recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Run only this namespace.")] = None,
     own_id: Annotated[str | None, typer.Option("--id", help="The run's id; an open run of this id is joined.")] = None,
     parameter: Annotated[
@@ -31,16 +32,19 @@ def run(
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
-    from .targets import choose_queries, load_manifests, read_parameters
+    from .targets import choose_queries, load_manifests, read_parameters, refuse_secrets_of_stdin
 
     parameters = read_parameters(parameter or ())
-    loaded = load_manifests(file, parameters)
+    loaded = load_manifests(file, parameters, recursive=recursive)
     queries = choose_queries(loaded, target, text, namespace, parameters)
+    remote = uses_remote_server()
     for query in queries:
-        loaded.needed_by(query, elsewhere=uses_remote_server())
+        loaded.needed_by(query, elsewhere=remote)
+    if not remote:
+        refuse_secrets_of_stdin(loaded)
     silence_sdk()
     with use_server(print_message, start=True) as server:
-        results = asyncio.run(run_queries(server, loaded, queries, file, run_id=own_id, detach=detach))
+        results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))
     text = printed(results.queries, output)
     if not (on_one_terminal() and text.strip() == results.last_text.strip()):
         print_result(text)

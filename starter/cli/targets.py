@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ...resources.catalog import Resource
-from ...resources.documents import Document
+from ...resources.documents import STDIN, Document
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
 from ...resources.query import TARGETS, Query, QuerySpec, Target, TargetType
@@ -15,15 +15,24 @@ from ..errors import UsageError
 from .terminal import print_message
 
 
-def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = ()) -> Loaded:
+def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
     """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
-    loaded = load_files(paths, partial(_with_parameters, parameters))
+    loaded = load_files(paths, partial(_with_parameters, parameters), recursive=recursive)
     if loaded.ignored:
         names = ", ".join(loaded.ignored)
         print_message(f"note: ignored, as no run needs it: {names}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
+
+
+def refuse_secrets_of_stdin(loaded: Loaded) -> None:
+    """Raises UsageError if a Secret or a literal key was read from standard input, where no worker can find it."""
+    if str(STDIN) in loaded.secret_files:
+        why = "the worker reads it where its owner has put it, and no copy is kept"
+        raise UsageError(
+            f"a Secret or a key can't come from stdin: {why}. Write it to a file, and name it with -f FILE"
+        )
 
 
 def read_parameters(given: Sequence[str]) -> list[Parameter]:

@@ -109,10 +109,15 @@ class _BoxBuilder:
         return Box("agent", box_lines(member.name, member.role or ""))
 
     def _model_and_tools(self, agent: Agent) -> list[str]:
-        """The model and the tools of an agent, in one line if they fit."""
-        model = agent.model_reference()
+        """The model or what executes it, and the tools of an agent, in one line if they fit."""
+        if agent.is_remote:
+            executor = agent.executor()
+            by = f"executed by {self._name(executor.name, executor)}" if executor else f"at {agent.a2a_address}"
+        else:
+            model = agent.model_reference()
+            by = self._name(model.name, model)
         tools = [self._name(tool.name, reference) for tool, reference in agent.tools()]
-        parts = [part for part in (self._name(model.name, model), ", ".join(tools)) if part]
+        parts = [part for part in (by, ", ".join(tools)) if part]
         return [line] if len(line := " · ".join(parts)) <= MAX_LINE else parts
 
     def _name(self, name: str, reference: Reference | None) -> str:

@@ -73,7 +73,8 @@ class CallTracker:
         """The call with the name of its model, tool or function."""
         match call.request:
             case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._agents:
-                return replace(call, name=self._agents[speaker].models[fallback])
+                agent = self._agents[speaker]
+                return replace(call, name=agent.engine or agent.models[fallback])
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 tool_call = self._replies[reply].tool_calls[number]
                 return replace(call, name=tool_call.name, arguments=tool_call.arguments)

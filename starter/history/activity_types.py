@@ -18,6 +18,7 @@ CallResult = Pinned | AskModelResult | UseToolResult | SelectResult | PerformRes
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "ask_model": AskModelRequest,
+    "execute_agent": AskModelRequest,
     "use_tool": UseToolRequest,
     "select": SelectRequest,
     "brief": BriefRequest,
@@ -29,6 +30,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
 RESULT_TYPES: dict[str, type[CallResult]] = {
     "pin": Pinned,
     "ask_model": AskModelResult,
+    "execute_agent": AskModelResult,
     "use_tool": UseToolResult,
     "select": SelectResult,
     "perform": PerformResult,

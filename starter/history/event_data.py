@@ -25,7 +25,13 @@ RUN_EVENTS = {
 }
 """The kinds of runs that have events, and how the names of these begin."""
 
-CALL_EVENTS = {"ask_model": "LLMCall", "use_tool": "ToolCall", "select": "SelectorCall", "perform": "FunctionCall"}
+CALL_EVENTS = {
+    "ask_model": "LLMCall",
+    "execute_agent": "ExecutorCall",
+    "use_tool": "ToolCall",
+    "select": "SelectorCall",
+    "perform": "FunctionCall",
+}
 """The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
 
 
@@ -72,7 +78,10 @@ def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
     """Who made a call, when, and the model, tool or function."""
     caller: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
     match call.request:
-        case AskModelRequest() | SelectRequest():
+        case AskModelRequest():
+            callee = "engine" if call.activity_type == "execute_agent" else "model"
+            return {**caller, **place, callee: call.name}
+        case SelectRequest():
             return {**caller, **place, "model": call.name}
         case PerformRequest(name=name):
             return {**caller, "member": name, **place, "function": call.name}

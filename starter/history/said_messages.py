@@ -14,8 +14,9 @@ def said_messages(call: ActivityCall, result: CallResult, replies: Mapping[str, 
     ``replies`` are the earlier answers of models and functions by their journal rows: a panel quotes them.
     """
     match call.request, result:
-        case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong):
+        case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
             yield from (item for item in pending if isinstance(item, Message) and _is_from_person(item))
+            yield from answer.earlier
             if message.content and not wrong:
                 yield message
         case AppendRequest(items=items), _:

@@ -17,16 +17,19 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...activities.agent.executors import Executors
+from ...activities.context.executor import Executor, find_executor
 from ...activities.context.model_chain import ChainedModel
 from ...activities.context.value_resolver import ValueResolver
 from ...activities.journal.engine import connect
 from ...activities.journal.migrate import VERSION, version
 from ...activities.model.providers import Providers
 from ...activities.process.secrets import SecretStore
-from ...activities.process.settings import ROLES, Settings, WorkerQueue
+from ...activities.process.settings import ROLES, Settings
 from ...conversation.failure import BatonError
 from ...conversation.temporal import search_attributes
-from ...resources.agent import DEFAULT_MODEL
+from ...conversation.temporal.live_workers import live_workers
+from ...resources.agent import DEFAULT_MODEL, Agent
 from ...resources.loader import Loaded
 from ...resources.model import Model
 from .stuck_runs import stuck_runs
@@ -87,27 +90,27 @@ async def server(client: Client) -> CheckResults:
 
 
 async def workers(client: Client, settings: Settings) -> CheckResults:
-    """The workers that poll the task queues of these settings."""
+    """The workers that poll the task queues of these settings, each counted once."""
     for queue in settings.model_copy(update={"roles": frozenset(ROLES)}).worker_queues():
-        for kind in ("WORKFLOW", "ACTIVITY") if "workflows" in queue.roles else ("ACTIVITY",):
-            yield await _poller_check(client, queue, kind)
+        count = len(await live_workers(client, queue.name))
+        kinds = {"WORKFLOW": "runs", "ACTIVITY": "calls"} if "workflows" in queue.roles else {"ACTIVITY": "calls"}
+        waiting = [f"{await _backlog(client, queue.name, kind)} {what}" for kind, what in kinds.items()]
+        who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
+        text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
+        hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
+        yield CheckResult("workers", bool(count), text, "" if count else hint)
 
 
-async def _poller_check(client: Client, queue: WorkerQueue, kind: str) -> CheckResult:
+async def _backlog(client: Client, queue: str, kind: str) -> int:
+    """How many tasks wait in a task queue, about."""
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=queue.name),
+        task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
     found = await client.workflow_service.describe_task_queue(asked, retry=True)
-    count = len({poller.identity for poller in found.pollers})
-    waiting = found.stats.approximate_backlog_count
-    what = "runs" if kind == "WORKFLOW" else "calls"
-    who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
-    text = f"{who} for {what} on the task queue {queue.name}, {waiting} waiting"
-    hint = f"start one that serves {', '.join(sorted(queue.roles))}: python worker.py MANIFESTS"
-    return CheckResult("workers", bool(count), text, "" if count else hint)
+    return int(found.stats.approximate_backlog_count)
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
@@ -161,3 +164,23 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
         return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
     finally:
         await providers.close()
+
+
+async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
+    """Whether each ExecutionEngine and A2AServer answers, and the skills of the agents of the latter."""
+    secrets = SecretStore(loaded.secrets, environment)
+    values, made = ValueResolver(loaded.catalog, secrets), Executors(secrets)
+    known = [each for each in loaded.catalog.manifests if isinstance(each, Executor)]
+    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent) and each.a2a_address]
+    found = {each.id: each for each in (*(find_executor(agent, loaded.catalog) for agent in agents), *known) if each}
+
+    async def check(executor: Executor) -> CheckResults:
+        text = await (await made.of(executor)).check(executor, values)
+        yield CheckResult("agents", True, f"{executor.id}: {text}")
+
+    try:
+        hint = "check its address and headers"
+        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in found.values()))
+        return [replace(each, text=secrets.redact(each.text)) for of_one in results for each in of_one]
+    finally:
+        await made.close()

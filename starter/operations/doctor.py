@@ -28,7 +28,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:
-            return [_versions(), *asyncio.run(_check(server, settings, loaded, providers))]
+            return [_versions(), *_variables(server), *asyncio.run(_check(server, settings, loaded, providers))]
     except SettingsError as error:
         return [
             _versions(),
@@ -44,6 +44,18 @@ def _versions() -> CheckResult:
     return CheckResult("versions", True, f"{packages}, Python {platform.python_version()}")
 
 
+def _variables(server: ServerLocation) -> list[CheckResult]:
+    """The variables that the worker of this machine was started with, if it runs, and those that differ from ours."""
+    dev = server.state_dir.read_dev_server() if server.state_dir else None
+    if dev is None:
+        return []
+    differing = " and ".join(dev.differing(os.environ))
+    text = f"the worker here has {' and '.join(dev.environment) or 'none of the variables for models and keys'}"
+    hint = "it is restarted by the next 'baton run' once no run is open; end a 'baton dev' yourself"
+    text += f"; {differing} differs from the environment of this command" if differing else ""
+    return [CheckResult("variables", not differing, text, hint if differing else "")]
+
+
 async def _check(
     server: ServerLocation | None, settings: Settings, loaded: Loaded, providers: Providers
 ) -> list[CheckResult]:
@@ -51,6 +63,7 @@ async def _check(
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(checks.models(loaded, os.environ, providers))
+    checking.append(checks.executors(loaded, os.environ))
     return [each for results in await asyncio.gather(*checking) for each in results]
 
 

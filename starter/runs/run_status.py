@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+from datetime import timedelta
 
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from ...conversation.contracts.status import Status, format_time
@@ -12,6 +13,9 @@ from .run_handle import RunHandle
 
 RETRY_INTERVAL = 1.0
 """Seconds between two attempts to reach Temporal."""
+
+QUERY_TIMEOUT = timedelta(seconds=5)
+"""How long a child run is asked for its status."""
 
 
 async def status_of(handle: RunHandle) -> Status:
@@ -24,6 +28,54 @@ async def status_of(handle: RunHandle) -> Status:
     if status.phase != "Running" or closed in (None, WorkflowExecutionStatus.RUNNING):
         return status
     return status.model_copy(update=_closed_in_temporal(closed))
+
+
+async def live_status(client: Client, handle: RunHandle) -> Status:
+    """The status of a run; while it goes on, with what the runs below it have said and used until now.
+
+    Those are asked one by one, as they tell the run above them only at their end.
+    """
+    status = await status_of(handle)
+    if status.phase != "Running":
+        return status
+    if status.responses:
+        return await _with_responses(client, status)
+    return await _with_runs(client, status)
+
+
+async def _with_responses(client: Client, status: Status) -> Status:
+    """The status of a query, with the answers so far of the targets that are still asked."""
+    responses, usage = [], status.token_usage
+    for response in status.responses:
+        below = await _status_below(client, response.run) if response.status == "Running" and response.run else None
+        if below:
+            known = {"message": below.message, "messages": below.messages, "turns": below.turns}
+            more = {"token_usage": below.token_usage, "failure": below.failure}
+            response = response.model_copy(update={**known, **more})
+            usage += below.token_usage
+        responses.append(response)
+    said = [each.message for each in responses if each.message]
+    message = status.message or (said[0] if len(responses) == 1 and said else "")
+    return status.model_copy(update={"responses": tuple(responses), "token_usage": usage, "message": message})
+
+
+async def _with_runs(client: Client, status: Status) -> Status:
+    """The status of a team, with what its members that are teams have said in the present turn."""
+    for run in status.runs or ():
+        if below := await _status_below(client, run):
+            usage, messages = status.token_usage + below.token_usage, (*status.messages, *below.messages)
+            message = below.message or status.message
+            status = status.model_copy(update={"token_usage": usage, "messages": messages, "message": message})
+    return status
+
+
+async def _status_below(client: Client, run: str) -> Status | None:
+    """The status of a child run; None if it can't be asked, as before its start."""
+    handle: RunHandle = client.get_workflow_handle(run)
+    with contextlib.suppress(RPCError, WorkflowQueryFailedError):
+        status: Status = await handle.query("status", result_type=Status, rpc_timeout=QUERY_TIMEOUT)
+        return await _with_runs(client, status)
+    return None
 
 
 async def closed_status(handle: RunHandle) -> Status:

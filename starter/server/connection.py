@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 from temporalio.converter import StorageDriver
+from temporalio.service import RPCError
 
 from ...conversation.temporal.temporal_client import (
     EXTERNAL_STORAGE_URL,
@@ -23,8 +24,8 @@ from ...conversation.temporal.temporal_client import (
 )
 from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
-from ..runs.server_state import has_open_runs
-from .state_dir import ENVIRONMENT, DevServer, StateDir, fingerprint
+from ..runs.server_state import open_runs
+from .state_dir import DevServer, StateDir
 
 if TYPE_CHECKING:
     from ...activities.journal.database import Database
@@ -69,8 +70,12 @@ def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
 
 
 def uses_remote_server() -> bool:
-    """Whether the environment names a Temporal server; otherwise this machine's own is used."""
-    return "target_host" in connect_config()
+    """Whether the environment names another Temporal server than this machine's own, which is used otherwise."""
+    host, _, port = connect_config().get("target_host", "").rpartition(":")
+    if not port or host not in ("localhost", "127.0.0.1"):
+        return bool(port)
+    dev = StateDir.of(os.environ).read_dev_server()
+    return dev is None or dev.address != f"127.0.0.1:{port}"
 
 
 @contextmanager
@@ -102,19 +107,47 @@ def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool
 def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
     """Stops a server and worker that were started with other settings than ours, if nobody needs them."""
     dev = state_dir.read_dev_server()
-    if dev is None or fingerprint(os.environ) in ("", dev.environment):
+    differing = dev.differing(os.environ) if dev else []
+    if dev is None or not differing:
         return
-    if not dev.lingering or state_dir.is_held("clients") or asyncio.run(_has_open_runs(dev)):
-        report(f"note: the worker here was started with other values of {', '.join(ENVIRONMENT)}, and keeps them")
+    names = " and ".join(differing)
+    if user := _user_of(dev, state_dir):
+        report(f"note: the worker here was started with another {names} and keeps it, as {user}")
         return
-    report(f"{', '.join(ENVIRONMENT[:-1])} or {ENVIRONMENT[-1]} has changed: the worker is restarted")
+    report(f"{names} {'has' if len(differing) == 1 else 'have'} changed: the worker is restarted")
+    _stop(dev, state_dir)
+
+
+def stop_idle(state_dir: StateDir) -> bool:
+    """Stops a server and worker that a client has started and nobody needs; whether they have ended."""
+    dev = state_dir.read_dev_server()
+    if dev is None or _user_of(dev, state_dir):
+        return False
+    _stop(dev, state_dir)
+    return True
+
+
+def _stop(dev: DevServer, state_dir: StateDir) -> None:
     os.kill(dev.pid, signal.SIGTERM)
     with state_dir.lock("dev"):  # free once it has ended
         return
 
 
-async def _has_open_runs(dev: DevServer) -> bool:
-    return await has_open_runs(await connect(dev.address))
+def _user_of(dev: DevServer, state_dir: StateDir) -> str:
+    """What a running worker is needed for, as the end of a sentence; empty if nobody needs it."""
+    if not dev.lingering:
+        return "it was started by 'baton dev': end that to use yours"
+    try:
+        runs = asyncio.run(_open_runs(dev))
+    except RPCError:
+        return "its server does not say whether runs are open"
+    if runs:
+        return f"{' and '.join(runs)} {'is' if len(runs) == 1 else 'are'} not over"
+    return "another command uses it" if state_dir.is_held("clients") else ""
+
+
+async def _open_runs(dev: DevServer) -> list[str]:
+    return await open_runs(await connect(dev.address))
 
 
 def _find_or_start(state_dir: StateDir) -> DevServer:

@@ -7,50 +7,73 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
 from temporalio.client import Client
 
 from ... import worker
+from ...activities.process.sdk_runtime import set_worker_runtime
 from ...activities.runtime.redaction import log_to_stderr
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
 from ..http.thread_server import serve_in_thread
 from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
-from .embedded import PORTS, EmbeddedServer, ServerError, free_ports
-from .state_dir import LOGS, DevServer, StateDir, fingerprint
+from .embedded import PORTS, EmbeddedServer, ServerError
+from .ports import choose_ports, taken_of
+from .state_dir import LOGS, DevServer, StateDir, fingerprints
 
 _log = logging.getLogger(__name__)
 
 
-async def run_dev_server(state_dir: StateDir, linger: float | None, announce: Callable[[DevServer], None]) -> bool:
+@dataclass(frozen=True)
+class DevOptions:
+    """What the worker knows, the ports that were asked for, and when to end.
+
+    Without ``linger``, the server and the worker run until they are stopped.
+    """
+
+    own: Loaded = field(default_factory=Loaded)
+    port: int | None = None
+    ui_port: int | None = None
+    linger: float | None = None
+
+
+Announce = Callable[[DevServer, list[int]], None]
+"""Is told where the server is, and which of its usual ports are taken, so that it has others."""
+
+
+async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Announce) -> bool:
     """Runs a server and a worker until SIGINT or SIGTERM, or until nobody has needed them for ``linger`` seconds.
 
-    False if they run already in this folder. Raises ServerError if the server doesn't start, and SettingsError.
+    False if they run already in this folder. Raises ServerError if the server doesn't start, UsageError if a port that
+    was asked for is taken, and SettingsError.
     """
+    set_worker_runtime()
     keys = Keys.from_environment(os.environ)
     async with contextlib.AsyncExitStack() as stack:
         lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server holds it, too
         if lock is None:
             return False
-        make_server = partial(_make_server, state_dir, lock, keys, stack)
-        server = make_server(*state_dir.last_ports(), PORTS)
+        make_server, preferred = partial(_make_server, state_dir, lock, keys, stack), [*state_dir.last_ports(), PORTS]
+        taken = [] if options.port or options.ui_port else taken_of(preferred[0])
+        server = make_server(choose_ports(options.port, options.ui_port, preferred))
         try:
             client = await server.start()
         except ServerError:  # another process may have taken a port meanwhile
-            server = make_server()
+            server = make_server(choose_ports(options.port, options.ui_port, []))
             client = await server.start()
-        await _serve(state_dir, server, client, linger, announce)
+        await _serve(state_dir, server, client, options, lambda dev: announce(dev, taken))
     return True
 
 
 def _make_server(
-    state_dir: StateDir, lock: IO[str], keys: Keys, stack: contextlib.AsyncExitStack, *ports: tuple[int, int]
+    state_dir: StateDir, lock: IO[str], keys: Keys, stack: contextlib.AsyncExitStack, ports: tuple[int, int]
 ) -> EmbeddedServer:
-    """A server on the first free pair of these ports, or on any, with a codec server if there are keys."""
-    server = EmbeddedServer(state_dir.folder, lock, *free_ports(*ports))
+    """A server on these ports, with a codec server if there are keys."""
+    server = EmbeddedServer(state_dir.folder, lock, *ports)
     if keys.ids:
         server.codec = stack.enter_context(serve_in_thread(codec_app(Codec(keys), server.ui_origins)))
     stack.push_async_callback(server.stop)
@@ -61,17 +84,17 @@ async def _serve(
     state_dir: StateDir,
     server: EmbeddedServer,
     client: Client,
-    linger: float | None,
+    options: DevOptions,
     announce: Callable[[DevServer], None],
 ) -> None:
     """Runs a worker for the server, and announces both to clients, until they are stopped or not needed."""
-    stopped = asyncio.Event()
+    stopped, linger = asyncio.Event(), options.linger
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
-    async with worker.run_worker(client, Loaded(), environment) as secrets:
+    async with worker.run_worker(client, options.own, environment) as secrets:
         log_to_stderr(secrets.redact)
-        dev = DevServer(os.getpid(), server.address, server.ui, fingerprint(os.environ), linger is not None)
+        dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)
         with state_dir.lock("up"), contextlib.ExitStack() as locks:

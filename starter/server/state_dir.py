@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -34,15 +34,20 @@ DATABASE = "temporal.db"
 class DevServer:
     """A server and worker that run on this machine, as the file ``dev.json`` describes them.
 
-    ``environment`` is a hash of the variables that they were started with. They are ``lingering`` if a client has
-    started them: then they end when nobody needs them.
+    ``environment`` are hashes of the variables that they were started with, by their names. They are ``lingering`` if a
+    client has started them: then they end when nobody needs them.
     """
 
     pid: int
     address: str
     ui: str
-    environment: str
+    environment: dict[str, str]
     lingering: bool
+
+    def differing(self, environment: Mapping[str, str]) -> list[str]:
+        """The names of the variables that have other values in an environment; none if it has none of them at all."""
+        wanted = fingerprints(environment)
+        return [name for name in ENVIRONMENT if wanted.get(name) != self.environment.get(name)] if wanted else []
 
 
 class StateDir:
@@ -115,6 +120,8 @@ class StateDir:
             dev = DevServer(**json.loads(self.file("dev.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
+        if not isinstance(dev.environment, dict):  # of an older version, which has hashed them all together
+            dev = replace(dev, environment={})
         return dev if self.is_held("up") else None
 
     def last_ports(self) -> list[tuple[int, int]]:
@@ -131,7 +138,10 @@ class StateDir:
         (folder / f"{catalog}.json").write_text(json.dumps([str(file.absolute()) for file in files]))
 
 
-def fingerprint(environment: Mapping[str, str]) -> str:
-    """A hash of the environment's model and key settings; empty if it has none."""
-    values = [environment.get(name, "") for name in ENVIRONMENT]
-    return hashlib.sha256("\0".join(values).encode()).hexdigest()[:16] if any(values) else ""
+def fingerprints(environment: Mapping[str, str]) -> dict[str, str]:
+    """Hashes of the environment's model and key settings, by the names of the variables that are set.
+
+    Only 32 bits of each: enough to see that a value has changed, too little to find it by trying.
+    """
+    given = {name: environment.get(name) for name in ENVIRONMENT}
+    return {name: hashlib.sha256(value.encode()).hexdigest()[:8] for name, value in given.items() if value}

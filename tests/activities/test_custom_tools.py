@@ -15,7 +15,8 @@ from temporalio.exceptions import CancelledError
 from baton.activities.tool.http_client import MAX_BYTES
 from baton.resources.agent import Agent
 from baton.resources.catalog import Catalog
-from baton.resources.loader import load_files
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents, load_files
 from baton.resources.problems import ManifestError
 from baton.resources.tool import Tool
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
@@ -59,6 +60,17 @@ async def test_an_agent_uses_a_tool_over_http_and_reads_its_result(env: Environm
     assert seen.headers["idempotency-key"].count("/") == 1
     sent = env.model.requests[0].body["tools"][0]["function"]
     assert sent == {"name": "weather", "description": "Tells the weather.", "parameters": CITY}
+
+
+async def test_a_tool_without_a_schema_has_no_arguments_for_a_model(env: Environment, tool_server: ToolServer) -> None:
+    given = tool(tool_server.url)
+    del given["spec"]["inputSchema"]
+    assert await used(env, given, call("weather")) == ["", "sunny", "Done."]
+    sent = env.model.requests[0].body["tools"][0]["function"]
+    assert sent["parameters"] == {"type": "object", "properties": {}}
+    with pytest.raises(ManifestError, match="is not a property of inputSchema; its properties: none"):
+        given["spec"]["http"]["url"] = "http://host/{city}"
+        load_documents([Document("", given, {})])
 
 
 async def test_an_agent_may_describe_a_tool_differently(env: Environment, tool_server: ToolServer) -> None:

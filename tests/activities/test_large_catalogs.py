@@ -50,25 +50,27 @@ async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     async with watched_loop() as waits:
         found = await asyncio.gather(*(journal.catalog(sha) for _ in range(20)))
-        await ValueResolver.of_catalog(journal, found[0], sha, SecretStore(Secrets(), {}), "session")
+        await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}), "session")
     await journal.close()
     assert all(each is found[0] for each in found), "it is read once"
     assert waits.share < 1 / 3
 
 
 async def test_a_large_folder_of_secrets_is_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
+    model = catalog.get("Model", "default", "m")
+    assert isinstance(model, Model)
+    assert model.spec.config.openai
+    own = Catalog(manifests=(model,))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": KEY}}
     for number in range(2_000):
         (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(agent(f"a{number}")))
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
     (tmp_path / ".sources").mkdir()
-    (tmp_path / ".sources" / "sha.json").write_text(json.dumps([str(tmp_path)]))
+    (tmp_path / ".sources" / f"{own.sha}.json").write_text(json.dumps([str(tmp_path)]))
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
-    secrets, model = SecretStore(Secrets(), {}, tmp_path / ".sources"), catalog.get("Model", "default", "m")
-    assert isinstance(model, Model)
-    assert model.spec.config.openai
+    secrets = SecretStore(Secrets(), {}, tmp_path / ".sources")
     async with watched_loop() as waits:
-        values = await ValueResolver.of_catalog(journal, Catalog(manifests=(model,)), "sha", secrets, "session")
+        values = await ValueResolver.of_catalog(journal, own, secrets, "session")
         assert values.resolve(model.spec.config.openai.api_key, model) == KEY
     await journal.close()
     assert waits.share < 1 / 3

@@ -66,7 +66,7 @@ async def test_a_run_that_is_canceled_before_a_worker_takes_it_has_a_start_in_it
     names = list[str]()
     recorder = EventRecorder()
     await follow(env.client, handle, lambda each: names.extend(event.name for event in recorder.record(each)))
-    assert names == ["QueryReceived", "QueryStarted", "QueryCanceled"]
+    assert names == ["QueryReceived", "CancellationRequested", "QueryStarted", "QueryCanceled"]
 
 
 async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later(env: Environment) -> None:
@@ -77,3 +77,12 @@ async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later
             assert (await handle.query("status"))["phase"] == "Running"
     assert (await env.status(handle)).phase == "Completed"
     assert [row["content"] for row in env.rows()].count("Why?") == 1
+
+
+async def test_a_run_whose_journal_refuses_what_it_writes_fails_at_once_with_the_reason(env: Environment) -> None:
+    with contextlib.closing(sqlite3.connect(env.journal)) as connection:
+        connection.execute("drop table baton_messages")
+    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": SOLO}))
+    assert turn.failure
+    assert (turn.failure.family, turn.failure.type) == ("MemoryError", "JournalUnavailable")
+    assert turn.failure.message == "the journal refuses a statement: no such table: baton_messages"

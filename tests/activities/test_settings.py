@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 import pytest
 from temporalio.client import Client
 
 from baton import worker
-from baton.activities.process.health import serve_health
+from baton.activities.process.health import LONGEST_CONNECTION, serve_health
 from baton.activities.process.settings import Settings
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.settings_error import SettingsError
@@ -121,36 +122,67 @@ async def state(url: str) -> int:
         return (await http.get(url)).status_code
 
 
-async def test_the_health_check_answers_200_while_a_worker_works_and_503_while_it_ends(
+async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_journal(
     client: Client, tmp_path: Path
 ) -> None:
     port, _ = free_ports((0, 0))
-    url, works = f"http://127.0.0.1:{port}/", True
-    async with serve_health(port, lambda: works):
-        assert await state(url) == 200
-        works = False
-        assert await state(url) == 503
+    url = f"http://127.0.0.1:{port}/readyz"
     given = {"BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex, "BATON_HEALTH_PORT": str(port)}
     async with worker.run_worker(client, Loaded(), given):
         while await state(url) != 200:
             await asyncio.sleep(0.02)
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(url)).json() == {"worker": "ok", "temporal": "ok", "journal": "ok"}
     with pytest.raises(httpx.ConnectError):
         await state(url)
 
 
 async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(port, lambda: True):
+    async with serve_health(port, {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
         assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 4")
         writer.close()
-        assert await state(f"http://127.0.0.1:{port}/") == 200
+        assert await state(f"http://127.0.0.1:{port}/healthz") == 200
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds"),
+    [
+        (REQUEST + b"X-Large: " + b"x" * 70_000, 2),
+        (REQUEST + b"X-Large: " + b"x" * 70_000 + b"\r\n\r\n", 2),
+        (REQUEST + b"\r\n", 2),
+        (b"nonsense\r\n\r\n", 2),
+        (REQUEST, LONGEST_CONNECTION + 2),
+        (b"", LONGEST_CONNECTION + 2),
+    ],
+)
+async def test_no_connection_to_a_health_check_stays_open(sent: bytes, seconds: float) -> None:
+    port, _ = free_ports((0, 0))
+    async with serve_health(port, {}):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for _, writer in clients:
+            writer.write(sent)
+        assert connections(port)
+        await asyncio.sleep(seconds)
+        assert connections(port) == [], "the clients keep their side open"
+        for _, writer in clients:
+            writer.close()
+
+
+def connections(port: int) -> list[str]:
+    """The states of this process' connections at a port that it listens on."""
+    found = psutil.Process().net_connections("tcp")
+    return [each.status for each in found if each.laddr[1] == port and each.status in ("ESTABLISHED", "CLOSE_WAIT")]
 
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(port, lambda: True):
+    async with serve_health(port, {}):
         with pytest.raises(OSError, match="in use"):
-            async with serve_health(port, lambda: True):
+            async with serve_health(port, {}):
                 pass

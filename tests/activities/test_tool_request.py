@@ -7,7 +7,7 @@ import pytest
 from baton.activities.tool.http_request import HttpRequest, request_of
 from baton.conversation.errors import BadArguments
 from baton.resources.base import JsonObject
-from baton.resources.tool import HttpSpec
+from baton.resources.http_spec import HttpSpec
 
 KNOWN = {
     "base": "v1/users",

@@ -73,7 +73,7 @@ async def test_a_tool_call_survives_the_death_of_its_worker(killable: KillableWo
     killable.worker.start()
 
 
-UNKNOWN = "was begun by a worker that died; whether it was carried out is unknown"
+UNKNOWN = "was begun before and broken off; whether it was carried out is unknown"
 
 
 async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
@@ -95,7 +95,7 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
 @pytest.mark.parametrize(
     ("method", "calls", "received"),
     [
-        ("POST", 1, "Error: order was begun by a worker that died; whether it was carried out is unknown"),
+        ("POST", 1, "Error: order was begun before and broken off; whether it was carried out is unknown"),
         ("PUT", 2, "ok"),
     ],
 )

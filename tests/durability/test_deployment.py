@@ -11,15 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from sqlalchemy import make_url
 from temporalio.client import Client
 
+from baton.activities.process.health import serve_health
 from baton.activities.process.settings import Settings
 from baton.conversation.errors import JournalUnavailable
 from baton.conversation.temporal import search_attributes
+from baton.conversation.temporal.encryption import KEYS
 from baton.conversation.temporal.temporal_client import connect
+from baton.resources.loader import load_files
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
 from tests.harness.postgres import PASSWORD, PostgresServer
@@ -110,7 +114,8 @@ async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_grace
     env = process_env(**{**given, **ours, "BATON_HEALTH_PORT": port, "PYTHONPATH": str(tmp_path / "site")})
     assert service["command"] == json.loads(LINES[-1].removeprefix("CMD "))
     (manifests := tmp_path / "manifests").mkdir()
-    command = [sys.executable, *service["command"][1:-1], manifests]
+    assert service["command"][:2] == ["baton", "worker"]
+    command = [sys.executable, str(tmp_path / "site" / "bin" / "baton"), "worker", str(manifests)]
     process = await asyncio.create_subprocess_exec(*command, env=env, cwd=manifests, stderr=asyncio.subprocess.PIPE)
     check = json.loads(next(line for line in LINES if "HEALTHCHECK" in line).partition("CMD ")[2])
     healthy = [sys.executable, *(part.replace("8000", port) for part in check[1:])]
@@ -150,6 +155,37 @@ def test_two_workers_have_time_to_end_and_no_rights_that_they_don_t_need() -> No
     assert float(worker["stop_grace_period"].removesuffix("s")) > settings.graceful_shutdown_seconds
     assert worker["deploy"]["replicas"] == 2
     assert (worker["read_only"], worker["cap_drop"], worker["init"]) == (True, ["ALL"], True)
+
+
+def test_workers_get_every_setting_and_begin_with_the_samples() -> None:
+    settings = {str(field.validation_alias) for field in Settings.model_fields.values()}
+    of_image = {"BATON_HOME", "BATON_HEALTH_PORT"}  # it has no folder for data, and one port for health checks
+    assert settings - of_image <= SERVICES["worker"]["environment"].keys()
+    assert {"BATON_EXTERNAL_STORAGE_URL", KEYS, "BATON_ALLOW_PRIVATE_HOSTS"} <= SERVICES["worker"]["environment"].keys()
+    (mounted,) = SERVICES["worker"]["volumes"]
+    assert load_files([ROOT / mounted.partition(":-")[2].partition("}")[0]]).catalog.manifests
+
+
+async def test_health_and_readiness_are_two_answers() -> None:
+    port = free_ports((0, 0))[0]
+    begun, down = asyncio.Event(), RuntimeError("postgresql://baton:secret@db")
+
+    async def journal() -> None:
+        if begun.is_set():
+            raise down
+
+    def ask(path: str) -> tuple[int, str]:
+        answer = httpx.get(f"http://127.0.0.1:{port}/{path}")
+        return answer.status_code, answer.text
+
+    async with serve_health(port, {"journal": journal}):
+        assert await asyncio.to_thread(ask, "healthz") == (200, "alive\n")
+        assert await asyncio.to_thread(ask, "readyz") == (200, '{"journal":"ok"}')
+        begun.set()
+        while (await asyncio.to_thread(ask, "readyz"))[0] == 200:
+            await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(ask, "readyz") == (503, '{"journal":"RuntimeError"}')
+        assert await asyncio.to_thread(ask, "healthz") == (200, "alive\n")
 
 
 def test_the_server_is_as_fair_as_the_embedded_one() -> None:

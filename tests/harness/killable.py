@@ -27,7 +27,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def _journal_rows(journal: Path) -> int:
+def journal_rows(journal: Path) -> int:
     """How many rows a journal has; 0 if there is none yet."""
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(journal)) as database:
         return int(database.execute("select count(*) from baton_messages").fetchone()[0])
@@ -42,7 +42,7 @@ class KillableWorker:
 
     def journal_rows(self) -> int:
         """How many rows the journal has."""
-        return _journal_rows(self.journal)
+        return journal_rows(self.journal)
 
 
 class KillableEnvironment:
@@ -75,7 +75,7 @@ class KillableEnvironment:
 
     def journal_rows(self) -> int:
         """How many rows the journal has."""
-        return _journal_rows(self.journal)
+        return journal_rows(self.journal)
 
     async def kill_server(self) -> None:
         """Kills the server."""

@@ -53,11 +53,12 @@ class ToolServer:
         self.answer = lambda number: answers[min(number, len(answers)) - 1]
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator["ToolServer"]:
-        """Serves from a thread as long as the block runs."""
+    def serving(self, port: int = 0) -> Iterator["ToolServer"]:
+        """Serves from a thread as long as the block runs, at a free port by default."""
         app = Starlette(routes=[Route("/{path:path}", self._serve, methods=METHODS)])
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-            listener.bind(("127.0.0.1", 0))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
             listener.listen()
             server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
             server.config.timeout_graceful_shutdown = 1

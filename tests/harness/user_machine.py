@@ -73,6 +73,7 @@ class UserMachine:
         self.model = ScriptedModel(Script.read(SCRIPT).answer)
         self.env: dict[str, str] = {}
         self.released = threading.Event()
+        self.background: list[subprocess.Popen[bytes]] = []
 
     def run(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end; its output is shown if the test fails."""
@@ -132,3 +133,6 @@ class UserMachine:
         while dev := self.state_dir.read_dev_server():
             os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)
+        for process in self.background:
+            process.terminate()
+            process.wait()

@@ -62,7 +62,7 @@ def test_what_ark_refuses_is_refused(file: Path) -> None:
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
 def test_arks_samples_are_valid_as_one_folder(tmp_path: Path) -> None:
-    assert load_files([Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE)]).unresolved() == []
+    assert load_files([Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE)], recursive=True).unresolved() == []
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")

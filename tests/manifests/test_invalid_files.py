@@ -74,7 +74,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         "kind: List\nitems: [{kind: List, items: [{apiVersion: v1, kind: Secret}]}]",
         "metadata: is mis",
     ),
-    "90,000 mistakes": (f"{TEAM}  members: [{'1, ' * 90_000}1]", "… and 89903 more"),
+    "90,000 mistakes": (f"{TEAM}  members: [{'1, ' * 90_000}1]", "… and 89902 more"),
 }
 
 
@@ -187,7 +187,7 @@ def test_hidden_files_and_folders_are_not_read(write: Writer) -> None:
     (write.folder / ".hidden").mkdir()
     write.file(text="a: [", name=".hidden/a.yaml")
     write.file(text="a: [", name=".a.yaml")
-    assert manifest_files(write.folder) == []
+    assert manifest_files(write.folder, recursive=True) == []
 
 
 @contextlib.contextmanager
@@ -210,7 +210,7 @@ def test_a_folder_that_can_not_be_listed_is_reported(inner: str) -> None:
     locked.chmod(0)
     try:
         with as_nobody(), pytest.raises(ManifestError) as error:
-            load_files([top])
+            load_files([top], recursive=True)
         assert str(error.value) == f"{locked}: is a folder that can't be listed"
         with as_nobody(), pytest.raises(ManifestError, match="can't be read: Permission denied"):
             load_files([locked / "m.yaml"])
@@ -220,7 +220,7 @@ def test_a_folder_that_can_not_be_listed_is_reported(inner: str) -> None:
 
 
 def test_a_file_that_disappears_between_listing_and_reading_is_reported(write: Writer) -> None:
-    (file,) = manifest_files(write.file(agent("a")).parent)
+    (file,) = manifest_files(write.file(agent("a")).parent, recursive=False)
     file.unlink()
     with pytest.raises(ManifestError, match=r"m\.yaml: can't be read: No such file"):
         read_documents(file)

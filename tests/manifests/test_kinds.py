@@ -32,6 +32,11 @@ def spec(kind: str, **given: object) -> Json:
     return manifest(kind, kind.lower(), given)
 
 
+def annotated(name: str, annotations: Json) -> Json:
+    made = agent(name)
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+
+
 def graph(*edges: Json) -> Json:
     return team("t", "a", "b", strategy="graph", graph={"edges": [*edges]})
 
@@ -80,6 +85,14 @@ WRONG: list[tuple[Json, str]] = [
     (agent("a", outputSchema="text"), "Agent/default/a: spec.outputSchema: is text, must be a mapping"),
     (agent("a", outputSchema={"type": "thing"}), "Agent/default/a: spec.outputSchema: is not a JSON Schema: $.type"),
     (agent("a", executionEngine={}), "Agent/default/a: spec.executionEngine.name: is missing"),
+    (
+        agent("a", executionEngine={"name": "a2a"}),
+        "Agent/default/a: metadata.annotations: is missing: the annotation 'a2a.server/name' names the agent's A2AS",
+    ),
+    (
+        annotated("a", {"a2a.server/address": "ftp://x"}),
+        "Agent/default/a: metadata.annotations.a2a.server/address: is not an address",
+    ),
     (team("t", "a", strategy=""), "Team/default/t: spec.strategy: '' is not known here"),
     (spec("Team", members=[{"name": "a"}]), "Team/default/team: spec.strategy: is missing"),
     (spec("Team", strategy="sequential", members=[{"type": "agent"}]), "spec.members[0].name: is missing"),
@@ -113,7 +126,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"maxTokens": 0}}),
-        "spec.config.bedrock.maxTokens: should be greater than or equal to 1",
+        "spec.config.bedrock.maxTokens: is 0, must be 1 or more",
     ),
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"temperature": "1.5"}}),
@@ -133,6 +146,22 @@ WRONG: list[tuple[Json, str]] = [
     (
         tool("http", http={"url": "https://h"}, inputSchema={"type": "object", "properties": {"a": {"type": "int"}}}),
         "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.type: 'int' is not valid",
+    ),
+    (
+        tool("http", http={"url": "https://h"}, inputSchema={"$ref": "#"}),
+        "Tool/default/t: spec.inputSchema: applies itself to the same value without end, by '#': no value can be",
+    ),
+    (
+        agent("a", outputSchema={"$defs": {"b": {"anyOf": [{"not": {"$ref": "#/$defs/b"}}]}}}),
+        "Agent/default/a: spec.outputSchema: applies itself to the same value without end, by '#/$defs/b'",
+    ),
+    (
+        tool("http", http={"url": "https://h"}, inputSchema={"properties": {"a": {"items": {"pattern": "(a"}}}}),
+        "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.items.pattern: '(a' is not a 'regex'",
+    ),
+    (
+        agent("a", outputSchema={"unevaluatedProperties": False, "anyOf": [{"patternProperties": {"^a": {}}}]}),
+        "Agent/default/a: spec.outputSchema: has unevaluatedProperties and patternProperties",
     ),
     (
         tool("http", http={"url": "https://h"}, mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"}),

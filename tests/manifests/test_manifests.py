@@ -81,7 +81,7 @@ def test_the_same_resource_twice_is_refused_with_both_places(write: Writer) -> N
         (query(targets=[{"type": "agent"}]), "spec.targets[0].name: is missing; it must be the target's name"),
         (query(team={"name": "No Name"}), "spec.team.name: is not a name"),
         (team("t", maxTurns=1), "spec.members: is empty; it must be a roster of at least 1 entry {name, type}"),
-        (team("t", "a", maxTurns=0), "spec.maxTurns: should be greater than or equal to 1"),
+        (team("t", "a", maxTurns=0), "spec.maxTurns: is 0, must be 1 or more"),
         (team("t", "a", maxTurns="3"), "spec.maxTurns: is text, must be a whole number"),
         (team("t", "a", maxTurns=1.5), "spec.maxTurns: "),
         (team("t", "a", maxTurns=True), "spec.maxTurns: is true or false, must be a whole number"),
@@ -189,7 +189,8 @@ def test_folders_lists_and_documents_are_read_in_the_order_of_their_files(write:
     write.file({"apiVersion": "v1", "kind": "List", "items": [agent("b"), agent("a")]}, name="deep/list.yml")
     write.file(agent("c"), name="c.json")
     write.file(agent("d"), name="notes.txt")
-    assert [manifest.name for manifest in load_files([write.folder]).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder], recursive=True).catalog.manifests] == ["a", "b", "c"]
+    assert [each.name for each in load_files([write.folder]).catalog.manifests] == ["c"], "as kubectl without -R"
 
 
 def test_the_output_of_kubectl_get_is_read(write: Writer) -> None:
@@ -289,15 +290,13 @@ def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer)
 
 
 def test_a_resource_of_an_unsupported_type_is_refused_when_it_is_run(write: Writer) -> None:
-    mcp = {"type": "mcp", "mcp": {"mcpServerRef": {"name": "server"}, "toolName": "find"}}
-    tool = manifest("Tool", "search", mcp)
-    server = manifest("MCPServer", "server", {"address": "http://host/mcp"})
+    tool = manifest("Tool", "search", {"type": "agent", "agent": {"name": "b"}})
     asked = query(targets=[{"type": "agent", "name": "a"}])
-    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, server)
+    loaded = write.load(asked, agent("a", tools=[{"name": "search"}]), tool, agent("b"))
     assert not loaded.unresolved()
     start = loaded.catalog.get("Query", "default", "q")
     assert start
-    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'mcp' is valid but not supported yet"):
+    with pytest.raises(ManifestError, match=r"Tool/default/search: spec\.type: 'agent' is valid but not supported yet"):
         loaded.needed_by(start)
 
 
@@ -309,7 +308,7 @@ def test_many_teams_that_contain_each_other_are_checked_quickly(write: Writer) -
     ]
     chain = [team(f"c{number}", f"c{number + 1}", strategy="sequential") for number in range(900)]
     circle = team("c900", "c0", strategy="sequential")
-    write.load(*layers, *chain)
+    write.load(*layers)
     assert "the team contains itself (c0 → c1 → c2" in write.refusal(*chain, circle)[0]
 
 
@@ -333,7 +332,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
         query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
-        agent("a", tools=[{"name": "search", "type": "custom"}], executionEngine={"name": "a2a"}),
+        agent("a", tools=[{"name": "search", "type": "custom", "functions": [{"name": "f", "value": 5}]}]),
     )
     start = loaded.catalog.get("Query", "default", "q")
     assert start
@@ -343,7 +342,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     assert fields == {
         "spec.ttl",
         "spec.tools[0].name",
-        "spec.executionEngine",
+        "spec.tools[0].functions",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)
 

@@ -18,7 +18,7 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
         (panel({"name": " ", "role": "r"}), "spec.members[0].name: is not a name"),
         (panel({"role": "r"}), "spec.members[0].name: is missing"),
         (panel({"name": "a", "role": ""}), "spec.members[0].role: is empty"),
-        (panel(role_member("a"), maxRounds=0), "spec.maxRounds: should be greater than or equal to 1"),
+        (panel(role_member("a"), maxRounds=0), "spec.maxRounds: is 0, must be 1 or more"),
         (panel(role_member("a"), maxRounds=2.5), "spec.maxRounds: is a number, must be a whole number"),
         (panel(role_member("a"), maxRounds=True), "spec.maxRounds: is true or false, must be a whole number"),
         (panel(role_member("a"), maxRounds="3"), "spec.maxRounds: is text, must be a whole number"),
@@ -31,6 +31,16 @@ AGAINST = {"name": "bob", "stance": "Spaces"}
             "spec.outputSchema: cannot be set when synthesizer: false",
         ),
         (panel(role_member("a"), outputSchema={"type": "thing"}), "spec.outputSchema: is not a JSON Schema"),
+        (panel(role_member("a"), roster=[]), "spec.roster: is not a field of Team; write members"),
+        (
+            panel({"name": "a", "block": "b"}),
+            "spec.members[0].block: is not a field of Member; write type and name: an",
+        ),
+        (
+            panel(role_member("a"), accessorKey="b"),
+            "spec.accessorKey: is not a field of Team; write contributions: {key",
+        ),
+        (panel(role_member("a"), collectionId="b"), "spec.collectionId: is not a field of Team; write audit"),
         (panel(role_member("a"), maxRonds=2), "spec.maxRonds: is not a field of Team; did you mean 'maxRounds'?"),
         (
             panel(role_member("a"), terminateWhen="rounds > 2"),

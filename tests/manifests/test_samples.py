@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from a2a.types import Part
 
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Reply, Script, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
+from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import KEY
@@ -65,6 +67,12 @@ def test_the_brainstorming_sample_has_the_team_of_arks_documentation() -> None:
 
 
 RUNS: list[tuple[str, list[str], str, list[str]]] = [
+    (
+        "delegation",
+        [],
+        "We offer 40 lamps to the Harbour Hotel for 500 EUR, delivered next week.",
+        ["sales-lead", "ask-price-expert", "ask-review-team", "sales-lead"],
+    ),
     (
         "banking",
         [],
@@ -165,6 +173,55 @@ def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
         "/v1/search?name=Madrid&count=1",
         "/v1/forecast?current=temperature_2m,wind_speed_10m&latitude=40.4165&longitude=-3.70256",
     ]
+
+
+def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_asks(machine: UserMachine) -> None:
+    async def book(turn: Turn) -> None:
+        task = await turn.task()
+        if turn.is_new:
+            await task.requires_input(task.new_agent_message([Part(text="From which day on?")]))
+        else:
+            await task.complete(task.new_agent_message([Part(text=f"Booked. {turn.texts[-1]}")]))
+
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "travel.yaml").answer
+    agents = AgentServer()
+    agents.behaviour = book
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "booking"},
+        "stringData": {"authorization": "Bearer b00king"},
+    }
+    (machine.folder / "secret.yaml").write_text(yaml.safe_dump(secret))
+    with agents.serving():
+        text = (ROOT / "samples" / "travel.yaml").read_text().replace("http://localhost:9999", agents.url)
+        (machine.folder / "travel.yaml").write_text(text)
+        done = machine.run("run", "-f", machine.folder, "-o", "json")
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert [(each["name"], each["content"]) for each in response["messages"]] == [
+        ("planner", "A hotel near the river, two nights."),
+        ("booking", "From which day on?"),
+        ("planner", "From Friday on."),
+        ("booking", "Booked. From Friday on."),
+    ]
+    assert "turn 2 of 4 · Oracle" in done.stderr
+    assert {seen.headers.get("authorization") for seen in agents.seen} == {"Bearer b00king"}
+    assert "b00king" not in done.stdout + done.stderr
+
+
+def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, tool_server: ToolServer) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "underwriting.yaml").answer
+    premium = '{"premium": 1911, "reason": "wood"}'
+    tool_server.answers(Answer(json.dumps({"messages": [{"role": "assistant", "content": premium}]})))
+    text = (ROOT / "samples" / "underwriting.yaml").read_text().replace("http://localhost:8090", tool_server.url)
+    (machine.folder / "underwriting.yaml").write_text(text)
+    done = machine.run("run", "-f", machine.folder / "underwriting.yaml", "-o", "json")
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert response["message"] == premium
+    asked = json.loads(tool_server.seen[0].body)
+    assert asked["agent"]["prompt"] == "You are an actuary of Harbour Mutual. Price the risks."
+    assert [each["content"] for each in asked["history"]] == ["Wood burns, and the sea may flood it."]
+    assert "pricing" in done.stderr
 
 
 def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -> None:

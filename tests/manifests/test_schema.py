@@ -43,7 +43,9 @@ RICH: list[Json] = [
     team("t", "a", "b", strategy="graph", graph={"edges": [{"from": "a", "to": "b"}]}),
     team("t", "a", strategy="selector", selector={"agent": {"name": "a"}, "style": "tool"}),
     agent("a", "noop", modelRef={"name": "m"}, maxIterations=5, parallelToolCalls=True, parameters=[]),
-    agent("a", tools=[{"name": "x", "type": "custom", "onError": "retry", "functions": [{"name": "f", "value": 5}]}]),
+    agent(
+        "a", tools=[{"name": "x", "type": "custom", "onError": "retry", "functions": [{"name": "jq", "value": ".a"}]}]
+    ),
     agent("a", model={"name": "gpt-4", "type": "openai"}, outputSchema={}, executionEngine={"name": "e"}),
     model(baseUrl="http://host", apiKey={"valueFrom": REF}, headers={"a": "b"}, properties={"temperature": "1"}),
     model(headers=[{"name": "a", "value": {"value": "b"}}], baseUrl={"value": "http://host"}),
@@ -257,4 +259,4 @@ def test_a_schema_next_to_the_manifests_is_not_read_as_one(write: Writer) -> Non
     write.file(agent("a"))
     (write.folder / ".schema.json").write_text((ROOT / "schema.json").read_text())
     done = baton("validate", "-f", write.folder, env=process_env())
-    assert (done.stdout, done.stderr) == ("1 manifests are valid\n", "")
+    assert (done.stdout, done.stderr) == ("1 manifest is valid\n", "")

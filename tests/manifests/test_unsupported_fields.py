@@ -7,8 +7,9 @@ import pytest
 from baton.resources.loader import Loaded
 from baton.resources.problems import ManifestError
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
-from tests.harness.manifests import Writer, model, prealpha, query
+from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import baton, process_env
+from tests.harness.remote_agents import a2a_agent
 
 HOST = {"value": "http://host"}
 ASKED = query(targets=[{"type": "agent", "name": "a"}])
@@ -27,7 +28,6 @@ def behind(kind: str, name: str, tool_name: str = "t") -> Json:
 MCP = tool("mcp", mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"})
 OLD_MCP = tool("mcp", mcpServer={"name": "s"}, function="f")
 SERVER = manifest("MCPServer", "s", {"address": HOST})
-ENGINE = prealpha("ExecutionEngine", "e", {"type": "x", "address": HOST})
 MEMORY = manifest("Memory", "talks", {"address": HOST})
 REMEMBERED = query(targets=[{"type": "agent", "name": "a"}], memory="talks")
 
@@ -43,24 +43,9 @@ def refused(loaded: Loaded) -> list[str]:
 @pytest.mark.parametrize(
     ("manifests", "says"),
     [
-        ([ASKED, USER, MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
-        ([ASKED, USER, OLD_MCP, SERVER], "Tool/default/t: spec.type: 'mcp'"),
-        ([ASKED, USER, behind("agent", "b"), agent("b")], "Tool/default/t: spec.type: 'agent'"),
-        (
-            [ASKED, USER, behind("team", "d"), team("d", "b", strategy="sequential"), agent("b")],
-            "Tool/default/t: spec.type: 'team'",
-        ),
-        (
-            [ASKED, agent("a", executionEngine={"name": "e"}), ENGINE],
-            "Agent/default/a: spec.executionEngine: exec",
-        ),
-        (
-            [ASKED, agent("a", executionEngine={"name": "a2a"})],
-            "Agent/default/a: spec.executionEngine: exec",
-        ),
         ([REMEMBERED, agent("a"), MEMORY], "Query/default/q: spec.memory: memory"),
     ],
-    ids=["mcp", "mcpServer", "agent", "team", "engine", "a2a", "memory"],
+    ids=["memory"],
 )
 def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
     write: Writer, manifests: list[Json], says: str
@@ -82,6 +67,10 @@ def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
         (
             agent("x", executionEngine={"name": "e", "namespace": "n"}),
             "Agent/default/x: spec.executionEngine.name: ExecutionEngine n/e is not in the files",
+        ),
+        (
+            a2a_agent("x"),
+            "Agent/default/x: metadata.annotations.a2a.server/name: A2AServer default/far is not in the files",
         ),
         (REMEMBERED, "Query/default/q: spec.memory.name: Memory default/talks is not in the files"),
         (

@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
+from baton.resources.base import PREALPHA
 from baton.starter.scripted_model.script import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
+from tests.harness.tool_server import Answer, ToolServer
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
@@ -123,6 +126,19 @@ async def no_progress(env: Environment) -> Handle:
     return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
 
 
+async def no_progress_without_spaces(env: Environment) -> Handle:
+    same = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"
+    env.answer = lambda request: Reply(text=f"{same}{len(request['messages'])}")
+    return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def silent_member(env: Environment) -> Handle:
+    env.script(panelist_line("a", "a1", "a2"), SYNTHESIS, line("brainstormer", "Again.", "Again."))
+    quiet = panel(role_member("a"), maxRounds=1, synthesizerVisibility={"history": False})
+    given = team("team", "brainstormer", "panel", maxTurns=9, noProgress={"window": 2}, terminateWhen="turn == 4")
+    return await env.start_team([*TRIO, quiet, given])
+
+
 async def looping(env: Environment) -> Handle:
     trio(env)
     given = team("team", "brainstormer", "critic", strategy="sequential", loops=True, maxTurns=3)
@@ -134,6 +150,17 @@ async def agent_with_tools(env: Environment) -> Handle:
     env.script(line("one", {"calls": calls}, call("unknown"), "Done."))
     manifest = agent("one", "calculator", "noop", parallelToolCalls=True)
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
+
+
+async def delegation(env: Environment) -> Handle:
+    """An agent asks an agent and a team at once, by its tools."""
+    both = [{"name": name, "arguments": {"input": "Which?"}} for name in ("ask-one", "ask-pair")]
+    env.script(line("lead", {"text": "", "calls": both}, "This one."), line("one", "one"), line("two", "two"))
+    asks: Json = {"ask-one": ("agent", "one"), "ask-pair": ("team", "pair")}
+    tools = [manifest("Tool", name, {"type": kind, kind: {"name": whom}}) for name, (kind, whom) in asks.items()]
+    lead = agent("lead", *asks, parallelToolCalls=True)
+    brought = [lead, agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), *tools]
+    return await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
 
 
 async def retried_model(env: Environment) -> Handle:
@@ -158,6 +185,12 @@ async def query_of_model_and_tool(env: Environment) -> Handle:
 async def query_timeout(env: Environment) -> Handle:
     trio(env, slow=5)
     return await env.start_query([*TRIO, TEAM], "team/team", timeout="1s")
+
+
+async def query_timeout_with_a_cause(env: Environment) -> Handle:
+    """The model is overloaded until the query's time is up."""
+    env.script(line("one", {"status": 503, "text": "overloaded"}))
+    return await env.start_query([agent("one")], "agent/one", timeout="2s")
 
 
 async def query_canceled(env: Environment) -> Handle:
@@ -296,6 +329,23 @@ async def message_to_a_refused_query(env: Environment) -> Handle:
     return await env.start("query", given, start_signal="steer", start_signal_args=[{"text": "Be kind."}])
 
 
+async def executed_elsewhere(env: Environment) -> Handle:
+    """A member that an engine executes: its answer does not fit its schema at first."""
+    trio(env)
+    said = (json.dumps({"messages": [{"role": "assistant", "content": text}]}) for text in ("no", '{"ok": true}'))
+    with ToolServer().serving() as engine:
+        engine.answers(*map(Answer, said))
+        manifests = [
+            {**manifest("ExecutionEngine", "far", {"type": "x", "address": engine.url}), "apiVersion": PREALPHA},
+            agent("remote", executionEngine={"name": "far"}, outputSchema={"type": "object"}),
+            agent("critic"),
+            team("team", "remote", "critic", strategy="sequential"),
+        ]
+        handle = await env.start_team(manifests)
+        await handle.result()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -306,6 +356,7 @@ SCENARIOS: dict[str, Scenario] = {
         message_to_a_refused_query,
         terminated_by_a_member,
         failed_member,
+        executed_elsewhere,
         terminated_by_signal,
         terminated_now,
         canceled,
@@ -317,12 +368,16 @@ SCENARIOS: dict[str, Scenario] = {
         selector,
         condition,
         no_progress,
+        no_progress_without_spaces,
+        silent_member,
         looping,
         agent_with_tools,
+        delegation,
         retried_model,
         query,
         query_of_model_and_tool,
         query_timeout,
+        query_timeout_with_a_cause,
         query_canceled,
         query_terminated,
         held_panel,

@@ -10,13 +10,25 @@ from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
 from baton.activities.brief import Brief
 from baton.activities.conclude import Conclude
+from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
+from baton.activities.execute_agent import ExecuteAgent
+from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
 from baton.conversation import defaults, errors, failure
-from baton.conversation.contracts import continuation, control_messages, inputs, panel_requests, plan, requests, status
+from baton.conversation.contracts import (
+    continuation,
+    control_messages,
+    inputs,
+    last_failures,
+    panel_requests,
+    plan,
+    requests,
+    status,
+)
 from baton.conversation.messages import message, panel, turn
 from baton.conversation.temporal import search_attributes
 from baton.resources.base import JsonModel
@@ -27,6 +39,7 @@ STORED = Path(__file__).parent / "stored.json"
 ACTIVITIES = (
     Pin.pin,
     AskModel.ask_model,
+    ExecuteAgent.execute_agent,
     UseTool.use_tool,
     Append.append,
     Select.select,
@@ -34,6 +47,8 @@ ACTIVITIES = (
     Brief.brief,
     Conclude.conclude,
     Perform.perform,
+    FindLastFailures.last_failures,
+    Delegate.delegate,
 )
 
 
@@ -67,7 +82,7 @@ def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
-        *(message, plan, requests, panel_requests, control_messages, panel),
+        *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
         *(status, turn, inputs, continuation, failure),
     )
     models = [

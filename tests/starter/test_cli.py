@@ -178,6 +178,37 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert missing in run.stderr
 
 
+def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+
+    def piped(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [str(BATON), *arguments, "-f", "-"]
+        return subprocess.run(
+            command, env=machine.env, cwd=machine.folder, input=text, capture_output=True, text=True, timeout=80
+        )
+
+    done = piped(yaml.safe_dump(agent("one")), "run", "agent/one", "Why?")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    wrong = piped(yaml.safe_dump({**agent("one"), "spec": {}}), "validate")
+    assert wrong.stderr.startswith("-:")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": "abcdefg"}}
+    refused = piped(yaml.safe_dump_all([agent("one"), secret]), "run", "agent/one", "Why?")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "a Secret or a key can't come from stdin" in refused.stderr
+
+
+def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(machine: UserMachine) -> None:
+    (machine.folder / "manifests" / "more").mkdir(parents=True)
+    machine.write(agent("one"), name="manifests/one.yaml")
+    machine.write(agent("two"), agent("three"), name="manifests/more/two.yaml")
+    assert machine.run("validate", "-f", "manifests").stdout == "1 manifest is valid\n"
+    assert machine.run("validate", "-R", "-f", "manifests").stdout == "3 manifests are valid\n"
+    (machine.folder / "manifests" / "one.yaml").unlink()
+    empty = machine.run("validate", "-f", "manifests")
+    assert (empty.returncode, empty.stdout) == (1, "")
+    assert "manifests: contains no manifest; the folders in it are read with -R" in empty.stderr
+
+
 def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
@@ -280,7 +311,7 @@ def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine
     assert "has no OPENAI_API_KEY" in failed.stderr
     done = machine.run("run", "-f", file)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert "the worker is restarted" in done.stderr
+    assert "OPENAI_API_KEY and OPENAI_BASE_URL have changed: the worker is restarted" in done.stderr
 
 
 def test_an_open_run_of_the_given_id_is_joined(machine: UserMachine) -> None:
@@ -320,7 +351,10 @@ def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None
     first = machine.start("run", "-f", file)
     machine.wait_for_calls(1)
     second = machine.run("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
-    assert "note: the worker here was started with other values of OPENAI_API_KEY" in second.stderr
+    [note] = [each for each in second.stderr.splitlines() if "note: the worker here" in each]
+    assert "was started with another OPENAI_API_KEY and keeps it, as talk-" in note
+    assert note.endswith(" is not over")
+    assert "another-key" not in second.stderr + (machine.state_dir.folder / "dev.json").read_text()
     machine.released.set()
     out, _ = first.communicate(timeout=60)
     assert (first.returncode, out) == (0, "hello\n")
@@ -389,6 +423,16 @@ def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
 
 def test_the_version_is_printed(machine: UserMachine) -> None:
     assert machine.run("version").stdout.strip().count(".") == 2
+    assert machine.run("--version").stdout == machine.run("version").stdout
+
+
+def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
+    home = {"HOME": str(machine.folder)}
+    assert machine.run("--install-completion", "bash", **home).returncode == 0
+    assert "baton.sh" in (machine.folder / ".bashrc").read_text()
+    asked = {"_BATON_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    assert machine.run(**asked, COMP_WORDS="baton st").stdout.split() == ["status", "steer"]
+    assert machine.run(**asked | {"COMP_CWORD": "2"}, COMP_WORDS="baton run --det").stdout.split() == ["--detach"]
 
 
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from baton.conversation.messages.message import Head
+from baton.conversation.messages.turn import Thread
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, prompt_line, role_member
@@ -102,6 +104,12 @@ async def test_runs_whose_ids_begin_alike_up_to_a_slash_share_nothing(env: Envir
     assert reader_prompts(env) == ["[round 1] a: a1", ""]
     marks = await execute(env.journal_address, "select session from baton_bookmarks")
     assert marks == [(f"{env.task_queue}/0",)]
+
+
+def test_a_run_of_an_older_version_keeps_the_session_under_which_it_has_begun() -> None:
+    thread = Thread(catalog="sha", question="run/1/0", head=Head())
+    assert thread.session("acme/1/turn-1/panel") == "acme"
+    assert thread.model_copy(update={"run": "acme/1"}).session("acme/1/turn-1/panel") == "acme/1"
 
 
 async def test_a_parameter_of_a_query_can_be_the_contributions(env: Environment) -> None:

@@ -2,15 +2,22 @@
 
 import asyncio
 import json
+import socket
+import subprocess
 import time
 from pathlib import Path
 
-from baton.starter.server.dev import run_dev_server
+from temporalio.client import Client
+
+from baton.starter.server.dev import DevOptions, run_dev_server
 from baton.starter.server.embedded import EmbeddedServer, ServerError, free_ports
 from baton.starter.server.state_dir import StateDir
+from tests.harness.environment import KEY, agent, line, manifest
 from tests.harness.event_loop import watched_loop
-from tests.harness.processes import process_env
+from tests.harness.processes import BATON, ROOT, process_env
 from tests.harness.user_machine import UserMachine
+
+SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 
 
 async def test_one_of_two_servers_on_the_same_port_reports_that_it_did_not_start(tmp_path: Path) -> None:
@@ -59,7 +66,7 @@ def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
 
 async def test_the_worker_goes_on_while_a_command_is_attached(tmp_path: Path) -> None:
     state_dir, up = StateDir(tmp_path), asyncio.Event()
-    dev = asyncio.create_task(run_dev_server(state_dir, 30, lambda _: up.set()))
+    dev = asyncio.create_task(run_dev_server(state_dir, DevOptions(linger=30), lambda *_: up.set()))
     await up.wait()
     with state_dir.lock("clients", shared=True):
         longest = []
@@ -70,3 +77,62 @@ async def test_the_worker_goes_on_while_a_command_is_attached(tmp_path: Path) ->
     dev.cancel()
     await asyncio.wait([dev])
     assert min(longest) < 0.09, "each second the worker looks whether a command is attached, for a tenth of a second"
+
+
+def start_dev(machine: UserMachine, *arguments: str | Path) -> list[str]:
+    """Starts a server in the foreground; what it has printed until it was up."""
+    log = machine.folder / "dev.log"
+    with log.open("w") as file:
+        command = [BATON, "dev", *arguments]
+        machine.background.append(subprocess.Popen(command, env=machine.env, cwd=machine.folder, stderr=file))
+    while "export TEMPORAL_ADDRESS=" not in log.read_text():
+        time.sleep(0.05)
+    return log.read_text().splitlines()
+
+
+async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(machine: UserMachine) -> None:
+    port, ui = free_ports((0, 0))
+    printed = start_dev(machine, "-f", SAMPLE, "--port", str(port), "--ui-port", str(ui))
+    assert printed[-1] == f"  export TEMPORAL_ADDRESS=127.0.0.1:{port}"
+    assert "manifests: 3 Agents, 1 Query, 1 Team" in "".join(printed)
+    assert f"http://127.0.0.1:{ui}" in printed[0]
+    client = await Client.connect(f"127.0.0.1:{port}")
+    team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
+    result = await client.execute_workflow("round-robin", team, id="by-name", task_queue="baton")
+    assert result["stopReason"] == "terminated"
+
+
+def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is_taken(machine: UserMachine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused = machine.run("dev", "--port", port)
+        assert refused.returncode == 1
+        assert f"the port {port} is taken, perhaps by another Temporal server" in refused.stderr
+        assert "--port" in refused.stderr
+        last = {"address": f"127.0.0.1:{port}", "ui": "http://127.0.0.1:0"}
+        machine.state_dir.file("dev.json").write_text(json.dumps(last))
+        printed = start_dev(machine)
+    assert f"the port {port} is taken, perhaps by another Temporal server" in printed[0]
+    assert not machine.dev().address.endswith(f":{port}")
+
+
+def test_dev_takes_the_place_of_a_server_that_a_command_has_started(machine: UserMachine) -> None:
+    assert machine.run("run", "-f", SAMPLE).returncode == 0
+    assert machine.dev().lingering
+    printed = start_dev(machine, "-f", SAMPLE)
+    assert not machine.dev().lingering
+    assert machine.dev().address in printed[-1]
+
+
+def test_the_address_of_this_machines_own_server_may_be_exported(machine: UserMachine) -> None:
+    key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": KEY}}
+    api_key = {"valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}
+    config = {"openai": {"apiKey": api_key, "baseUrl": {"value": machine.env.pop("OPENAI_BASE_URL")}}}
+    spec = {"type": "completions", "provider": "openai", "model": {"value": "gpt"}, "config": config}
+    machine.script(line("one", "Hello."))
+    file = machine.write(key, manifest("Model", "gpt", spec), agent("one", modelRef={"name": "gpt"}))
+    del machine.env["OPENAI_API_KEY"]
+    start_dev(machine)
+    done = machine.run("run", "-f", file, "agent/one", "Hi", TEMPORAL_ADDRESS=machine.dev().address)
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    assert machine.dev().ui in done.stderr

@@ -15,12 +15,16 @@ from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.server_state import has_worker
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
-from tests.harness.environment import KEY, Environment, agent, manifest
+from tests.harness.environment import KEY, Environment, agent, line, manifest
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import baton, process_env
+from tests.harness.remote_agents import a2a_server, engine
 from tests.harness.tcp_proxy import TcpProxy
+from tests.harness.tool_server import ToolServer
+from tests.harness.user_machine import UserMachine
 
 
 async def run_doctor(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
@@ -136,3 +140,30 @@ async def test_a_short_loss_of_the_connection_fails_no_check(
             await asyncio.sleep(0)
             assert await look(), look
             await cutting
+
+
+def test_the_variables_of_the_running_worker_are_compared_without_their_values(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?")
+    same = machine.run("doctor").stdout
+    assert "ok     variables   the worker here has OPENAI_API_KEY and OPENAI_BASE_URL\n" in same
+    other = machine.run("doctor", OPENAI_API_KEY="sk-another-key-of-mine")
+    assert other.returncode == 1
+    assert "WRONG  variables" in other.stdout
+    assert "; OPENAI_API_KEY differs from the environment of this command" in other.stdout
+    assert "another-key" not in other.stdout
+
+
+async def test_agents_that_are_executed_elsewhere_are_checked_without_an_execution(
+    server: EmbeddedServer, tool_server: ToolServer, tmp_path: Path
+) -> None:
+    agents = AgentServer()
+    with agents.serving():
+        (file := tmp_path / "far.json").write_text(json.dumps(a2a_server(agents)))
+        _, found, _ = await run_doctor("-f", file, TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path))
+    text = "A2AServer/default/far: Oracle, by A2A 1.0 and JSONRPC; skills: Knowing"
+    assert (found["agents"]["ok"], found["agents"]["text"]) == (True, text)
+    assert agents.turns == []
+    (file := tmp_path / "engine.json").write_text(json.dumps(engine(tool_server)))
+    _, found, _ = await run_doctor("-f", file, TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path))
+    assert (found["agents"]["ok"], [seen.method for seen in tool_server.seen]) == (True, ["GET"])

@@ -328,3 +328,12 @@ async def test_every_turn_of_a_parallel_team_has_an_event_even_if_a_member_that_
     assert sorted(each["turn"] for each in began) == [0, 1, 2]
     ended = [each for each in named(found, "AgentExecutionCompleted") if each["team"] == "outer"]
     assert [(each["agent"], each["turn"]) for each in ended] == [("a", 1), ("c", 2)]
+
+
+async def test_the_calls_of_an_agent_that_is_executed_elsewhere_name_its_engine() -> None:
+    found = named(await recorded("executed_elsewhere.1.sequential"), "ExecutorCallStarted", "ExecutorCallCompleted")
+    assert [each["event"] for each in found] == ["ExecutorCallStarted", "ExecutorCallCompleted"] * 2
+    assert {(each["agent"], each["engine"], each["turn"]) for each in found} == {("remote", "far", 0)}
+    assert [each.get("content") for each in found if "content" in each] == ["no", '{"ok": true}']
+    turns = named(await recorded("executed_elsewhere.1.sequential"), "AgentExecutionCompleted")
+    assert [(each["agent"], each["tokenUsage"]["modelCalls"]) for each in turns] == [("remote", 2), ("critic", 1)]

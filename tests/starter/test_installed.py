@@ -120,7 +120,7 @@ def test_the_commands_run_in_such_a_project(project: UserMachine, python: Path) 
     assert installed(python, "-m", "baton.starter", "version") == installed(python.parent / "baton", "version")
     project.script(panelist_line("writer", "w1"))
     file = project.write(agent("one"))
-    assert installed(python.parent / "baton", "validate", "-f", file) == "1 manifests are valid\n"
+    assert installed(python.parent / "baton", "validate", "-f", file) == "1 manifest is valid\n"
 
 
 def test_a_worker_starts_as_a_module_in_such_a_project(

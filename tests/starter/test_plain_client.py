@@ -34,9 +34,9 @@ async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
         assert await worker.stop() == 0
 
 
-async def run(*command: str | Path) -> str:
+async def run(*command: str | Path, **env: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=process_env()
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=process_env(**env)
     )
     out, error = await process.communicate()
     assert process.returncode == 0, error.decode()
@@ -49,9 +49,9 @@ async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
     source = ROOT / "starter" / "plain_client.py"
     copy = tmp_path / "plain_client.py"
     unique = uuid.uuid4().hex[:6]
-    text = source.read_text().replace("localhost:7233", at)
+    text = source.read_text()
     copy.write_text(text.replace("my-run", f"my-run-{unique}").replace("my-query", f"my-query-{unique}"))
-    out = (await run(sys.executable, copy)).splitlines()
+    out = (await run(sys.executable, copy, TEMPORAL_ADDRESS=at)).splitlines()
     status, result = ast.literal_eval(out[0]), ast.literal_eval(out[1])
     assert status["phase"] == "Running"
     assert (result["stopReason"], result["note"]) == ("terminated", "enough for today")

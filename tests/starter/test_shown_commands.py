@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -43,6 +44,24 @@ def test_the_manifests_of_the_readme_stand_in_the_sample() -> None:
 def test_a_command_that_is_shown_can_be_typed(machine: UserMachine, command: str) -> None:
     shutil.copytree(ROOT / "samples", machine.folder / "samples")
     assert machine.run(*shlex.split(command)).returncode == 0
+
+
+def test_the_commands_of_the_readme_run_in_their_order_in_a_clean_copy(machine: UserMachine) -> None:
+    shutil.copytree(ROOT / "samples", machine.folder / "samples")
+    (machine.folder / "starter").mkdir()
+    shutil.copy(ROOT / "starter" / "plain_client.py", machine.folder / "starter")
+    (machine.folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    typed = ["\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE)) for block in blocks]
+    assert typed[0] == "make demo", "which has a test of its own"
+    for commands in typed[1:]:
+        if " dev " in commands:
+            machine.background.append(subprocess.Popen(shlex.split(commands), env=machine.env, cwd=machine.folder))
+            while (dev := machine.state_dir.read_dev_server()) is None or dev.lingering:
+                time.sleep(0.05)
+            machine.env["TEMPORAL_ADDRESS"] = dev.address
+        else:
+            subprocess.run(["sh", "-ec", commands], env=machine.env, cwd=machine.folder, check=True)
 
 
 def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:

@@ -1,8 +1,11 @@
 """Teams within teams: a child run that takes one turn, with its own bound and its own end."""
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
 
+from baton.starter.scripted_model.script import Reply
 from tests.harness.environment import Environment, agent, call, line, team, texts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
@@ -89,3 +92,43 @@ async def test_a_nested_team_whose_workflow_id_would_be_too_long_fails_with_a_se
     assert turn.failure
     assert turn.failure.type == "InvalidInput"
     assert "1,005 bytes; Temporal takes 1,000: start the run with a shorter id" in turn.failure.message
+
+
+async def test_a_nested_team_that_failed_is_failed_in_temporal_and_what_it_said_is_kept(env: Environment) -> None:
+    env.script(line("one", "1"), line("last", "end"))
+    inner = team("inner", "one", maxTurns=2)
+    handle = await env.start_team([*AGENTS, inner, team("team", "last", "inner", strategy="sequential")])
+    turn = await env.turn_result(handle)
+    child = env.client.get_workflow_handle(f"{handle.id}/turn-2/inner")
+    assert (await child.describe()).status == WorkflowExecutionStatus.FAILED
+    with pytest.raises(WorkflowFailureError, match="Workflow execution failed") as failed:
+        await child.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "MaxTurnsReached"
+    assert (turn.stop_reason, texts(turn.messages)) == ("failed", ["end", "1", "1"])
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "end", "1", "1"]
+    assert (turn.usage.model_calls, turn.failure and turn.failure.type) == (3, "MaxTurnsReached")
+
+
+async def test_a_message_that_a_failing_nested_team_has_not_read_comes_back_to_its_parent(env: Environment) -> None:
+    inner = team("inner", "one", strategy="sequential")
+    env.answer = lambda _: Reply(status=400, text="no", delay=1.0)
+    handle = await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    await env.wait_for_calls(1)
+    child = env.client.get_workflow_handle(f"{handle.id}/turn-1/inner")
+    await child.execute_update("steer", {"text": "Too late.", "name": "ann"})
+    turn = await env.turn_result(handle)
+    assert turn.failure
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Too late."]
+
+
+async def test_temporals_ui_shows_what_a_run_was_asked_and_its_nested_teams_too(env: Environment) -> None:
+    env.script(line("one", "1"), line("last", "end"))
+    inner = team("inner", "one", strategy="sequential")
+    handle = await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
+    await env.turn_result(handle)
+    child = env.client.get_workflow_handle(f"{handle.id}/turn-1/inner")
+    for run in (handle, child):
+        shown = await run.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        assert shown.current_details.startswith("> Why?\n\n### ")
+    assert await (await child.describe()).static_details() == "Why?"

@@ -333,6 +333,24 @@ async def test_a_result_that_is_not_for_the_history_stays_out_of_it(env: Environ
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Thanks."]
 
 
+@pytest.mark.parametrize(
+    ("limits", "turns", "reason"),
+    [
+        ({"noProgress": {"window": 2}}, 5, "no_progress"),
+        ({"terminateWhen": "speaker == 'panel' && message == 'Again.'"}, 6, "max_turns"),
+        ({"terminateWhen": "speaker == 'panel' && message == ''"}, 2, "condition"),
+    ],
+)
+async def test_what_was_said_before_a_member_that_stays_silent_is_not_counted_as_its_words(
+    env: Environment, limits: Json, turns: int, reason: str
+) -> None:
+    env.script(panelist_line("a", "a1", "a2", "a3"), SYNTHESIS, line("one", "Again.", "Again.", "Again."))
+    quiet = panel(role_member("a"), maxRounds=1, synthesizerVisibility={"history": False})
+    given = team("team", "one", "panel", maxTurns=3, onMaxTurns="complete", **limits)
+    turn = await env.turn_result(await env.start_team([agent("one"), quiet, given]))
+    assert (turn.turns, turn.stop_reason) == (turns, reason)
+
+
 async def test_a_team_takes_its_turn_in_a_panel_on_its_own_briefing(env: Environment) -> None:
     env.script(panelist_line("a", "a1"), line("one", "o"), line("two", "t"))
     members = [role_member("a"), {"name": "desk", "type": "team"}]

@@ -136,7 +136,7 @@ BAD = [
     (
         "agent",
         {"agent": "one", "input": "x", "resources": [agent("one", executionEngine={"name": "a2a"})]},
-        "executionEngine is valid but not supported yet",
+        "metadata.annotations: is missing: the annotation 'a2a.server/name' names the agent's A2AServer",
     ),
 ]
 

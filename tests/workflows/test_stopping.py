@@ -206,3 +206,18 @@ async def test_a_failed_run_is_red_in_temporal_and_says_why(env: Environment) ->
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == "ModelRejected"
     assert failure.value.cause.details[0]["phase"] == "Failed"
+
+
+async def test_a_worker_logs_a_failed_attempt_in_a_line_and_nothing_of_a_cancelled_call(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.script(line("one", {"text": "late", "hang": True}), line("two", {"status": 400, "text": "bad"}))
+    query = {"input": "?", "targets": [{"type": "agent", "name": name} for name in ("one", "two")], "timeout": "3s"}
+    handle = await env.start("query", {"name": "q", "spec": query, "resources": [agent("one"), agent("two")]})
+    assert (await env.status(handle)).phase == "Failed"
+    await asyncio.sleep(2)
+    logged = [record for record in caplog.records if record.name == "temporalio.activity"]
+    assert [record.getMessage().partition("ModelRejected")[0] for record in logged] == [
+        "Completing activity as failed: "
+    ]
+    assert not [record for record in logged if record.exc_info]

@@ -337,6 +337,34 @@ async def test_a_team_that_only_repeats_itself_is_stopped(env: Environment) -> N
     assert turn.note == "3 turns in a row have repeated what was said before"
 
 
+SAME = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"
+OTHERS = [
+    "我们可以先问客户他们想要什么产品",
+    "价格太高是目前最大的问题",
+    "不如下个月再开会讨论预算",
+    "也许应该换一家供应商",
+]
+THAI = "ฉันคิดว่าเราควรฟังความคิดเห็นของลูกค้าก่อนแล้วค่อยตัดสินใจว่าจะทำอะไรต่อไป"
+
+
+@pytest.mark.parametrize(
+    ("texts", "turns"),
+    [
+        ([SAME, f"{SAME}吧", f"那{SAME}", SAME], 3),
+        ([THAI, f"{THAI}ๆ", THAI, THAI], 3),
+        (OTHERS, 4),
+        (["是", "不", "是不", "好"], 4),
+    ],
+)
+async def test_a_repetition_is_found_in_a_language_without_spaces(
+    env: Environment, texts: list[str], turns: int
+) -> None:
+    env.script(line("a", *texts))
+    given = team("team", "a", maxTurns=4, onMaxTurns="complete", noProgress={"window": 2})
+    turn = await ended(env, [*ABC, given])
+    assert (turn.turns, turn.stop_reason) == (turns, "no_progress" if turns < 4 else "max_turns")
+
+
 async def test_a_warning_lets_a_team_that_repeats_itself_go_on(env: Environment) -> None:
     env.answer = lambda request: Reply(text="Again.")
     rule = {"window": 2, "action": "warn"}

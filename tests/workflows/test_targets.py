@@ -1,6 +1,11 @@
 """Queries with models and tools as targets: alone, with others, and several at once."""
 
+import json
 from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
 
 from tests.harness.environment import Environment, Json, agent, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer
@@ -55,6 +60,25 @@ async def test_a_tool_gets_a_json_object_as_its_arguments_and_a_text_as_its_inpu
     ]
 
 
+async def test_built_in_tools_are_targets_without_a_manifest(env: Environment) -> None:
+    calculator = manifest("Tool", "calculator", {"type": "builtin", "description": "Counts."})
+    targets = [f"tool/{name}" for name in ("noop", "terminate", "calculator", "format-text")]
+    status = await env.status(await env.start_query([calculator], *targets, input="6*7"))
+    assert [(each.status, each.message) for each in status.responses[:3]] == [
+        ("Success", "6*7"),
+        ("Success", "6*7"),
+        ("Success", "42"),
+    ]
+    failure = status.responses[3].failure
+    assert failure
+    assert "'text' is a required property" in failure.message
+    given = json.dumps({"text": "a b", "style": "upper"})
+    status = await env.status(await env.start_query([], "tool/format-text", input=given))
+    assert (status.phase, status.message) == ("Completed", "A B")
+    handle = await env.start("tool", {"tool": "noop", "input": "hello"})
+    assert (await env.turn_result(handle)).message == "hello"
+
+
 async def test_a_tool_whose_arguments_do_not_fit_fails_its_target_alone(
     env: Environment, tool_server: ToolServer
 ) -> None:
@@ -101,3 +125,22 @@ async def test_a_canceled_tool_target_ends_at_once(env: Environment, tool_server
     status = await env.status(await env.start_query([echo(tool_server.url)], "tool/echo", timeout="1s"))
     assert (status.phase, status.stop_reason) == ("Failed", "timeout")
     assert status.responses[0].failure
+
+
+async def test_the_result_of_a_run_its_status_and_the_details_of_its_failure_have_one_shape(env: Environment) -> None:
+    env.script(line("one", "1"))
+    resources = [agent("one"), team("good", "one", strategy="sequential"), team("bad", "one", maxTurns=1)]
+    runs = [
+        await env.start("sequential", {"team": "good", "input": "?", "resources": resources}),
+        await env.start("round-robin", {"team": "bad", "input": "?", "resources": resources}),
+    ]
+    good, bad = (env.client.get_workflow_handle(run.id) for run in runs)
+    result = await good.result()
+    with pytest.raises(WorkflowFailureError) as failed:
+        await bad.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    for found, run in ((result, good), (failed.value.cause.details[0], bad)):
+        status = await run.query("status")
+        earlier = {"usage": status["tokenUsage"]}
+        assert found == {**status, **earlier}
+        assert {"phase", "message", "stopReason", "tokenUsage", "turns", "messages", "head"} <= found.keys()

@@ -87,8 +87,14 @@ class BaseWorkflow(Generic[Input]):
 
     def begin(self, pinned: Pinned) -> None:
         """Takes up what the run is about, and sets its search attributes where the server knows them."""
-        self._pinned, self.run_state.task_queues = pinned, pinned.route
+        self._take_up(pinned)
         self._set_attributes({**search_attributes.attributes_of(pinned.plan), search_attributes.PHASE: "Running"})
+
+    def _take_up(self, pinned: Pinned) -> None:
+        given = self.given.question if isinstance(self.given, TurnInput) else None
+        self._pinned, self.run_state.task_queues = pinned, pinned.route
+        self.run_state.question = given or pinned.question
+        self.run_state.details.show_question(self.run_state.question)
 
     def continuation(self, state: State) -> Continuation:
         """What the next run needs to continue this one."""
@@ -105,7 +111,7 @@ class BaseWorkflow(Generic[Input]):
     def _restore(self, continuation: Continuation) -> None:
         """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
         run = self.run_state
-        self._pinned, run.task_queues = continuation.pinned, continuation.pinned.route
+        self._take_up(continuation.pinned)
         run.started_at = continuation.since
         run.stop.restore(continuation.wish)
         run.session.update(continuation.session)
@@ -131,16 +137,14 @@ class BaseWorkflow(Generic[Input]):
             return head
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
-    def close(self, status: Status, result: JsonModel, *, is_root: bool = True) -> None:
-        """Sets the search attributes of the end. A root run that was canceled or failed is closed as such, by raising.
-
-        ``result`` are the details of the error that closes it.
-        """
+    def close(self, status: Status, result: JsonModel, *, is_root: bool = True, fails: bool = True) -> None:
+        """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
+        a root run that was canceled: Temporal drops its result, and no parent needs it."""
         attributes = {search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason}
         self._set_attributes(attributes)
         if is_root and status.phase == "Canceled":
             raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
-        if is_root and status.phase == "Failed":
+        if fails and status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 

@@ -8,7 +8,7 @@ from temporalio import workflow
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.requests import PinRequest
-from ...conversation.contracts.status import Status, turn_status
+from ...conversation.contracts.status import RunResult, Status, turn_status
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
 from ..calls import effects
@@ -48,11 +48,12 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """The turn that is pinned, at its beginning, or where the ``state`` of the run before this one has left it."""
         raise NotImplementedError
 
-    async def execute(self) -> TurnResult:
-        """The result of the turn, which a parent gets in any case; without a parent a failure is raised."""
-        is_root = True
+    async def execute(self) -> TurnResult | RunResult:
+        """The result of the turn; for a client it is a status. A failure is raised, unless a parent can't read it."""
+        is_root = fails = True
         try:
             is_root = self.given.thread is None
+            fails = is_root or self.given.fails
             work = self._take_turn(self.given, continued=self.is_continued())
             self.result = await run_in_scope(self.run_state.stop, work)
             await self._close_inbox(is_root=is_root)
@@ -64,8 +65,10 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()
-        self.close(self.status(), self.result, is_root=is_root)
-        return self.result
+        status = self.status()
+        result = RunResult.of(status, self.result) if is_root else self.result
+        self.close(status, result, is_root=is_root, fails=fails)
+        return result
 
     async def _close_inbox(self, *, is_root: bool) -> None:
         """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
@@ -103,7 +106,9 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
         status = turn_status(result, self.run_state.started_at, self.ended_at)
-        return status if self.ended_at else self.run_state.with_requests(status)
+        if self.ended_at:
+            return status
+        return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

@@ -15,8 +15,10 @@ def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted 
     if isinstance(cause, ActivityTimeout):
         return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
-        family = str(cause.details[0]) if cause.details else FAMILIES[name]
-        return ActivityFailed(Failure(family=family, type=cause.type, message=cause.message))
+        family, attempts = (*cause.details, None, None)[:2]
+        family = str(family or FAMILIES[name])
+        attempts = attempts if isinstance(attempts, int) else None
+        return ActivityFailed(Failure(family=family, type=cause.type, message=cause.message, attempts=attempts))
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
 
 
@@ -26,9 +28,12 @@ FAMILIES = {
     "brief": "MemoryError",
     "conclude": "MemoryError",
     "ask_model": "ModelError",
+    "execute_agent": "ModelError",
     "select": "ModelError",
     "use_tool": "ToolError",
+    "delegate": "ToolError",
     "perform": "ToolError",
     "evaluate": "ValidationError",
+    "last_failures": "TimeoutError",
 }
 """The family of an activity's failure, where the failure itself does not say it."""

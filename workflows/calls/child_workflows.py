@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
@@ -38,6 +39,15 @@ class ChildWorkflows:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
         self._running: list[ChildMailbox] = []
 
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The ids of the children that run."""
+        return tuple(each.child.id for each in self._running)
+
+    def id_of(self, place: str, name: str) -> str:
+        """The id of the child at a place."""
+        return f"{workflow.info().workflow_id}/{place}/{name}"
+
     async def execute(
         self, workflow_type: str, given: TurnInput, place: str, head: Head, *, continues: bool = False
     ) -> TurnResult:
@@ -52,7 +62,7 @@ class ChildWorkflows:
             async with self._slots:
                 if continues and self._started and should_continue_as_new():
                     raise ContinueAsNew
-                child_id = f"{workflow.info().workflow_id}/{place}/{given.name}"
+                child_id = self.id_of(place, given.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
                     return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
                 turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)
@@ -71,13 +81,16 @@ class ChildWorkflows:
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         session = self._run.session.values
-        given = given.model_copy(update={"session": session}) if session else given
+        own = {"session": session} if session else {}
+        given = given.model_copy(update={**own, "question": self._run.question or None, "fails": True})
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
         self._send_state(mailbox, session)
         result: TurnResult | None = None
         try:
             result = await _wait(mailbox.child)
+        except ChildWorkflowError as error:
+            result = _result_in(error)
         finally:
             self._running.remove(mailbox)
             for message in await mailbox.close(result):
@@ -98,6 +111,7 @@ class ChildWorkflows:
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{workflow_type} · {given.name}",
+                    static_details=self._run.question or None,
                     priority=self._run.priority,
                 )
             except WorkflowAlreadyStartedError:
@@ -142,6 +156,16 @@ class ChildWorkflows:
 def _id_too_long(child_id: str) -> Failure:
     text = f"the workflow id {child_id[:100]}… has {byte_size(child_id):,} bytes; Temporal takes {MAX_WORKFLOW_ID:,}"
     return InvalidInput(f"{text}: start the run with a shorter id, or shorten the names of its teams").as_failure()
+
+
+def _result_in(error: ChildWorkflowError) -> TurnResult:
+    """The result in the failure of a child whose turn has failed; raises the error if it has none."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    try:
+        (result,) = details
+        return TurnResult.model_validate_json(json.dumps(result))
+    except ValueError:
+        raise error from None
 
 
 async def _wait(child: Child) -> TurnResult:

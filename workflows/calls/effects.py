@@ -1,12 +1,15 @@
 """The activities that workflows call: the name, timeouts, retries and summary of each."""
 
 import contextlib
+from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
+from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
     AppendRequest,
     AskModelRequest,
@@ -22,15 +25,17 @@ from ...conversation.contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...conversation.failure import Cause
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
 from ...resources.base import JsonModel
 from ..state.constants import PIN_IN_TASK
+from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from .activity_failure import read_failure
-from .fallback_chain import fallback_chain
+from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, ActivityOptions, call_options
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
 from .portions import portions
 
 Result = TypeVar("Result", bound=JsonModel)
@@ -49,6 +54,13 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
 
 
+async def ask_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+    """Asks an agent for its next message: by its model, or where it is executed."""
+    if agent.engine:
+        return await execute_agent(run, request, agent)
+    return await ask_model(run, request, agent.models, agent.model_timeout)
+
+
 async def ask_model(
     run: RunState, request: AskModelRequest, models: tuple[str, ...], seconds: float | None
 ) -> AskModelResult:
@@ -63,6 +75,21 @@ async def ask_model(
                 run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
             )
     raise AssertionError("there is always a model")
+
+
+async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+    """Lets an agent be executed elsewhere, for its ``timeout`` at most; that call itself gives up first."""
+    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {agent.engine}"
+    once = timedelta(seconds=(agent.timeout or 0) + 10)
+    options: ActivityOptions = {
+        **attempts(10),
+        "start_to_close_timeout": once,
+        "schedule_to_close_timeout": 6 * max(CALL["start_to_close_timeout"], once),
+    }
+    return await execute_activity(
+        run, "execute_agent", request, AskModelResult, options, summary, run.task_queues.models
+    )
 
 
 async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
@@ -80,9 +107,14 @@ async def select(run: RunState, request: SelectRequest, models: tuple[str, ...],
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
     """Carries out a tool call, for ``seconds`` at most. The tool decides which failures are tried again."""
-    options = call_options(seconds)
+    options: ActivityOptions = {**CALL, **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
+
+
+async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
+    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"what {asked} is asked")
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
@@ -108,6 +140,16 @@ async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     """Writes the result of a panel that has no synthesizer."""
     summary = f"after {request.brief.round} rounds"
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
+
+
+async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
+    """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
+    request = LastFailuresRequest(runs=runs)
+    try:
+        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "what has failed last")
+    except (ActivityFailed, ActivityInterrupted):
+        return {}
+    return found.by_run
 
 
 async def append(

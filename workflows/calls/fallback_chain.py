@@ -7,7 +7,13 @@ from ...conversation.contracts.requests import MISSED_HEARTBEATS
 from ..state.constants import FALLBACK_FAMILIES
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
-from .options import CALL, ActivityOptions, call_options
+from .options import CALL, ActivityOptions, call_timeouts
+
+
+def attempts(number: int) -> ActivityOptions:
+    """The options of a call that is tried so often; attempts that only miss a heartbeat come on top."""
+    policy = replace(CALL["retry_policy"], maximum_attempts=number + MISSED_HEARTBEATS)
+    return {**CALL, "retry_policy": policy}
 
 
 class FallbackModel:
@@ -17,9 +23,8 @@ class FallbackModel:
         self.name, self.index = models[index], index
         self.task_queue = run.task_queues.for_model(self.name)
         self._is_last = index == len(models) - 1
-        attempts = 10 if self._is_last else 6  # a minute and a half at least, or 15 seconds
-        policy = replace(CALL["retry_policy"], maximum_attempts=attempts + MISSED_HEARTBEATS)
-        self.options: ActivityOptions = {**call_options(seconds), "retry_policy": policy}
+        tried = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
+        self.options: ActivityOptions = {**tried, **call_timeouts(seconds)}
 
     def __enter__(self) -> None:
         pass

@@ -29,6 +29,13 @@ JOURNAL = ActivityOptions(
 )
 """Options of activities that read and write the journal alone."""
 
+LOOK = ActivityOptions(
+    schedule_to_close_timeout=timedelta(seconds=5),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(maximum_attempts=1),
+)
+"""Options of activities that look at Temporal, and without which a run can do."""
+
 CALL = ActivityOptions(
     start_to_close_timeout=timedelta(minutes=5),
     schedule_to_close_timeout=timedelta(minutes=30),
@@ -40,7 +47,7 @@ CALL = ActivityOptions(
 """Options of activities that call a model, a tool or a function."""
 
 
-def call_options(seconds: float | None) -> ActivityOptions:
-    """The options of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
+def call_timeouts(seconds: float | None) -> ActivityOptions:
+    """The timeouts of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
     once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
-    return {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
+    return {"start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}

@@ -12,7 +12,6 @@ from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
 from ...conversation.messages.turn import StopReason, TurnResult
-from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
@@ -20,6 +19,7 @@ from ..state.constants import MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .member_turn import MemberTurn, TeamContext
+from .tool_use import ToolUse
 
 
 class AgentTurn:
@@ -29,7 +29,7 @@ class AgentTurn:
 
     def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
-        self.agent, self.run, self.turn = agent, team.run, turn
+        self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
         self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
@@ -105,10 +105,10 @@ class AgentTurn:
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
         if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
             await self._append_pending()
-        reply = await effects.ask_model(self.run, self._request(), self.agent.models, self.agent.model_timeout)
+        reply = await effects.ask_agent(self.run, self._request(), self.agent)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
         self.open_calls = list(reply.message.tool_calls)
-        self.messages.append(reply.message)
+        self.messages += [*reply.earlier, reply.message]
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         return reply
 
@@ -155,13 +155,11 @@ class AgentTurn:
         tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
         thread = self.turn.thread.model_copy(update={"head": self.head})
         request = requests.UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
-        self.usage += TokenUsage(tool_calls=1)
+        use = ToolUse(tool, request, self.run, self._children)
         try:
-            return await effects.use_tool(self.run, request, truncate(call.name, 64), tool.timeout)
-        except ActivityFailed as failed:
-            if tool.on_error == "fail" or failed.failure.family == "MemoryError":
-                raise
-            return call.result_message(f"Error: {failed.failure.message}")
+            return await use.execute(call)
+        finally:
+            self.usage += use.usage
 
     def _add_result(self, call: ToolCall, message: Message, item: requests.ConversationItem) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""

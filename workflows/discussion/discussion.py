@@ -13,6 +13,7 @@ from ...conversation.messages.turn import Thread, TurnResult
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
+from ..state.constants import SILENT_TURNS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
@@ -106,9 +107,10 @@ class Discussion:
         if not (self.can_continue() or state):
             return
         turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread, index=index, state=state)
-        self.result.add_turn(member.name, await self.run_turn(member, turn))
+        result = await self.run_turn(member, turn)
+        self.result.add_turn(member.name, result)
         self.last_member = index
-        await self._evaluate(index, member.name)
+        await self._evaluate(index, member.name, silent=not result.messages)
         self.continue_as_new_if_long()
 
     async def run_turn(self, member: MemberPlan, turn: MemberTurn) -> TurnResult:
@@ -132,14 +134,23 @@ class Discussion:
         if self.can_continue() and should_continue_as_new():
             raise ContinueAsNew
 
-    async def _evaluate(self, index: int, speaker: str) -> None:
-        """Looks whether the discussion stalls, and evaluates what its conditions say after a turn."""
-        messages = self.result.so_far.messages
-        if self.can_continue() and self._stall.is_stalled(speaker, messages[-1].content if messages else ""):
+    async def _evaluate(self, index: int, speaker: str, *, silent: bool) -> None:
+        """Looks whether the discussion stalls, and evaluates what its conditions say after a turn.
+
+        After a ``silent`` turn, which has added nothing, the last message is not the speaker's.
+        """
+        if self.can_continue() and self._is_stalled(speaker, silent=silent):
             self._on_stall()
         conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
         if self.can_continue() and (self.plan.conditional or conditional):
-            await self.evaluate(self.evaluation(index))
+            request = self.evaluation(index)
+            await self.evaluate(request.model_copy(update={"silent": True}) if silent else request)
+
+    def _is_stalled(self, speaker: str, *, silent: bool) -> bool:
+        if self.plan.no_progress is None or (silent and workflow.patched(SILENT_TURNS)):
+            return False
+        messages = self.result.so_far.messages
+        return self._stall.is_stalled(speaker, messages[-1].content if messages else "")
 
     def evaluation(self, index: int | None = None) -> EvaluateRequest:
         """What a team's conditions are evaluated on, after the turn of the member at ``index``."""

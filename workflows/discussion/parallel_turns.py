@@ -50,6 +50,8 @@ def _add(team: Discussion, kept: ParallelState, done: Sequence[MemberResult]) ->
             answers.append(f"{member.name}:\n{turn.message}")
     if done:
         team.result.add_parallel_turns(*(turn for _, turn in done))
+    if team.plan.on_member_error == "continue":
+        team.result.add_member_failures(*failed[1 if kept.failure else 0 :])
     answer = "\n\n".join(answers)[: MAX_MESSAGE + 1]  # too long already, and truncated where it becomes the answer
     first = next(iter([*failed, *given_up]), None)
     return ParallelState(before=kept.before, answer=answer, failed=count, failure=first)

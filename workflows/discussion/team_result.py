@@ -1,6 +1,7 @@
 """What has come of a team's discussion so far: messages, usage and failures, and why it ended."""
 
 from ...conversation.contracts.plan import TeamPlan
+from ...conversation.contracts.status import MAX_MEMBER_FAILURES
 from ...conversation.errors import MaxTurnsReached
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Head, Message, TokenUsage, latest_within, recent_messages
@@ -41,7 +42,13 @@ class TeamResult:
             usage=sum((turn.usage for turn in turns), self.so_far.usage),
             answer=turns[-1].answer,
         )
+        self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
         self._run.details.show_turn(self._plan.name, self.so_far, self.max_turns)
+
+    def add_member_failures(self, *failures: Failure) -> None:
+        """Adds failures of members that are not the team's; only the first ones are kept."""
+        if failures:
+            self._update(member_failures=(*self.so_far.member_failures, *failures)[:MAX_MEMBER_FAILURES])
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Counts what a call has cost that was no member's turn."""

@@ -39,8 +39,16 @@ class StopState:
             self.reason, self.note, self.now = state.reason, state.note, state.now
 
 
-async def run_in_scope(stop: StopState, work: Coroutine[Any, Any, T], limit: timedelta | None = None) -> T:
-    """The result of ``work``, which is cancelled when the run is to stop now, is cancelled, or reaches the limit."""
+async def run_in_scope(
+    stop: StopState,
+    work: Coroutine[Any, Any, T],
+    limit: timedelta | None = None,
+    at_limit: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> T:
+    """The result of ``work``, which is cancelled when the run is to stop now, is cancelled, or reaches the limit.
+
+    At the limit, ``at_limit`` is carried out first.
+    """
     if stop.now:
         return await work  # which looks at the flag itself
     task = asyncio.create_task(work)
@@ -48,6 +56,8 @@ async def run_in_scope(stop: StopState, work: Coroutine[Any, Any, T], limit: tim
         await workflow.wait_condition(lambda: task.done() or stop.now, timeout=limit, timeout_summary="timeout")
     except TimeoutError:
         stop.request("timeout", TerminateRequest(now=True))
+        if at_limit:
+            await uncancelled(asyncio.create_task(at_limit()))
     except asyncio.CancelledError:
         stop.request("canceled", TerminateRequest(reason=workflow.cancellation_reason() or "", now=True))
     if not task.done():

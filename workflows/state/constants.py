@@ -31,13 +31,19 @@ STALL_SIMILARITY = 0.9
 """Share of common words from which on two texts count as the same, of all words in either of them."""
 
 STALL_WORDS = 300
-"""Words of a text that are compared."""
+"""Words of a text that are compared; in a language without spaces, pairs of characters."""
 
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of errors after which a model's fallback is asked."""
 
 PIN_IN_TASK = "pin-at-once"
 """Patch: a run that has no parent is pinned by a local activity, within its first workflow task."""
+
+STALL_PAIRS = "stall-pairs"
+"""Patch: a text in a language without spaces is compared by its pairs of characters, rather than as one word."""
+
+SILENT_TURNS = "silent-turns"
+"""Patch: a turn that adds nothing to the conversation is no repetition of what another member said before it."""
 
 INPUT_BEFORE_MESSAGES = "given-before-told"
 """Patch: what a continued run was given is taken up before any signal or update."""
@@ -53,6 +59,9 @@ ORDERED_MESSAGES = "ordered-messages"
 
 MESSAGES_JOIN = "all-messages-join"
 """Patch: messages of people that nobody has read when a run ends join its conversation."""
+
+TIMEOUT_CAUSE = "timeout-cause"
+"""Patch: a query that reaches its timeout looks for what has failed last in the runs of its targets."""
 
 MESSAGES_JOIN_QUERY = "messages-join-query"
 """Patch: those of a query that was stopped before any target was asked begin a conversation."""

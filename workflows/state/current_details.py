@@ -16,7 +16,12 @@ class CurrentDetails:
     """What Temporal's UI shows of a run at the moment."""
 
     def __init__(self) -> None:
-        self._text, self._pause = "", ""
+        self._text, self._pause, self._question = "", "", ""
+
+    def show_question(self, question: str) -> None:
+        """Shows above what is said what the run was asked."""
+        self._question = f"> {' '.join(question.split())}\n\n" if question else ""
+        self._set(self._text)
 
     def show_turn(self, name: str, turn: TurnResult, max_turns: int | None = None) -> None:
         """Shows what was said so far in a team or by an agent."""
@@ -45,7 +50,7 @@ class CurrentDetails:
 
     def _set(self, text: str) -> None:
         self._text = text
-        workflow.set_current_details(self._pause + text)
+        workflow.set_current_details(self._pause + self._question + text)
 
 
 def _as_markdown(message: Message) -> str:

@@ -18,7 +18,8 @@ from .session_state import SessionState
 class RunState:
     """Made once for each run, and handed to whatever acts for it.
 
-    ``task_queues`` is known as soon as the run is pinned; ``started_at`` is when the first run of the chain began.
+    ``task_queues`` and the beginning of the ``question`` are known as soon as the run is pinned; ``started_at`` is when
+    the first run of the chain began.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class RunState:
         self.details, self.task_queues = CurrentDetails(), TaskQueues()
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
+        self.question = ""
 
     def check_stop(self) -> None:
         """Raises ActivityInterrupted if the run is to stop now."""

@@ -4,6 +4,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
+from ...conversation.contracts.status import RunResult
 from ...conversation.messages.turn import TurnResult
 from ..base.turn_workflow import TurnWorkflow
 from ..discussion.discussion import Discussion
@@ -26,7 +27,7 @@ class SequentialWorkflow(TurnWorkflow):
     """The workflow type ``sequential``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult:
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

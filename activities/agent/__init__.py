@@ -1,0 +1,1 @@
+"""Agents that are executed elsewhere: by an ExecutionEngine, or by an A2AServer."""

@@ -1,0 +1,51 @@
+"""What a call notes in the journal for its next attempt: rows outside the conversation, by the call's id."""
+
+from ...conversation.errors import OutcomeUnknown
+from ...conversation.messages.message import Head, Message
+from ..journal.journal import Journal
+from ..process.secrets import SecretStore
+
+
+class CallRecord:
+    """The notes of one call. ``key`` is its idempotency key, ``head`` a place in the conversation of its run."""
+
+    def __init__(self, journal: Journal, secrets: SecretStore, head: Head, key: str) -> None:
+        self._journal, self._secrets, self._head, self.key = journal, secrets, head, key
+
+    async def read(self, name: str) -> str | None:
+        """The text under a name; None if there is none."""
+        row = await self._journal.find(f"{self.key}/{name}")
+        return row.message.content if row else None
+
+    async def write(self, name: str, text: str = "") -> None:
+        """Notes a text under a name, without secrets; what stands there already is kept."""
+        message = self._secrets.redact_message(Message(role="tool", content=text))
+        await self._journal.append_once(self._head, message, f"{self.key}/{name}")
+
+    async def begin_once(self, what: str) -> None:
+        """To be awaited right before something that must not be done twice.
+
+        Raises OutcomeUnknown if an earlier attempt has begun it, and not noted that it was ``not_sent``.
+        """
+        begun = await self._begun()
+        if await self.read(begun) is not None:
+            raise OutcomeUnknown(f"{what} was begun before and broken off; whether it was carried out is unknown")
+        await self.write(begun)
+
+    async def has_begun(self) -> bool:
+        """Whether an earlier attempt has begun it, and not noted that it was not sent."""
+        return await self.read(await self._begun()) is not None
+
+    async def not_sent(self) -> None:
+        """Notes that what this attempt began did not reach the other side, or was turned away there."""
+        await self.write(f"{await self._begun()}/unsent")
+
+    async def _begun(self) -> str:
+        number = 0
+        while await self.read(f"{_begun_name(number)}/unsent") is not None:
+            number += 1
+        return _begun_name(number)
+
+
+def _begun_name(number: int) -> str:
+    return f"begun/{number}" if number else "begun"

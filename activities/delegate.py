@@ -1,0 +1,28 @@
+"""The activity ``delegate``: begins a conversation for whom a tool asks, with the call's arguments as the question."""
+
+from temporalio import activity
+
+from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.messages.message import Head, Message
+from ..conversation.messages.turn import Thread
+from .journal.journal import Journal
+from .process.secrets import SecretStore
+from .runtime.ids import idempotency_key
+from .tool.tools import Tools
+from .tool_calls import ToolCalls, use
+
+
+class Delegate:
+    """The activity ``delegate``."""
+
+    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
+        self._journal, self._secrets = journal, secrets
+        self._calls = ToolCalls(journal, tools, secrets)
+
+    @activity.defn(name="delegate")
+    async def delegate(self, request: UseToolRequest) -> Thread:
+        """The new conversation, in which the agent or the team takes its turn."""
+        key = idempotency_key()
+        question = Message(role="user", content=await use(*await self._calls.resolve(request, key)))
+        head = await self._journal.append(Head(), [self._secrets.redact_message(question)], key)
+        return request.thread.model_copy(update={"question": head.id, "head": head})

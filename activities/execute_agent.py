@@ -1,0 +1,109 @@
+"""The activity ``execute_agent``: lets an agent be executed elsewhere, and writes its messages to the journal."""
+
+from dataclasses import dataclass
+
+from temporalio import activity
+
+from ..conversation.contracts.requests import AskModelRequest, AskModelResult
+from ..conversation.errors import UnknownResource
+from ..conversation.messages.message import Head, Message, latest_within
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from ..resources.duration import parse_duration
+from .agent.executor import Execution
+from .agent.executors import Executors
+from .context.call_record import CallRecord
+from .context.executor import Executor, find_executor
+from .context.structured_output import normalized, output_error, output_schema
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .journal.row import Row
+from .panel.default_agents import panel_output_schema
+from .panel.speaker_messages import speaker_messages
+from .process.functions import FunctionRegistry
+from .process.secrets import SecretStore
+from .runtime.heartbeat import on_text
+from .runtime.ids import idempotency_key
+from .tool.tools import Tools
+
+INPUT_REQUIRED = "input-required"
+"""The state of a task that waits for input: what it asks is no final answer, and has to fit no schema."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What a request refers to: the agent, what executes it, and the JSON Schema that its answer has to fit."""
+
+    agent: Agent
+    executor: Executor
+    schema: JsonObject | None
+    values: ValueResolver
+
+
+class ExecuteAgent:
+    """The activity ``execute_agent``."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        executors: Executors,
+        tools: Tools,
+        functions: FunctionRegistry,
+        secrets: SecretStore,
+    ) -> None:
+        self._journal, self._executors, self._tools = journal, executors, tools
+        self._functions, self._secrets = functions, secrets
+
+    @activity.defn(name="execute_agent")
+    async def execute_agent(self, request: AskModelRequest) -> AskModelResult:
+        """Returns the answer that the journal holds for this activity; executes the agent only if there is none."""
+        key, context = idempotency_key(), await self._context(request)
+        last = await self._journal.find(f"{key}/reply")
+        if last is None:
+            head = await self._journal.append(request.thread.head, request.pending, key)
+            executor = await self._executors.of(context.executor)
+            said = await executor.execute(await self._execution(request, head, context, key), on_text)
+            *earlier, answer = await self._cleaned(said, context)
+            last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
+        asks = last.message.remote is not None and last.message.remote.state == INPUT_REQUIRED
+        wrong = None if asks else await output_error(last.message, context.schema)
+        result = AskModelResult(message=last.message.truncated(), head=last.head, wrong=wrong)
+        before = latest_within(row.message for row in await self._journal.earlier_rows(last))
+        return result.model_copy(update={"earlier": before}) if before else result
+
+    async def _context(self, request: AskModelRequest) -> _Context:
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        agent = values.catalog.by_id(request.speaker)
+        executor = find_executor(agent, values.catalog) if isinstance(agent, Agent) else None
+        if not isinstance(agent, Agent) or executor is None:
+            raise UnknownResource(f"{request.speaker} is not executed elsewhere")
+        schema = output_schema(agent) or panel_output_schema(values.catalog, request.brief)
+        return _Context(agent, executor, schema, values)
+
+    async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
+        agent, values = context.agent, context.values
+        silent = agent.model_copy(update={"spec": agent.spec.model_copy(update={"prompt": None})})
+        messages = await speaker_messages(request, head, silent, values, self._journal, self._functions)
+        rows = await self._journal.read(head, lambda row: _is_of(row, agent))
+        begun = bool(rows) and _is_of(rows[0], agent)
+        return Execution(
+            agent=agent,
+            executor=context.executor,
+            values=values,
+            record=CallRecord(self._journal, self._secrets, request.thread.head, key),
+            messages=messages,
+            seconds=parse_duration(context.executor.spec.timeout).total_seconds(),
+            tools=[tool.definition for tool in await self._tools.of_agent(agent, values)],
+            schema=context.schema,
+            previous=rows[0].message.remote if begun else None,
+            since=[values.with_secrets(row.message) for row in rows[1:]] if begun else (),
+        )
+
+    async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:
+        clean = [self._secrets.redact_message(each) for each in said]
+        return [*clean[:-1], await normalized(clean[-1], context.schema)]
+
+
+def _is_of(row: Row, agent: Agent) -> bool:
+    """Whether a row is the agent's own, from the server that executes it."""
+    return row.message.remote is not None and row.message.remote.agent == agent.id

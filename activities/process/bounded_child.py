@@ -1,0 +1,54 @@
+"""The program of a bounded process: answers requests on stdin with what one function returns, under limits."""
+
+import importlib
+import json
+import resource
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+LENGTH = struct.Struct(">I")
+"""The number of bytes of the JSON that follows."""
+
+
+def main(target: str, memory: int) -> None:
+    """Serves ``module:function`` until stdin ends. What it loads, it loads before it gives up all access to files.
+
+    An empty message says that it is ready.
+    """
+    module, _, name = target.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    for limit, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_NOFILE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+    _write(sys.stdout.buffer, b"")
+    while head := sys.stdin.buffer.read(LENGTH.size):
+        request = json.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))
+        _limit_time(request["seconds"])
+        _write(sys.stdout.buffer, json.dumps(_outcome(function, request["value"])).encode())
+
+
+def _limit_time(seconds: float) -> None:
+    """Ends the process some time after the parent should have: in case the parent is gone."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+
+
+def _outcome(function: Callable[[Any], Any], value: Any) -> dict[str, Any]:
+    try:
+        return {"value": function(value)}
+    except MemoryError:
+        raise
+    except Exception as error:
+        return {"error": str(error) or type(error).__name__}
+
+
+def _write(to: BinaryIO, data: bytes) -> None:
+    to.write(LENGTH.pack(len(data)) + data)
+    to.flush()

@@ -1,0 +1,91 @@
+"""Runs a function on data that nobody trusts in a process of its own, with limits on its time and memory."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+
+from pydantic import JsonValue
+
+from .bounded_child import LENGTH, main
+
+MAX_RESULT = 4_000_000
+"""Bytes of a result."""
+
+MAX_PROCESSES = 4
+"""Processes of one function; further calls wait for one of them."""
+
+
+class LimitExceeded(Exception):
+    """The function took too long, needed too much memory, or returned too much."""
+
+
+class BoundedFunction:
+    """The function ``module:name``, from JSON to JSON, in processes that see neither files nor the environment.
+
+    A call takes ``seconds`` at most, and a process ``memory`` bytes. A process serves one call after the other; it is
+    killed if a call exceeds a limit or is cancelled.
+    """
+
+    def __init__(self, target: str, *, seconds: float = 5.0, memory: int = 512_000_000) -> None:
+        self._target, self._seconds, self._memory = target, seconds, memory
+        self._slots = asyncio.Semaphore(MAX_PROCESSES)
+        self._idle: list[Process] = []
+
+    async def call(self, value: JsonValue) -> JsonValue:
+        """What the function returns. Raises ValueError with the text of what it raises, and LimitExceeded."""
+        data = json.dumps({"seconds": self._seconds, "value": value}).encode()
+        async with self._slots:
+            process = self._idle.pop() if self._idle else await self._start()
+            try:
+                outcome = await self._ask(process, data)
+            except BaseException:
+                await _kill(process)
+                raise
+            self._idle.append(process)
+        if "error" in outcome:
+            raise ValueError(str(outcome["error"]))
+        return outcome["value"]
+
+    async def close(self) -> None:
+        """Ends the processes."""
+        while self._idle:
+            await _kill(self._idle.pop())
+
+    async def _start(self) -> Process:
+        """A process that has loaded the function."""
+        code = f"from {main.__module__} import main; main({self._target!r}, {self._memory})"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-c", code, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}
+        )
+        assert process.stdout
+        try:
+            await process.stdout.readexactly(LENGTH.size)
+        except BaseException:
+            await _kill(process)
+            raise
+        return process
+
+    async def _ask(self, process: Process, data: bytes) -> dict[str, JsonValue]:
+        assert process.stdin
+        assert process.stdout
+        try:
+            async with asyncio.timeout(self._seconds):
+                process.stdin.write(LENGTH.pack(len(data)) + data)
+                await process.stdin.drain()
+                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+                if length > MAX_RESULT:
+                    raise LimitExceeded(f"its result has more than {MAX_RESULT:,} bytes")
+                outcome: dict[str, JsonValue] = json.loads(await process.stdout.readexactly(length))
+                return outcome
+        except TimeoutError:
+            raise LimitExceeded(f"it takes longer than {self._seconds:g} s") from None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise LimitExceeded(f"it needs more than {self._memory // 1_000_000:,} MB of memory") from None
+
+
+async def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.communicate()  # reads what is left: wait() alone would wait for a reader of it

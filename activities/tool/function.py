@@ -1,0 +1,67 @@
+"""Tools of ``type: activity``: registered Python functions of the worker."""
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+
+from ...conversation.errors import BadArguments, FunctionFailed, InvalidManifest
+from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
+from ...resources.function_signature import call_arguments, description, input_schema
+from ...resources.tool import Tool
+from ..context.value_resolver import ValueResolver
+from ..process.functions import FunctionRegistry
+from .tool import CallableTool, ToolContext, ToolDefinition
+
+
+class FunctionTools:
+    """A ``ToolSource``."""
+
+    def __init__(self, functions: FunctionRegistry) -> None:
+        self._functions = functions
+
+    async def discover(self, context: ToolContext) -> list[CallableTool]:
+        """The one tool of a manifest; its function may be missing on a worker that only asks models."""
+        tool = context.manifest
+        if tool is None or tool.spec.activity is None:
+            raise InvalidManifest(f"the tool {context.name} has no function")
+        name, hints = tool.spec.activity.name, tool.spec.annotations
+        repeatable = context.repeatable or bool(hints and (hints.read_only_hint or hints.idempotent_hint))
+
+        async def use(arguments: JsonObject) -> str:
+            try:
+                given = call_arguments(self._functions.find(name), arguments)
+            except ValidationError as error:
+                raise BadArguments(f"the arguments of {context.name} don't fit the function: {_wrong(error)}") from None
+            if not repeatable:
+                await context.begin_once()
+            try:
+                return _text(await self._functions.invoke(name, **given))
+            except FunctionFailed as failed:
+                raise FunctionFailed(failed.message, retryable=repeatable and not failed.non_retryable) from failed
+
+        return [CallableTool(self._definition(context.name, tool, name), use)]
+
+    def _definition(self, name: str, tool: Tool, function: str) -> ToolDefinition:
+        """What a model reads; what the manifest leaves out is read from the function itself."""
+        words = tool.own_description or description(self._functions.find(function)) or tool.model_description
+        own = "input_schema" in tool.spec.model_fields_set
+        return ToolDefinition(name, words, tool.input_schema if own else input_schema(self._functions.find(function)))
+
+    async def pin(self, values: ValueResolver) -> Catalog:
+        """Their manifests say all."""
+        return values.catalog
+
+    async def close(self) -> None:
+        """There is nothing to close: the functions are the worker's."""
+
+
+def _text(value: object) -> str:
+    """A function's result for a model: a text as it is, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return to_json(value, by_alias=isinstance(value, BaseModel), fallback=str).decode()
+
+
+def _wrong(error: ValidationError) -> str:
+    places = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in places)

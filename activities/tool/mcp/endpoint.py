@@ -1,0 +1,66 @@
+"""Where an MCP server is: its manifest with all values and secrets, as they are at the moment of use."""
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from ....conversation.errors import InvalidManifest
+from ....resources.manifest import Manifest
+from ....resources.mcp_server import MCPServer
+from ....resources.values import Headers, ValueSource, check_url
+from ...context.value_resolver import ValueResolver
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class McpEndpoint:
+    """An address with its headers, or a command with its environment variables.
+
+    McpConnections are shared by those with equal endpoints: whoever has other secrets has a connection of his own.
+    ``guarded``: a run chose the address, which must not lead into the worker's own network.
+    """
+
+    name: str
+    address: str = ""
+    transport: str = "http"
+    headers: Pairs = field(default=(), repr=False)
+    guarded: bool = False
+    command: tuple[str, ...] = field(default=(), repr=False)
+    env: Pairs = field(default=(), repr=False)
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return f"the MCP server {self.name}" + (f" ({urlsplit(self.address).hostname})" if self.address else "")
+
+
+def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = False) -> McpEndpoint:
+    """The endpoint of a server; reads its secrets. ``private`` allows every run to choose any address.
+
+    Raises:
+        InvalidManifest: a value is no address.
+        KeyMissing, UnknownResource: as ``ValueResolver.resolve``.
+    """
+    spec = server.spec
+    if spec.command:
+        return McpEndpoint(server.name, command=(spec.command, *spec.args), env=_pairs(spec.env, server, values))
+    address = values.resolve(spec.address, server) or ""
+    try:
+        check_url(address)
+    except ValueError as error:
+        raise InvalidManifest(f"{server.id}: spec.address {error}") from None
+    headers = _pairs(spec.headers, server, values)
+    if spec.authorization:
+        headers = (*headers, ("Authorization", f"Bearer {values.resolve(spec.authorization.token, server)}"))
+    guarded = not private and _is_from_run(spec.address)
+    return McpEndpoint(server.name, address, spec.transport, headers, guarded)
+
+
+def _pairs(given: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
+    return tuple((each.name, (values.resolve(each.value, owner) or "").strip()) for each in given)
+
+
+def _is_from_run(source: ValueSource | None) -> bool:
+    """Whether a value comes with a query, and does not stand in a manifest."""
+    origin = source.value_from if source else None
+    return bool(origin and (origin.query_parameter_ref or origin.contributions_ref))

@@ -1,0 +1,103 @@
+"""The HTTP client of the connections to MCP servers: it bounds what is read, and guards the worker's own network."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx2
+
+from ...runtime.retry import retry_after
+from ..address_guard import public_address
+from .exchange import Exchange, current_exchange
+
+MAX_ANSWER = 4_000_000
+"""Bytes of one answer, or of one event of a stream."""
+
+MAX_ERROR = 20_000
+"""Bytes of the text of an error."""
+
+MAX_ERROR_TEXT = 5_000
+"""Characters of an error that are told. An error is cut further, after secrets were removed from it."""
+
+SESSION = "mcp-session-id"
+
+
+class McpHttpClient(httpx2.AsyncClient):
+    """Sends the requests of one connection.
+
+    A request that fails is answered with a status of 503, and ``current_exchange`` says why: an exception would end the
+    connection, and with it the calls of other runs. ``guarded``: the address must not lead into the worker's own
+    network. ``on_failure`` is called where a request fails, or is answered with an error.
+    """
+
+    def __init__(
+        self, headers: dict[str, str], *, guarded: bool, on_failure: Callable[[], None] = lambda: None
+    ) -> None:
+        # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
+        super().__init__(timeout=None, headers={**headers, "accept-encoding": "identity"})
+        self._guarded, self._on_failure = guarded, on_failure
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """The response, also to a request that fails."""
+        exchange = current_exchange() if request.method == "POST" else Exchange()
+        exchange.sent, exchange.status, exchange.failure = False, 0, ""
+        exchange.in_session = SESSION in request.headers
+        try:
+            if self._guarded:
+                await _address(request)
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            exchange.failure = f"can't be reached: {error or type(error).__name__}"
+        except httpx2.TransportError as error:
+            exchange.sent, exchange.failure = True, f"broke off its answer: {error or type(error).__name__}"
+        else:
+            exchange.sent = True
+            return await self._checked(response, exchange)
+        self._on_failure()
+        return httpx2.Response(503, request=request)
+
+    async def _checked(self, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            exchange.failure, exchange.final = "compressed its answer, which it was asked not to do", True
+            await response.aclose()
+            return httpx2.Response(502, request=response.request)
+        is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        limit = None if is_event_stream else MAX_ANSWER if response.is_success else MAX_ERROR
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _BoundedStream(response.stream, limit, exchange)
+        if response.status_code >= 400:
+            text = (await response.aread()).decode(errors="replace")
+            exchange.status, exchange.text, exchange.wait = response.status_code, text, retry_after(response.headers)
+            self._on_failure()
+        return response
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The body of a response, which ends where the connection breaks or ``limit`` bytes were read."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int | None, exchange: Exchange) -> None:
+        self._stream, self._limit, self._exchange = stream, limit, exchange
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for chunk in self._stream:
+                size += len(chunk)
+                if self._limit and size > self._limit:
+                    self._exchange.failure = f"gave an answer of more than {self._limit:,} bytes"
+                    self._exchange.final = True
+                    return
+                yield chunk
+        except httpx2.TransportError as error:
+            self._exchange.failure = f"broke off its answer: {error or type(error).__name__}"
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _address(request: httpx2.Request) -> None:
+    """Sends the request to the IP address that was checked, with the name of its host in the header and for TLS."""
+    host = request.url.host
+    port = request.url.port or {"http": 80, "https": 443}[request.url.scheme]
+    request.url = request.url.copy_with(host=await public_address(host, port))
+    request.extensions = {**request.extensions, "sni_hostname": host}
+    request.headers["connection"] = "close"  # so that no other host at this address uses the connection

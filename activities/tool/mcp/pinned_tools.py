@@ -1,0 +1,177 @@
+"""Puts the tools that MCP servers list into the catalog of a run, which goes on with them to its end."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ....conversation.errors import UnknownResource
+from ....resources.agent import Agent, AgentTool
+from ....resources.base import API_VERSION, JsonObject, Ref, Reference
+from ....resources.catalog import Catalog, Resource, catalog_of
+from ....resources.json_schema import JsonSchema
+from ....resources.manifest import Manifest, Metadata
+from ....resources.mcp_server import MCPServer
+from ....resources.query import Query
+from ....resources.tool import Tool, ToolSpec
+from ....resources.tool_fields import Annotations, McpSpec
+from ...context.lookup import find
+
+SERVER_LABEL = "mcp/server"
+"""The label of the tools of an MCPServer; its value is the server's name (ARK: MCP tools)."""
+
+MAX_NAME = 64
+"""Characters of a tool's name: models take no longer ones."""
+
+log = logging.getLogger("baton")
+
+_SCHEMA: TypeAdapter[JsonObject] = TypeAdapter(JsonSchema)
+
+
+@dataclass(frozen=True)
+class ListedTool:
+    """A tool as its server lists it."""
+
+    name: str
+    description: str | None
+    input_schema: JsonObject
+    annotations: Mapping[str, Any] | None = None
+
+
+Listed = Mapping[str, Sequence[ListedTool]]
+"""The tools of servers, by the ids of the MCPServers."""
+
+
+def with_listed_tools(catalog: Catalog, listed: Listed) -> Catalog:
+    """The catalog of a run with a Tool for each tool that its agents and its query use.
+
+    A Tool with a manifest gets what the manifest leaves out. A tool of an agent that stands for several is replaced by
+    these. Raises UnknownResource for a tool that no server lists.
+    """
+    return _Pinning(catalog, listed).catalog()
+
+
+class _Pinning:
+    def __init__(self, catalog: Catalog, listed: Listed) -> None:
+        self._catalog = catalog
+        self._listed = {server: _by_name(server, tools) for server, tools in listed.items()}
+        self._known: dict[str, Resource] = {manifest.id: manifest for manifest in catalog.manifests}
+
+    def catalog(self) -> Catalog:
+        for manifest in self._catalog.manifests:
+            if isinstance(manifest, Agent):
+                tools = tuple(self._of_agent(manifest))
+                if tools != manifest.spec.tools:
+                    spec = manifest.spec.model_copy(update={"tools": tools})
+                    self._known[manifest.id] = manifest.model_copy(update={"spec": spec})
+            elif isinstance(manifest, Query):
+                for target in self._catalog.targets(manifest):
+                    self._chosen(target, manifest)
+            elif isinstance(manifest, Tool) and manifest.spec.type == "mcp" and not _is_pattern(manifest):
+                self._known[manifest.id] = self._completed(manifest)
+        return catalog_of(self._known.values()).model_copy(update={"made_from": self._catalog.sha})
+
+    def _of_agent(self, agent: Agent) -> Iterator[AgentTool]:
+        """An agent's tools. Where one stands for several, those that it has by name already are left out."""
+        own = {tool.name for tool in agent.spec.tools}
+        for given, reference in agent.tools():
+            names = self._chosen(reference, agent) if reference else None
+            for name in names or (given.own_name,):
+                if name == given.own_name:
+                    yield given
+                elif name not in own:
+                    own.add(name)
+                    presets = given.partial.model_copy(update={"name": None}) if given.partial else None
+                    yield given.model_copy(update={"name": name, "description": None, "partial": presets})
+
+    def _chosen(self, reference: Reference, owner: Manifest) -> Sequence[str] | None:
+        """The names of the Tools that a reference stands for, which are made; None where it names a manifest."""
+        found = find(self._catalog, reference)
+        if isinstance(found, MCPServer):
+            tools = self._listed[found.id]
+            if reference.name != found.name and reference.name not in tools:
+                raise UnknownResource(f"{owner.id}: {found.id} has no tool '{reference.name}'; {_known(tools)}")
+            chosen = tools if reference.name == found.name else {reference.name: tools[reference.name]}
+            return self._make(chosen, found, owner.namespace)
+        if not (isinstance(found, Tool) and _is_pattern(found)):
+            return None
+        server = self._server(found)
+        tools = self._listed[server.id]
+        chosen = {name: tool for name, tool in tools.items() if fnmatchcase(tool.name, found.mcp_name)}
+        if not chosen:
+            raise UnknownResource(f"{found.id}: no tool of {server.id} fits '{found.mcp_name}'; {_known(tools)}")
+        return self._make(chosen, server, owner.namespace)
+
+    def _make(self, tools: Mapping[str, ListedTool], server: MCPServer, namespace: str) -> Sequence[str]:
+        """Makes a Tool of each, unless there is a manifest of its name; returns the names."""
+        for name, listed in tools.items():
+            made = Tool(
+                api_version=API_VERSION,
+                kind="Tool",  # what is stored leaves out what was not set
+                metadata=Metadata(name=name, namespace=namespace, labels={SERVER_LABEL: server.name}),
+                spec=ToolSpec(type="mcp", mcp=McpSpec(mcp_server_ref=_ref(server), tool_name=listed.name)),
+            )
+            if made.id not in self._known:
+                self._known[made.id] = _described(made, listed)
+        return [*tools]
+
+    def _completed(self, tool: Tool) -> Tool:
+        tools = {each.name: each for each in self._listed[self._server(tool).id].values()}
+        if tool.mcp_name not in tools:
+            raise UnknownResource(f"{tool.id}: its server has no tool '{tool.mcp_name}'; {_known(tools)}")
+        return _described(tool, tools[tool.mcp_name])
+
+    def _server(self, tool: Tool) -> MCPServer:
+        reference = tool.mcp_server()
+        server = find(self._catalog, reference) if reference else None
+        assert isinstance(server, MCPServer), "a tool of type 'mcp' has a server"
+        return server
+
+
+def _is_pattern(tool: Tool) -> bool:
+    """Whether a Tool stands for all tools of its server that fit its ``toolName``."""
+    return tool.spec.type == "mcp" and "*" in tool.mcp_name
+
+
+def _ref(server: MCPServer) -> Ref:
+    return Ref(name=server.name, namespace=server.namespace)
+
+
+def _described(tool: Tool, listed: ListedTool) -> Tool:
+    """A Tool with the description, the schema and the hints of its server, where it has none of its own."""
+    spec, own = tool.spec, dict[str, object]()
+    if not (spec.description or "description" in tool.metadata.annotations):
+        own["description"] = listed.description
+    if "input_schema" not in spec.model_fields_set:
+        own["input_schema"] = listed.input_schema
+    if spec.annotations is None and listed.annotations:
+        own["annotations"] = Annotations.model_validate(listed.annotations)
+    return tool.model_copy(update={"spec": spec.model_copy(update=own)})
+
+
+def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:
+    """Tools by the names of their Tools, as in ``server-read-file``, without those that no model can be offered."""
+    server, named = server_id.rpartition("/")[2], dict[str, ListedTool]()
+    for tool in tools:
+        try:
+            _SCHEMA.validate_python(tool.input_schema)
+        except ValidationError as error:
+            log.warning("left out the tool %s of %s: %s", tool.name, server_id, error.errors()[0]["msg"])
+            continue
+        short = re.sub(r"[^a-z0-9]+", "-", tool.name.lower()).strip("-") or "tool"
+        first = name = f"{server}-{short}"[:MAX_NAME].rstrip("-")
+        for number in count(2):  # two names may differ in what is not kept of them
+            if name not in named:
+                break
+            name = f"{first[: MAX_NAME - 4]}-{number}"
+        named[name] = tool
+    return named
+
+
+def _known(tools: Iterable[str]) -> str:
+    return f"its tools: {', '.join(tools) or 'none'}"

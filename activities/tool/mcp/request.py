@@ -1,0 +1,125 @@
+"""One request to an MCP server: what is sent again after which failure, and what the failure is called."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from mcp import Client, MCPError
+from mcp_types import CONNECTION_CLOSED
+from pydantic import ValidationError
+
+from ....conversation.errors import ToolFailed
+from ...runtime.retry import is_retryable
+from ..tool import BeginOnce, no_guard
+from .connection import McpConnection, McpConnections
+from .endpoint import McpEndpoint
+from .exchange import Exchange, watch_exchange
+from .http_client import MAX_ERROR_TEXT
+from .input import NEEDS_INPUT, needs_input
+
+T = TypeVar("T")
+
+RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between the attempts to send a request that the server has not carried out: it is away, or restarts."""
+
+
+class _NotCarriedOut(Exception):
+    """The server has carried out nothing, so that every request can be sent again; or only ``once`` more."""
+
+    def __init__(self, failed: ToolFailed, *, once: bool = False) -> None:
+        self.failed, self.once = failed, once
+        super().__init__(str(failed))
+
+
+class McpRequest:
+    """A request. ``endpoint`` reads the secrets anew; ``repeatable``: it may be sent again if its outcome is unknown.
+
+    ``begin_once`` is awaited right before the first one is sent.
+    """
+
+    def __init__(
+        self,
+        connections: McpConnections,
+        endpoint: Callable[[], McpEndpoint],
+        *,
+        repeatable: bool = True,
+        begin_once: BeginOnce = no_guard,
+    ) -> None:
+        self._connections, self._endpoint = connections, endpoint
+        self._repeatable, self._begin_once = repeatable, begin_once
+        self._begun = False
+
+    async def send(self, operation: Callable[[Client], Awaitable[T]], seconds: float) -> T:
+        """What ``operation`` returns, in ``seconds`` at most.
+
+        Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; what ``begin_once``
+        raises; and what reading the secrets raises.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._persistently(operation)
+        except TimeoutError:
+            late = f"{self._endpoint().label} gave no answer in {seconds:g} s"
+            raise self._unanswered(late, sent=self._begun) from None
+
+    async def _persistently(self, operation: Callable[[Client], Awaitable[T]]) -> T:
+        """Sends the request until the server has carried it out, or refuses it, or the delays are used up."""
+        refused = False
+        for wait in (*RECONNECT_DELAYS, None):
+            try:
+                return await self._send(operation)
+            except _NotCarriedOut as failure:
+                if wait is None or (failure.once and refused):
+                    raise failure.failed from None
+                refused = failure.once
+                await asyncio.sleep(wait)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _send(self, operation: Callable[[Client], Awaitable[T]]) -> T:
+        connection = self._connections.to(self._endpoint())
+        with connection.used(), watch_exchange() as exchange:
+            try:
+                client = await connection.client()
+            except ToolFailed as failed:
+                raise _NotCarriedOut(failed, once=failed.non_retryable) from None
+            if not (self._repeatable or self._begun):
+                await self._begin_once()
+            self._begun, exchange.sent = True, connection.is_running
+            try:
+                return await operation(client)
+            except MCPError as error:
+                raise self._failure(error, exchange, connection) from None
+            except ValidationError:
+                raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+
+    def _failure(self, error: MCPError, exchange: Exchange, connection: McpConnection) -> Exception:
+        label = connection.endpoint.label
+        if exchange.session_lost:
+            connection.close()
+            return _NotCarriedOut(ToolFailed(f"{label} has forgotten the session", retryable=True))
+        if exchange.status:
+            return self._refused(f"{label} answered HTTP {exchange.status}: {error.message}", exchange)
+        if exchange.final:
+            return ToolFailed(f"{label} {exchange.failure}")
+        if error.code == CONNECTION_CLOSED or exchange.failure:
+            connection.lost(sent=exchange.sent)
+            broken = f"{label} {exchange.failure or connection.failure}"
+            return (
+                self._unanswered(broken, sent=exchange.sent)
+                if exchange.sent
+                else _NotCarriedOut(ToolFailed(broken, retryable=True))
+            )
+        if error.code in NEEDS_INPUT:
+            return needs_input(label, [error.message])
+        return ToolFailed(f"{label} refused the call: {error.message}"[:MAX_ERROR_TEXT])
+
+    def _refused(self, text: str, exchange: Exchange) -> Exception:
+        retryable = self._repeatable and is_retryable(exchange.status)
+        failed = ToolFailed(text[:MAX_ERROR_TEXT], retryable=retryable, retry_after=exchange.wait)
+        return _NotCarriedOut(failed, once=True) if exchange.status == 401 else failed
+
+    def _unanswered(self, text: str, *, sent: bool) -> ToolFailed:
+        """The failure of a request whose outcome is unknown if it was ``sent``."""
+        if self._repeatable or not sent:
+            return ToolFailed(text, retryable=True)
+        return ToolFailed(f"{text}; whether it was carried out is unknown")

@@ -1,0 +1,105 @@
+"""A tool call of a run: finds the call and its tool, checks the arguments, and uses the tool."""
+
+import json
+from functools import partial
+
+from pydantic import JsonValue
+
+from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.errors import BadArguments, JournalLost, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.messages.message import ToolCall
+from ..conversation.text import repair_surrogates
+from ..resources import tool as resources
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from .context.call_record import CallRecord
+from .context.schema_errors import schema_errors
+from .context.value_resolver import ValueResolver
+from .journal.journal import Journal
+from .journal.row import Row
+from .panel.default_agents import find_speaker
+from .process.secrets import SecretStore
+from .tool.tool import BeginOnce, CallableTool, ToolDefinition
+from .tool.tools import Tools
+
+
+class ToolCalls:
+    """Finds tool calls in the journal."""
+
+    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
+        self._journal, self._tools, self._secrets = journal, tools, secrets
+
+    async def resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
+        """The call and the tool. The call is read from the journal: the history may hold only a part of it."""
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        speaker = find_speaker(values.catalog, request.speaker)
+        if isinstance(speaker, resources.Tool):
+            question = values.with_secrets((await self._row(request.thread.question)).message)
+            tool = await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            built_in = speaker.spec.type in resources.BUILT_IN_TYPES
+            arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
+            return ToolCall(id="", name=speaker.name, arguments=arguments), tool
+        if not isinstance(speaker, Agent):
+            raise UnknownResource(f"{request.speaker} uses no tools")
+        call = (await self._row(request.reply or "")).message.tool_calls[request.call]
+        begin_once = self._begin_once(request, call.name, key)
+        tools = {tool.definition.name: tool for tool in await self._tools.of_agent(speaker, values, begin_once)}
+        if call.name not in tools:
+            known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
+            raise UnknownTool(f"there is no tool '{call.name}'; {known}")
+        return call, tools[call.name]
+
+    def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
+        """Lets only one attempt use a tool."""
+        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
+        return partial(record.begin_once, name)
+
+    async def _row(self, row_id: str) -> Row:
+        if row := await self._journal.find(row_id):
+            return row
+        raise JournalLost(f"the journal does not hold {row_id}")
+
+
+async def use(call: ToolCall, tool: CallableTool) -> str:
+    """The tool's answer. Raises BadArguments, and whatever the tool raises."""
+    arguments = await _arguments(tool.definition, call.arguments)
+    try:
+        return await tool.use(arguments)
+    except ToolFailed as failed:
+        retryable = tool.retries or not failed.non_retryable
+        raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
+
+
+def _as_arguments(text: str, name: str) -> str:
+    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        value = None
+    return text if isinstance(value, dict) else json.dumps({name: text})
+
+
+def _only_argument(tool: ToolDefinition) -> str:
+    """The name of a tool's argument if it has exactly one, else ``input``."""
+    properties = tool.parameters.get("properties")
+    (name,) = properties if isinstance(properties, dict) and len(properties) == 1 else ("input",)
+    return name
+
+
+async def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
+    """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
+    try:
+        value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+    except ValueError as error:
+        raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
+    if wrong := await schema_errors(value, tool.parameters):
+        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
+    return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
+
+
+def _defaults(schema: JsonObject) -> JsonObject:
+    properties = schema.get("properties")
+    given = properties.items() if isinstance(properties, dict) else ()
+    return {name: each["default"] for name, each in given if isinstance(each, dict) and "default" in each}

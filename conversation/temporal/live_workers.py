@@ -1,0 +1,77 @@
+"""The workers that poll a task queue now, as Temporal knows them by their heartbeats."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTaskQueueRequest,
+    ListWorkersRequest,
+)
+from temporalio.client import Client
+
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
+"""How often a worker's process tells Temporal that it lives."""
+
+OVERDUE_AFTER = timedelta(seconds=10)
+"""A worker that was silent for longer has ended, or can't reach Temporal."""
+
+
+@dataclass(frozen=True)
+class LiveWorker:
+    """A worker on one task queue. ``since`` is when it was started; 0 where Temporal knows pollers only."""
+
+    key: str
+    identity: str
+    version: str = ""
+    since: float = 0
+
+
+async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
+    """The workers of a task queue that live now; raises RPCError.
+
+    One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
+    have polled within the last five minutes, though they may have ended since.
+    """
+    space = await describe_namespace(client)
+    pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
+    if not space.namespace_info.capabilities.worker_heartbeats:
+        return [LiveWorker(each, each) for each in pollers]
+    since = (datetime.now(UTC) - OVERDUE_AFTER).isoformat()
+    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
+    known = {each.identity for each in await _list(client, of_queue)}
+    return [*live, *(LiveWorker(each, each) for each in pollers if each not in known)]
+
+
+async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
+    """What Temporal knows of the client's namespace; raises RPCError."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    return await client.workflow_service.describe_namespace(request, retry=True)
+
+
+async def _list(client: Client, query: str) -> list[LiveWorker]:
+    request, found = ListWorkersRequest(namespace=client.namespace, query=query), list[LiveWorker]()
+    while True:
+        answer = await client.workflow_service.list_workers(request, retry=True)
+        for each in answer.workers:
+            named = each.deployment_version  # without a name, the SDK gives a build id of its own making
+            version = f"{named.deployment_name}.{named.build_id}" if named.deployment_name else ""
+            started = each.start_time.ToNanoseconds() / 1e9
+            found.append(LiveWorker(each.worker_instance_key, each.worker_identity, version, started))
+        if not answer.next_page_token:
+            return found
+        request.next_page_token = answer.next_page_token
+
+
+async def _pollers(client: Client, task_queue: str) -> list[str]:
+    """The identities of those who have polled for activities, as every worker of Baton does."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    answer = await client.workflow_service.describe_task_queue(request, retry=True)
+    return sorted({each.identity for each in answer.pollers})

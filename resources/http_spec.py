@@ -1,0 +1,55 @@
+"""The HTTP request of a Tool, and the places for arguments in its address (ARK: queries, tool execution)."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from .base import JsonModel, Pattern
+from .template import names_in
+from .values import Headers, Parameter, check_url
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
+ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
+
+_PARAMETER = re.compile(r"\{\{.*?\}\}")
+
+
+def arguments_in(template: str) -> list[str]:
+    """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
+    return ARGUMENT.findall(_PARAMETER.sub("", template))
+
+
+def _check_template(text: str) -> str:
+    names_in(text)
+    return text
+
+
+def _check_address(text: str) -> str:
+    begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
+    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
+    return text
+
+
+class HttpSpec(JsonModel):
+    """An HTTP request.
+
+    ``{name}`` in the URL is an argument of the tool call, ``{{name}}`` a parameter, ``{{input.name}}`` in the body an
+    argument. A parameter at the start of the URL is the base address.
+    """
+
+    url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
+    method: Method = Field("GET", description="the request's method")
+    headers: Headers = Field((), description="headers of the request")
+    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
+    body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
+    body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout in seconds."""
+        number = self.timeout.rstrip("smh")
+        return int(number) * {"m": 60, "h": 3600}.get(self.timeout[len(number) :], 1)

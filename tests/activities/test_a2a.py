@@ -1,0 +1,321 @@
+"""Agents of A2AServers: each is called by its own protocol, once, and its answer joins the conversation."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from a2a.types import GetTaskRequest, Part
+from a2a.utils.errors import TaskNotFoundError
+
+from baton.activities.agent.a2a.executor import A2AExecutor
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.process.secrets import SecretStore
+from baton.resources.a2a_server import A2AServer
+from baton.resources.catalog import Catalog
+from baton.resources.secret import Secret
+from baton.resources.secret_extraction import Secrets
+from tests.harness.agent_server import AgentServer, Turn
+from tests.harness.environment import Environment, Handle, agent, line, team
+from tests.harness.remote_agents import a2a_agent, a2a_server
+
+
+@pytest.fixture
+def agents() -> Iterator[AgentServer]:
+    """A server of an agent."""
+    yield AgentServer()
+
+
+async def asked(env: Environment, agents: AgentServer, **spec: Any) -> Any:
+    """The result of an agent that is asked by itself."""
+    given = {"agent": "oracle", "input": "Why?", "resources": [a2a_agent("oracle"), a2a_server(agents, **spec)]}
+    return await env.turn_result(await env.start("agent", given))
+
+
+async def streamed(turn: Turn) -> None:
+    """A task whose artifact is written in two chunks."""
+    task = await turn.task()
+    await task.start_work()
+    await task.add_artifact([Part(text="Because ")], artifact_id="a")
+    await task.add_artifact([Part(text="it is.")], artifact_id="a", append=True, last_chunk=True)
+    await task.complete()
+
+
+PROTOCOLS = [("1.0", "JSONRPC"), ("1.0", "HTTP+JSON"), ("0.3.0", "JSONRPC"), ("0.3.0", "HTTP+JSON")]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(("version", "binding"), PROTOCOLS)
+async def test_an_agent_is_called_in_each_version_and_binding_of_the_protocol(
+    env: Environment, agents: AgentServer, version: str, binding: str, streaming: bool
+) -> None:
+    agents.version, agents.binding, agents.streaming, agents.behaviour = version, binding, streaming, streamed
+    with agents.serving():
+        turn = await asked(env, agents)
+    assert (turn.stop_reason, turn.message) == ("completed", "Because it is."), turn
+    assert agents.turns[0].texts == ["Why?"]
+    (message,) = turn.messages
+    assert (message.name, message.model) == ("oracle", "Oracle")
+    assert message.remote.state == "completed"
+    assert message.remote.task
+    assert message.remote.context
+    assert len(agents.turns) == 1
+
+
+async def test_an_agent_is_found_by_its_card_at_either_well_known_place(env: Environment, agents: AgentServer) -> None:
+    agents.card_path = "/.well-known/agent.json"
+    with agents.serving():
+        assert (await asked(env, agents)).message == "Yes."
+    assert [seen.path for seen in agents.seen] == ["/.well-known/agent-card.json", "/.well-known/agent.json", "/"]
+
+
+async def test_an_agent_whose_annotations_say_the_address_needs_no_other_manifest(
+    env: Environment, agents: AgentServer
+) -> None:
+    alone = a2a_agent("oracle")
+    del alone["spec"]["executionEngine"]
+    with agents.serving():
+        alone["metadata"]["annotations"] = {"ark.mckinsey.com/a2a-server-address": agents.url}
+        given = {"agent": "oracle", "input": "Why?", "resources": [alone]}
+        turn = await env.turn_result(await env.start("agent", given))
+    assert turn.message == "Yes."
+
+
+async def test_the_conversation_so_far_is_sent_and_what_the_agent_says_is_read_by_the_next(
+    env: Environment, agents: AgentServer
+) -> None:
+    env.script(line("one", "First."), line("three", "Third."))
+    members = team("team", "one", "oracle", "three", strategy="sequential")
+    with agents.serving():
+        manifests = [agent("one"), a2a_agent("oracle"), agent("three"), a2a_server(agents), members]
+        turn = await env.turn_result(await env.start_team(manifests))
+    assert [(each.name, each.content) for each in turn.messages] == [
+        ("one", "First."),
+        ("oracle", "Yes."),
+        ("three", "Third."),
+    ]
+    assert agents.turns[0].texts == ["The conversation so far:\n\none: First.", "Why?"]
+    read = [message["content"] for message in env.model.requests[-1].body["messages"]]
+    assert "Yes." in read[-1] or "Yes." in read[-2]
+
+
+async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_open_task(
+    env: Environment, agents: AgentServer
+) -> None:
+    async def booked(turn: Turn) -> None:
+        task = await turn.task()
+        if turn.is_new:
+            await task.requires_input(task.new_agent_message([Part(text="Which day?")]))
+        else:
+            await task.complete(task.new_agent_message([Part(text=f"Booked: {turn.texts[-1]}")]))
+
+    agents.behaviour = booked
+    env.script(line("one", "A trip!", "On Monday."))
+    members = team("team", "one", "oracle", maxTurns=2, onMaxTurns="complete")
+    with agents.serving():
+        turn = await env.turn_result(
+            await env.start_team([agent("one"), a2a_agent("oracle"), a2a_server(agents), members])
+        )
+    assert [each.content for each in turn.messages] == ["A trip!", "Which day?", "On Monday.", "Booked: On Monday."]
+    first, second = agents.turns
+    assert second.message.task_id == first.context.task_id
+    assert second.message.context_id == first.context.context_id
+    assert [each.remote.state for each in turn.messages if each.remote] == ["input-required", "completed"]
+
+
+async def test_a_question_has_to_fit_no_schema_but_the_final_answer_has(env: Environment, agents: AgentServer) -> None:
+    async def booked(turn: Turn) -> None:
+        task = await turn.task()
+        texts = ("", "Monday!", '{"day": "Monday"}')
+        if len(agents.turns) == 1:
+            await task.requires_input(task.new_agent_message([Part(text="Which day?")]))
+        else:
+            await task.complete(task.new_agent_message([Part(text=texts[len(agents.turns) - 1])]))
+
+    agents.behaviour = booked
+    oracle = a2a_agent("oracle")
+    oracle["spec"]["outputSchema"] = {"type": "object", "required": ["day"]}
+    members = team("team", "oracle", maxTurns=2, onMaxTurns="complete")
+    with agents.serving():
+        turn = await env.turn_result(await env.start_team([oracle, a2a_server(agents), members]))
+    said = [each.content for each in turn.messages if each.role == "assistant"]
+    assert said == ["Which day?", "Monday!", '{"day": "Monday"}']
+    assert agents.turns[2].texts[-1].startswith("Your answer is not JSON")
+
+
+@pytest.mark.parametrize(
+    ("ending", "family", "kind", "says"),
+    [
+        ("failed", "ModelError", "AgentFailed", "agent oracle has failed: No luck."),
+        ("reject", "ModelError", "AgentRejected", "agent oracle has rejected its task: No luck."),
+        ("cancel", "ModelError", "AgentFailed", "the task of agent oracle was canceled at its server: No luck."),
+        (
+            "requires_auth",
+            "AuthenticationError",
+            "AuthorizationRequired",
+            "agent oracle waits for an authorization: No luck.",
+        ),
+    ],
+)
+async def test_the_states_of_a_task_that_gives_no_answer_are_told_apart(
+    env: Environment, agents: AgentServer, ending: str, family: str, kind: str, says: str
+) -> None:
+    async def unlucky(turn: Turn) -> None:
+        task = await turn.task()
+        await getattr(task, ending)(task.new_agent_message([Part(text="No luck.")]))
+
+    agents.behaviour = unlucky
+    with agents.serving():
+        turn = await asked(env, agents)
+    assert turn.failure
+    assert (turn.failure.family, turn.failure.type, turn.failure.message) == (family, kind, says)
+    assert len(agents.turns) == 1
+
+
+async def test_files_and_data_are_kept_as_texts_that_say_what_they_are(env: Environment, agents: AgentServer) -> None:
+    async def made(turn: Turn) -> None:
+        task = await turn.task()
+        value = Part(media_type="application/json")
+        value.data.struct_value.update({"price": 12})
+        picture = Part(raw=b"1234", filename="a.png", media_type="image/png")
+        await task.add_artifact([Part(text="See:"), value, picture, Part(url="http://x/y.pdf", filename="y.pdf")])
+        await task.complete()
+
+    agents.behaviour = made
+    with agents.serving():
+        turn = await asked(env, agents)
+    assert turn.message == (
+        'See:\n\n[data]\n{"price": 12}\n\n[file a.png, image/png, 4 bytes]\n\n[file y.pdf, at http://x/y.pdf]'
+    )
+
+
+async def test_headers_from_secrets_are_sent_to_the_manifests_server_alone_and_never_leak(
+    env: Environment, agents: AgentServer
+) -> None:
+    async def leak(turn: Turn) -> None:
+        turn.context._context_id = f"context of {agents.seen[-1].headers['authorization']}"
+        await turn.reply(f"My key is {agents.seen[-1].headers['authorization']}")
+
+    agents.behaviour = leak
+    key = "far-away-secret-0123456789"
+    loaded = env.catalog.secrets
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"far": key}}
+    loaded.add(Secret.model_validate(secret))
+    with agents.serving():
+        value = {"valueFrom": {"secretKeyRef": {"name": "keys", "key": "far"}}}
+        handle = await env.start(
+            "agent",
+            {
+                "agent": "oracle",
+                "input": "Why?",
+                "resources": [
+                    a2a_agent("oracle"),
+                    a2a_server(agents, headers=[{"name": "Authorization", "value": value}]),
+                ],
+            },
+        )
+        turn = await env.turn_result(handle)
+    assert {seen.headers.get("authorization") for seen in agents.seen} == {key}
+    assert turn.message == "My key is [secret]"
+    assert key not in str(await handle.fetch_history()) + json.dumps(env.rows())
+
+
+async def test_an_address_in_a_card_may_not_lead_into_the_workers_own_network(
+    env: Environment, agents: AgentServer
+) -> None:
+    other = AgentServer()
+    with agents.serving(), other.serving():
+        agents.interface_url = other.url
+        turn = await asked(env, agents)
+    assert turn.failure
+    assert turn.failure.type == "AgentFailed"
+    assert "lies in the worker's own network" in turn.failure.message
+    assert other.seen == []
+
+
+async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents: AgentServer) -> None:
+    other = AgentServer()
+    values = ValueResolver(Catalog(), SecretStore(Secrets(), {}))
+    with agents.serving(), other.serving():
+        agents.interface_url = other.url
+        headers = [{"name": "X-Tenant", "value": {"value": "us"}}]
+        server = A2AServer.model_validate(a2a_server(agents, headers=headers, address={"value": agents.url}))
+        executor = A2AExecutor(private=True)
+        async with executor._client(server, values, 5) as (client, _):
+            with pytest.raises(TaskNotFoundError):
+                await client.get_task(GetTaskRequest(id="unknown"))
+        await executor.close()
+    assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]
+
+
+async def test_a_cancel_is_passed_on_to_the_task(env: Environment, agents: AgentServer) -> None:
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.start_work(task.new_agent_message([Part(text="Working on it.")]))
+        await asyncio.sleep(60)
+
+    agents.behaviour = slow
+    with agents.serving():
+        handle = await env.start(
+            "agent", {"agent": "oracle", "input": "?", "resources": [a2a_agent("oracle"), a2a_server(agents)]}
+        )
+        while not agents.turns:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        await handle.signal("cancel")
+        turn = await env.turn_result(handle)
+        assert turn.stop_reason == "canceled"
+        async with asyncio.timeout(10):
+            while not agents.canceled:
+                await asyncio.sleep(0.05)
+    assert agents.canceled == [agents.turns[0].context.task_id]
+
+
+async def test_a_task_that_takes_too_long_is_canceled_and_not_begun_again(
+    env: Environment, agents: AgentServer
+) -> None:
+    async def slow(turn: Turn) -> None:
+        await (await turn.task()).start_work()
+        await asyncio.sleep(60)
+
+    agents.behaviour = slow
+    with agents.serving():
+        turn = await asked(env, agents, timeout="2s")
+    assert turn.failure
+    assert (turn.failure.type, turn.failure.message) == ("CallTimeout", "agent oracle has not finished in 2 s")
+    assert (len(agents.turns), len(agents.canceled)) == (1, 1)
+
+
+async def live_text(env: Environment, handle: Handle) -> str:
+    """What the last heartbeat of a run's call says."""
+    for pending in (await handle.describe()).raw_description.pending_activities:
+        if pending.heartbeat_details.payloads:
+            (live,) = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
+            return str(live["text"])
+    return ""
+
+
+async def test_the_text_of_a_running_task_is_shown_as_it_is_written(env: Environment, agents: AgentServer) -> None:
+    shown = threading.Event()
+
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.add_artifact([Part(text="Because ")], artifact_id="a")
+        while not shown.is_set():
+            await asyncio.sleep(0.02)
+        await task.add_artifact([Part(text="it is.")], artifact_id="a", append=True)
+        await task.complete()
+
+    agents.behaviour = slow
+    with agents.serving():
+        manifests = [a2a_agent("oracle"), a2a_server(agents)]
+        handle = await env.start("agent", {"agent": "oracle", "input": "?", "resources": manifests})
+        async with asyncio.timeout(20):
+            while not await live_text(env, handle):
+                await asyncio.sleep(0.1)
+        assert await live_text(env, handle) == "Because "
+        shown.set()
+        turn = await env.turn_result(handle)
+    assert turn.message == "Because it is."

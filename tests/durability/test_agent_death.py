@@ -1,0 +1,230 @@
+"""Agents that are executed elsewhere, and a worker or a server that dies: nothing is lost, nothing is done twice."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from a2a.types import Part, TaskState
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from baton.conversation.defaults import TASK_QUEUE
+from baton.conversation.messages.turn import TurnResult
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.agent_server import AgentServer, Turn
+from tests.harness.environment import Handle, Json
+from tests.harness.killable import journal_rows, wait_until
+from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
+from tests.harness.tool_server import Answer, ToolServer
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+    """A worker that runs."""
+    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_GRACEFUL_SHUTDOWN="1")
+    process = WorkerProcess(env, tmp_path / "worker.log")
+    process.start()
+    yield process
+    await process.stop()
+
+
+async def start(client: Client, *manifests: Json) -> Handle:
+    """Starts the agent ``oracle``."""
+    return await client.start_workflow(
+        "agent",
+        {"agent": "oracle", "input": "Why?", "resources": [*manifests]},
+        id=f"remote-{uuid.uuid4().hex[:8]}",
+        task_queue=TASK_QUEUE,
+        task_timeout=WORKFLOW_TASK_TIMEOUT,
+    )
+
+
+async def ended(handle: Handle) -> TurnResult:
+    """The result of a run, also of one that has failed."""
+    try:
+        result = await handle.result()
+    except WorkflowFailureError as failure:
+        assert isinstance(failure.cause, ApplicationError)
+        result = failure.cause.details[0]
+    return TurnResult.model_validate_json(json.dumps(result))
+
+
+def of_server(agents: AgentServer, **spec: Any) -> list[Json]:
+    """An agent, and its A2AServer."""
+    return [a2a_agent("oracle"), a2a_server(agents, **spec)]
+
+
+def of_engine(tool_server: ToolServer, **spec: Any) -> list[Json]:
+    """An agent, and its ExecutionEngine."""
+    return [engine_agent("oracle"), engine(tool_server, **spec)]
+
+
+SAID = said("Because.")
+
+
+@pytest.mark.parametrize(("idempotent", "requests"), [(False, 1), (True, 2)])
+async def test_an_execution_whose_worker_dies_is_repeated_only_by_an_idempotent_engine(
+    client: Client, worker: WorkerProcess, tool_server: ToolServer, idempotent: bool, requests: int
+) -> None:
+    tool_server.answers(Answer(hang=True), SAID)
+    handle = await start(client, *of_engine(tool_server, idempotent=idempotent))
+    await wait_until(lambda: len(tool_server.seen) == 1)
+    worker.kill()
+    worker.start()
+    turn = await ended(handle)
+    assert len(tool_server.seen) == requests
+    assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
+    if idempotent:
+        assert turn.message == "Because."
+    else:
+        assert turn.failure
+        assert turn.failure.type == "OutcomeUnknown"
+
+
+async def stop(worker: WorkerProcess) -> None:
+    await worker.stop()
+
+
+async def kill(worker: WorkerProcess) -> None:
+    worker.kill()
+
+
+@pytest.mark.parametrize("end", [kill, stop])
+@pytest.mark.parametrize("version", ["1.0", "0.3.0"])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_twice(
+    client: Client, worker: WorkerProcess, version: str, streaming: bool, end: Callable[[WorkerProcess], Any]
+) -> None:
+    agents = AgentServer()
+    killed = asyncio.Event()
+
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.start_work()
+        while not killed.is_set():
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(3)
+        await task.add_artifact([Part(text="Because.")])
+        await task.complete()
+
+    agents.version, agents.streaming, agents.behaviour = version, streaming, slow
+    with agents.serving():
+        handle = await start(client, *of_server(agents))
+        await wait_until(lambda: len(agents.turns) == 1)
+        await asyncio.sleep(0.5)
+        await end(worker)
+        killed.set()
+        worker.start()
+        turn = await ended(handle)
+    assert turn.message == "Because."
+    assert len(agents.turns) == 1
+    sent = [call for call in agents.calls if call.startswith(("Send", "message/"))]
+    assert len(sent) == 1, agents.calls
+    assert agents.canceled == []
+
+
+async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_again(
+    client: Client, worker: WorkerProcess
+) -> None:
+    async def slow(turn: Turn) -> None:
+        await asyncio.sleep(1.5)  # no event yet: the worker can't know the task
+        task = await turn.task()
+        await task.start_work()
+        await asyncio.sleep(4)
+        await task.complete(task.new_agent_message([Part(text="Because.")]))
+
+    agents = AgentServer()
+    agents.behaviour = slow
+    with agents.serving():
+        handle = await start(client, *of_server(agents))
+        await wait_until(lambda: len(agents.turns) == 1)
+        worker.kill()
+        worker.start()
+        turn = await ended(handle)
+    assert (turn.message, len(agents.turns)) == ("Because.", 1)
+    assert "ListTasks" in agents.calls
+
+
+@pytest.mark.parametrize(("idempotent", "turns"), [(False, 1), (True, 2)])
+async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_again(
+    client: Client, worker: WorkerProcess, idempotent: bool, turns: int
+) -> None:
+    agents = AgentServer()
+
+    async def slow(turn: Turn) -> None:
+        await asyncio.sleep(30 if len(agents.turns) == 1 else 0)
+        await turn.reply("Because.")
+
+    agents.version, agents.behaviour = "0.3.0", slow
+    with agents.serving():
+        handle = await start(client, *of_server(agents, idempotent=idempotent))
+        await wait_until(lambda: len(agents.turns) == 1)
+        worker.kill()
+        worker.start()
+        turn = await ended(handle)
+    assert len(agents.turns) == turns
+    assert len({each.message.message_id for each in agents.turns}) == 1
+    assert turn.message == "Because." if idempotent else turn.failure and turn.failure.type == "OutcomeUnknown"
+
+
+async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: WorkerProcess) -> None:
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.start_work()
+        await asyncio.sleep(60)
+
+    first = AgentServer()
+    first.behaviour = slow
+    with first.serving():
+        handle = await start(client, *of_server(first))
+        await wait_until(lambda: len(first.turns) == 1)
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(2)  # nobody is there
+    for tasks in first.store._impl.tasks.values():  # what a durable agent does after its restart
+        for task in tasks.values():
+            task.status.state = TaskState.TASK_STATE_COMPLETED
+            task.status.message.parts.append(Part(text="Because."))
+    with first.serving():
+        turn = await ended(handle)
+    assert (turn.message, len(first.turns)) == ("Because.", 1)
+
+
+async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: Client, worker: WorkerProcess) -> None:
+    async def slow(turn: Turn) -> None:
+        await (await turn.task()).start_work()
+        await asyncio.sleep(60)
+
+    first = AgentServer()
+    first.behaviour = slow
+    with first.serving():
+        handle = await start(client, *of_server(first))
+        await wait_until(lambda: len(first.turns) == 1)
+        await asyncio.sleep(0.5)
+    first.store = type(first.store)()
+    with first.serving():
+        turn = await ended(handle)
+    assert turn.failure
+    assert turn.failure.type == "OutcomeUnknown"
+    assert "no longer knows the task" in turn.failure.message
+    assert len(first.turns) == 1
+
+
+async def test_an_answer_that_stands_is_not_asked_for_again(
+    client: Client, worker: WorkerProcess, tool_server: ToolServer, tmp_path: Path
+) -> None:
+    """The worker is killed right after its answer is written, before Temporal has heard of it or just after."""
+    tool_server.answers(SAID)
+    for number in (1, 2):
+        handle = await start(client, *of_engine(tool_server))
+        await wait_until(lambda: journal_rows(tmp_path / "journal.db") >= 3 * number)  # noqa: B023  # awaited at once
+        worker.kill()
+        worker.start()
+        assert (await ended(handle)).message == "Because."
+        assert len(tool_server.seen) == number

@@ -1,0 +1,128 @@
+"""The workers on one task queue: who lives, and that all of them know the manifests that runs name."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.activities.process.fleet import Fleet
+from baton.activities.process.settings import Settings
+from baton.conversation.settings_error import SettingsError
+from baton.conversation.temporal.live_workers import live_workers
+from baton.resources.loader import load_files
+from tests.harness.environment import Environment, agent
+from tests.harness.manifests import Writer
+from tests.harness.processes import BATON, ROOT, baton, process_env
+
+SAMPLE = ROOT / "samples" / "brainstorming.yaml"
+
+
+class Fleetmates:
+    """Worker processes on a task queue of their own."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.env, self.running = env, list[asyncio.subprocess.Process]()
+
+    async def start(self, *arguments: str | Path) -> asyncio.subprocess.Process:
+        """Starts ``baton worker``."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(BATON, "worker", *arguments, env=self.env, stderr=pipe)
+        self.running.append(process)
+        return process
+
+    async def printed(self, process: asyncio.subprocess.Process, text: str) -> str:
+        """What it has printed up to a text."""
+        assert process.stderr
+        seen = ""
+        while text not in seen:
+            line = await process.stderr.readline()
+            assert line, seen
+            seen += line.decode()
+        return seen
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fleet(env: Environment) -> AsyncIterator[Fleetmates]:
+    """No worker yet, on a task queue that is named after the one of the environment."""
+    address = env.client.service_client.config.target_host
+    given = {"TEMPORAL_ADDRESS": address, "BATON_TASK_QUEUE": f"fleet-{env.task_queue}", "BATON_HOME": str(env.folder)}
+    mates = Fleetmates(process_env(**given))
+    yield mates
+    for process in mates.running:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def alive(client: Client, fleet: Fleetmates, count: int) -> float:
+    """Waits until so many workers live; the seconds it took."""
+    begun = time.monotonic()
+    while len(await live_workers(client, fleet.env["BATON_TASK_QUEUE"])) != count:
+        await asyncio.sleep(0.1)
+    return time.monotonic() - begun
+
+
+async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_that_has_some(
+    client: Client, fleet: Fleetmates
+) -> None:
+    first = await fleet.start()
+    assert "manifests: there are none" in await fleet.printed(first, "runs may name")
+    await alive(client, fleet, 1)
+    refused = await asyncio.to_thread(baton, "worker", "-f", SAMPLE, env=fleet.env)
+    assert refused.returncode == 1
+    assert "/no-manifests on the task queue fleet-" in refused.stderr
+    assert "baton worker -f PATH" in refused.stderr
+    first.terminate()
+    await first.communicate()
+    second = await fleet.start(SAMPLE)
+    assert "manifests: 3 Agents, 1 Query, 1 Team" in await fleet.printed(second, "runs may name")
+    await alive(client, fleet, 1)
+    refused = await asyncio.to_thread(baton, "worker", env=fleet.env)
+    assert (refused.returncode, "knows other manifests than this one" in refused.stderr) == (1, True)
+
+
+async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(client: Client, fleet: Fleetmates) -> None:
+    both = [await fleet.start(), await fleet.start("-f", SAMPLE)]
+    ended = [asyncio.create_task(each.wait()) for each in both]
+    done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [1]
+    await alive(client, fleet, 1)
+    await asyncio.sleep(3)
+    assert sum(each.returncode is None for each in both) == 1
+
+
+async def test_a_worker_with_changed_manifests_warns_and_works(
+    client: Client, fleet: Fleetmates, write: Writer
+) -> None:
+    await fleet.printed(await fleet.start(SAMPLE), "runs may name")
+    await alive(client, fleet, 1)
+    changed = await fleet.start(write.file(agent("other")))
+    assert "knows other manifests" in await fleet.printed(changed, "runs may name")
+    await alive(client, fleet, 2)
+
+
+async def test_workers_of_two_versions_may_know_other_manifests(client: Client, fleet: Fleetmates) -> None:
+    fleet.env |= {"BATON_DEPLOYMENT": "fleet", "BATON_BUILD_ID": "v1"}
+    await fleet.printed(await fleet.start(), "runs may name")
+    await alive(client, fleet, 1)
+    own = load_files([SAMPLE]).catalog
+    await Fleet(client, Settings.of({**fleet.env, "BATON_BUILD_ID": "v2"}), own).check_before_start()
+    with pytest.raises(SettingsError, match="knows no manifests"):
+        await Fleet(client, Settings.of(fleet.env), own).check_before_start()
+
+
+async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client, fleet: Fleetmates) -> None:
+    for process in [await fleet.start(SAMPLE), await fleet.start(SAMPLE), await fleet.start(SAMPLE)]:
+        await fleet.printed(process, "runs may name")
+    await alive(client, fleet, 3)
+    fleet.running[0].terminate()
+    await fleet.running[0].communicate()
+    fleet.running[1].kill()
+    await fleet.running[1].communicate()
+    await alive(client, fleet, 1)
+    done = await asyncio.to_thread(baton, "doctor", env=fleet.env)
+    assert f"1 worker on the task queue {fleet.env['BATON_TASK_QUEUE']}, 0 runs and 0 calls waiting" in done.stdout

@@ -1,0 +1,66 @@
+"""The use of a tool: by an activity, or in a child run of the agent or the team that the tool asks."""
+
+import asyncio
+
+from temporalio import workflow
+
+from ...conversation.contracts.inputs import TurnInput
+from ...conversation.contracts.plan import DelegatePlan, ToolPlan
+from ...conversation.contracts.requests import UseToolRequest, UseToolResult
+from ...conversation.messages.message import Message, TokenUsage, ToolCall
+from ...conversation.messages.turn import TurnResult
+from ...conversation.text import truncate
+from ..calls import effects
+from ..calls.child_workflows import ChildWorkflows
+from ..state.errors import ActivityFailed
+from ..state.run_state import RunState
+
+
+class ToolUse:
+    """One use of a tool; ``usage`` is what it has cost until now."""
+
+    def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
+        self._tool, self._request, self._run, self._children = tool, request, run, children
+        self.usage = TokenUsage(tool_calls=1)
+
+    async def execute(self, call: ToolCall) -> UseToolResult | Message:
+        """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
+        try:
+            return await self.attempt(truncate(call.name, 64))
+        except ActivityFailed as failed:
+            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError":
+                raise
+            message = call.result_message(f"Error: {failed.failure.message}")
+            fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
+            return message.model_copy(update=fence)
+
+    async def attempt(self, name: str) -> UseToolResult:
+        """The result. Raises ActivityFailed, and ActivityInterrupted or CancelledError if the run is to stop."""
+        request = self._request
+        if self._tool.asks:
+            request = request.model_copy(update={"answer": await self._answer(self._tool.asks)})
+        return await effects.use_tool(self._run, request, name, self._tool.timeout)
+
+    async def _answer(self, asked: DelegatePlan) -> str:
+        """The answer of whom the tool asks, in a conversation of its own."""
+        thread = await effects.delegate(self._run, self._request, asked.name)
+        named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
+        given = TurnInput.model_validate(named)
+        result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)
+        self.usage += result.usage
+        return self._read(result)
+
+    def _read(self, result: TurnResult) -> str:
+        self._run.check_stop()
+        task = asyncio.current_task()
+        if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
+            raise asyncio.CancelledError
+        if result.failure:
+            raise ActivityFailed(result.failure)
+        return result.message
+
+
+def _place(request: UseToolRequest) -> str:
+    """The place of a call in its run: the id of the activity that has asked the model, and the number of the call."""
+    asked = request.reply.split("/")[-2] if request.reply else "tool"
+    return f"call-{asked}-{request.call + 1}"
