@@ -81,8 +81,7 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, executors = Providers(types_in(own.catalog)), Executors(secrets)
-    tools = Tools(secrets, registry)
+    providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
     single_flight = SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
