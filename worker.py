@@ -36,7 +36,7 @@ from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
-from .activities.model.providers import Providers
+from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.process.deployment import deployment_of
 from .activities.process.fleet import Fleet, worker_identity
@@ -82,7 +82,7 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, executors, tools = Providers(), Executors(secrets), Tools(secrets, registry)
+    providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
     single_flight = SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
@@ -98,10 +98,8 @@ async def run_worker(
         async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:
-        await single_flight.close()
-        await providers.close()
-        await executors.close()
-        await tools.close()
+        for each in (single_flight, providers, executors, tools):
+            await each.close()
         registry.close()
         await journal.close()
 
@@ -176,6 +174,8 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         await fleet.check_before_start()
         async with run_worker(client, own, os.environ) as secrets:
             log_to_stderr(secrets.redact, settings.log_format)
+            for notice in own.notices():
+                log.warning("%s", notice)
             known = own.catalog.summary
             log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
             await fleet.check_until(stopped)

@@ -60,10 +60,10 @@ class AskModel:
             )
             agent = context.speaker if isinstance(context.speaker, Agent) else None
             tools = await self._tools.of_agent(agent, context.values) if agent else []
-            asked = ModelRequest(
-                with_schema(messages, context.schema), [each.definition for each in tools], context.schema
-            )
-            answer = await self._providers.of(context.model).ask(context.model, context.values, asked, on_text)
+            definitions = [each.definition for each in tools]
+            messages = with_schema(messages, context.schema)
+            asked = ModelRequest(messages, definitions, context.schema, speaker=context.speaker.name)
+            answer = await self._providers.ask(context.model, context.values, asked, on_text)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
         wrong = await output_error(row.message, context.schema)

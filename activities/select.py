@@ -98,8 +98,7 @@ class Select:
         by_tool = context.selector.style == "tool"
         tools = selector_tools(context.names, may_end=context.selector.enable_terminate_tool) if by_tool else []
         request = ModelRequest(messages, tools, must_use=by_tool)
-        provider = self._providers.of(context.model)
-        answer = await provider.ask(context.model, context.values, request, on_text)
+        answer = await self._providers.ask(context.model, context.values, request, on_text)
         head = context.request.thread.head
         return (await self._journal.append_once(head, self._secrets.redact_message(answer), row_id)).message
 

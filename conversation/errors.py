@@ -4,8 +4,8 @@
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
     │                        ConditionFailed · FunctionFailed* · WrongPart
     ├── AuthenticationError  KeyMissing · KeyRefused · AuthorizationRequired
-    ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong
-    │                        EmptyReply* · BrokenReply* · OutputRejected
+    ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
+    │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
@@ -73,6 +73,14 @@ class QuotaSpent(ModelFault):
 
 class ContextTooLong(ModelFault):
     """The conversation doesn't fit into the model's context."""
+
+
+class ContentFiltered(ModelFault):
+    """The model, or a content filter of its server, refused to answer."""
+
+
+class AnswerTooLong(ModelFault):
+    """The model's answer was cut at its limit of tokens, and what is there is of no use; or it never ends."""
 
 
 class EmptyReply(ModelFault):

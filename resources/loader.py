@@ -37,7 +37,7 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Fields that are ignored, values of older versions of ARK, and what looks like a variable in free text."""
+        """Ignored fields, values of older versions of ARK, missing libraries, what looks like a variable in text."""
         found = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
         for manifest in self.catalog.manifests:
             places = variables_in_free_text(self.places[manifest.id].data)

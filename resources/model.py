@@ -1,30 +1,38 @@
 """``kind: Model``: a language model on a server (ARK: queries, recovery strategies)."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from .base import SECRET, Deprecated, FieldError, JsonModel, NotSupportedYet, Pattern, Ref, Reference
+from .base import SECRET, Deprecated, FieldError, JsonModel, Pattern, Ref, Reference
+from .duration import Duration, parse_duration
 from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
 
-RESERVED = {"model", "messages", "tools", "stream", "stream_options"}
+RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
 
-ProviderName = Literal["openai", "azure", "bedrock", "gemini"]
+ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 
-LATER = NotSupportedYet(frozenset({"bedrock"}))
+PACKAGES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
+"""The library of a provider, where Baton's extra with the provider's name installs it."""
+
 OLDER = Deprecated(frozenset(get_args(ProviderName)), "type: completions, and provider: {}")
 
 
-class OpenAIConfig(JsonModel):
-    """Any server that speaks OpenAI's chat completions."""
+class HttpConnection(JsonModel):
+    """A server with a key."""
 
     base_url: Address | None = Field(None, description="the server's address")
     api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
     headers: Headers = Field((), description="headers of each request")
     properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as temperature")
+
+
+class OpenAIConfig(HttpConnection):
+    """Any server that speaks OpenAI's chat completions."""
 
 
 class AzureConfig(OpenAIConfig):
@@ -33,17 +41,27 @@ class AzureConfig(OpenAIConfig):
     api_version: TextOrValue | None = None
 
 
-class BedrockConfig(JsonModel):
-    """Amazon Bedrock."""
+class AnthropicConfig(HttpConnection):
+    """Anthropic's API, or a server that speaks its Messages API."""
 
-    region: TextOrValue | None = None
-    access_key_id: Annotated[TextOrValue | None, SECRET] = None
-    secret_access_key: Annotated[TextOrValue | None, SECRET] = None
-    session_token: Annotated[TextOrValue | None, SECRET] = None
-    model_arn: TextOrValue | None = None
-    max_tokens: int | None = Field(None, ge=1, le=100_000)
-    temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = None
-    properties: dict[str, TextOrValue] = {}
+    version: TextOrValue | None = Field(None, description="the version of the API, '2023-06-01' by default")
+
+
+class BedrockConfig(JsonModel):
+    """Amazon Bedrock. Without keys, AWS' library finds those of the worker."""
+
+    region: TextOrValue | None = Field(None, description="the region, such as us-east-1; else the worker's AWS_REGION")
+    base_url: Address | None = Field(None, description="another address than the region's own, such as a VPC endpoint")
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="an API key, in place of a key pair")
+    access_key_id: Annotated[TextOrValue | None, SECRET] = Field(None, description="the id of the access key")
+    secret_access_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the secret access key")
+    session_token: Annotated[TextOrValue | None, SECRET] = Field(None, description="the token of temporary keys")
+    model_arn: TextOrValue | None = Field(None, description="the ARN to ask in place of the model's id")
+    max_tokens: int | None = Field(None, ge=1, le=100_000, description="the limit of an answer, in tokens")
+    temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = Field(
+        None, description="the temperature, as text: '0.2'"
+    )
+    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as topP")
 
 
 class ModelConfig(JsonModel):
@@ -52,22 +70,27 @@ class ModelConfig(JsonModel):
     openai: OpenAIConfig | None = None
     azure: AzureConfig | None = None
     gemini: OpenAIConfig | None = None
+    anthropic: AnthropicConfig | None = None
     bedrock: BedrockConfig | None = None
 
 
 class ModelSpec(JsonModel):
     """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
 
-    type: Annotated[Literal[ProviderName, "completions"], LATER, OLDER] = Field(
-        description="'completions', or the provider: 'openai', 'azure', 'bedrock' or 'gemini'"
+    type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
+        "completions",
+        description="'completions', or the provider: 'openai', 'azure', 'gemini', 'anthropic' or 'bedrock'",
     )
-    provider: Annotated[ProviderName | None, LATER] = Field(None, description="the provider, with type 'completions'")
+    provider: ProviderName | None = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
+    timeout: Duration | None = Field(None, description="how long one answer may take, such as '10m'; 290s by default")
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
 
     @model_validator(mode="after")
     def _config_fits(self) -> Self:
+        if not self.model_fields_set & {"type", "provider"}:
+            raise FieldError(("type",), "is missing: write 'completions', and name the provider")
         if (self.type == "completions") != bool(self.provider):
             wrong = (
                 f"can't be used with type '{self.type}'"
@@ -80,14 +103,13 @@ class ModelSpec(JsonModel):
             raise FieldError(("config", self.server), f"is missing: a model of type '{self.server}' needs it")
         if other := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
             raise FieldError(("config", other), f"can't be used for a model of type '{self.server}': remove it")
-        if isinstance(connection, OpenAIConfig):
-            self._check(connection)
+        self._check(connection)
         return self
 
-    def _check(self, connection: OpenAIConfig) -> None:
+    def _check(self, connection: HttpConnection | BedrockConfig) -> None:
         if own := RESERVED & connection.properties.keys():
             raise FieldError(("config", self.server, "properties"), f"'{min(own)}' is set by Baton itself")
-        if connection.base_url is None and self.server == "azure":
+        if self.server == "azure" and isinstance(connection, HttpConnection) and connection.base_url is None:
             raise FieldError(("config", "azure", "baseUrl"), "is missing: it is the address of the server")
 
     @property
@@ -96,9 +118,9 @@ class ModelSpec(JsonModel):
         return self.provider or self.type
 
     @property
-    def connection(self) -> OpenAIConfig | BedrockConfig | None:
+    def connection(self) -> HttpConnection | BedrockConfig | None:
         """The connection settings of the provider."""
-        found: OpenAIConfig | BedrockConfig | None = getattr(self.config, self.server)
+        found: HttpConnection | BedrockConfig | None = getattr(self.config, self.server)
         return found
 
 
@@ -113,7 +135,20 @@ class Model(Manifest):
         if fallback := self.fallback_reference():
             yield fallback
 
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that one answer may take; None for the usual time."""
+        return parse_duration(self.spec.timeout).total_seconds() if self.spec.timeout else None
+
     def fallback_reference(self) -> Reference | None:
         """The Model to ask if this one fails."""
         ref = self.spec.fallback
         return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None
+
+
+def missing_package(provider: str) -> str | None:
+    """What to install for the models of a provider, if its library is not installed here; None if it is."""
+    package = PACKAGES.get(provider)
+    if package is None or find_spec(package):
+        return None
+    return f"models of the provider '{provider}' need a library that is not installed: pip install 'baton[{provider}]'"

@@ -9,6 +9,7 @@ from .catalog import Catalog
 from .config_map import ConfigMap
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
+from .model import Model, missing_package
 from .partial import PresetArguments
 from .problems import dotted_path
 from .query import Query
@@ -173,7 +174,9 @@ def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
 
 
 def notices(manifest: Manifest) -> Iterator[Violation]:
-    """The fields of a manifest that are ignored, and values of older versions of ARK."""
+    """The fields of a manifest that are ignored, values of older versions of ARK, and what must be installed for it."""
+    if isinstance(manifest, Model) and (lacking := missing_package(manifest.spec.server)):
+        yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), lacking)
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")

@@ -140,7 +140,8 @@ def test_no_two_classes_of_the_package_have_the_same_name() -> None:
     assert {name: files for name, files in where.items() if len(files) > 1} == {}
 
 
-BANNED = {"time", "random", "uuid", "threading", "os", "socket", "openai", "httpx", "httpx2", "sqlalchemy"}
+BANNED = {"time", "random", "uuid", "threading", "os", "socket", "httpx", "httpx2", "sqlalchemy"}
+BANNED |= {"openai", "anthropic", "botocore", "aiobotocore"}
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "workflows" in f.parts], ids=lambda file: file.name)
@@ -179,6 +180,9 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
 HEAVY = (
     "temporalio",
     "openai",
+    "anthropic",
+    "aiobotocore",
+    "botocore",
     "httpx",
     "httpx2",
     "sqlalchemy",
@@ -229,7 +233,8 @@ INSIDES = ("baton.activities", "baton.worker", "baton.workflows")
 
 def test_a_client_loads_no_insides_of_the_worker() -> None:
     assert imported_by("import baton", *HEAVY, *INSIDES, "pydantic") == []
-    assert imported_by("import baton; baton.Agent, baton.connect", *INSIDES, "openai", "sqlalchemy", "starlette") == []
+    unneeded = "openai", "anthropic", "aiobotocore", "sqlalchemy", "starlette"
+    assert imported_by("import baton; baton.Agent, baton.connect", *INSIDES, *unneeded) == []
 
 
 def test_only_the_local_server_and_what_operates_on_the_journal_may_import_the_worker() -> None:

@@ -1,5 +1,6 @@
 """The chain of a speaker's models: the model that it asks first, then the fallbacks in their order."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...resources.agent import Agent
@@ -8,12 +9,20 @@ from ...resources.model import Model
 from ...resources.team import Team
 from .lookup import find, find_optional
 
+TIMEOUT = 290.0
+"""Seconds for one answer where the Model says nothing: a little less than its activity has."""
+
 
 class ChainedModel(NamedTuple):
     """One model of a chain. Without a manifest it is the model called ``name`` on the environment's server."""
 
     manifest: Model | None
     name: str
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that one answer may take."""
+        return (self.manifest and self.manifest.timeout) or TIMEOUT
 
 
 def model_chain(speaker: Agent | Model, catalog: Catalog) -> list[ChainedModel]:
@@ -31,6 +40,11 @@ def selector_model_chain(team: Team, catalog: Catalog) -> list[ChainedModel]:
     if isinstance(found, Agent | Model):
         return model_chain(found, catalog)
     return [ChainedModel(None, reference.name)]
+
+
+def longest_timeout(chain: Sequence[ChainedModel]) -> float | None:
+    """The seconds that the slowest model of a chain may take for an answer; None where no Model has a timeout."""
+    return max((each.timeout for each in chain if each.manifest and each.manifest.timeout), default=None)
 
 
 def _with_fallbacks(model: Resource | None, catalog: Catalog) -> list[ChainedModel]:

@@ -56,8 +56,7 @@ class ValueResolver:
 
     async def with_current_secrets(self) -> "ValueResolver":
         """The same with the Secrets in the run's files as they are now."""
-        own = await asyncio.to_thread(lambda: self.catalog.sha)
-        return replace(self, of_run=await self.secrets.of_run(self.catalog.made_from or own))
+        return replace(self, of_run=await self.secrets.of_run(self.catalog.made_from or self.catalog.sha))
 
     def resolve(self, source: ValueSource | None, owner: Manifest) -> str | None:
         """The value of a source in ``owner``; None without a source, and where an optional key is missing.

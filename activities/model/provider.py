@@ -16,13 +16,15 @@ class ModelRequest:
     """What a model is asked, in the words of no particular API.
 
     ``schema`` is the JSON Schema of its final answer, if it has to fit one; a provider passes it on as well as its
-    server can. ``must_use``: the model has to call one of the tools.
+    server can. ``must_use``: the model has to call one of the tools. ``speaker`` is the name of its own earlier
+    messages in the conversation; messages of the role assistant with other names are from others.
     """
 
     messages: Sequence[Message]
     tools: Sequence[ToolDefinition] = ()
     schema: JsonObject | None = None
     must_use: bool = False
+    speaker: str | None = None
 
 
 class Provider(Protocol):
@@ -35,7 +37,10 @@ class Provider(Protocol):
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer of the model; ``on_text`` gets its text piece by piece as it is streamed."""
+        """One answer of the model, within ``model.timeout``; ``on_text`` gets its text piece by piece.
+
+        Raises ModelRejected where the server refuses the request, perhaps because of its schema.
+        """
         ...
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:

@@ -1,10 +1,16 @@
 """The table of model providers: which provider asks the models of which type."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from ...conversation.errors import InvalidManifest
+from ...conversation.errors import ModelRejected, NotCarriedOut
+from ...conversation.messages.message import Message
+from ...resources.catalog import Catalog
+from ...resources.model import Model, missing_package
 from ..context.model_chain import ChainedModel
-from .provider import Provider
+from ..context.value_resolver import ValueResolver
+from .provider import ModelRequest, Provider
 
 
 def _openai() -> Provider:
@@ -13,28 +19,76 @@ def _openai() -> Provider:
     return OpenAIProvider()
 
 
-PROVIDERS: dict[str, Callable[[], Provider]] = {"openai": _openai, "azure": _openai, "gemini": _openai}
+def _anthropic() -> Provider:
+    from .anthropic.provider import AnthropicProvider  # noqa: PLC0415  # of the extra `anthropic`
+
+    return AnthropicProvider()
+
+
+def _bedrock() -> Provider:
+    from .bedrock.provider import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
+
+    return BedrockProvider()
+
+
+PROVIDERS: dict[str, Callable[[], Provider]] = {
+    "openai": _openai,
+    "azure": _openai,
+    "gemini": _openai,
+    "anthropic": _anthropic,
+    "bedrock": _bedrock,
+}
 """For each type of a Model, the function that makes its provider. Only this function imports the provider's library."""
 
 ENVIRONMENT = "openai"
 """The type of the models on the environment's server, which have no manifest."""
 
 
+def types_in(catalog: Catalog) -> set[str]:
+    """The types of the Models in a catalog, and that of the environment's models."""
+    return {ENVIRONMENT, *(each.spec.server for each in catalog.manifests if isinstance(each, Model))}
+
+
 class Providers:
-    """The providers of a worker. Making it loads the providers' libraries; importing this file does not."""
+    """The providers of a worker.
 
-    def __init__(self) -> None:
-        self._made = {make: make() for make in PROVIDERS.values()}  # types with the same provider share its connections
-        self._by_type = {type_: self._made[make] for type_, make in PROVIDERS.items()}
+    Making it loads the libraries of the providers of ``types``, so it is made before the event loop is busy. Another
+    provider is made when the first of its models is asked, in a thread.
+    """
 
-    def of(self, model: ChainedModel) -> Provider:
-        """The provider that asks a model. Raises InvalidManifest where the model's type has none."""
-        if model.manifest is None:
-            return self._by_type[ENVIRONMENT]
-        type_ = model.manifest.spec.server
-        if type_ not in self._by_type:
-            raise InvalidManifest(f"{model.manifest.id}: models of type '{type_}' can't be asked yet")
-        return self._by_type[type_]
+    def __init__(self, types: Iterable[str] = (ENVIRONMENT,)) -> None:
+        self._made: dict[Callable[[], Provider], Provider] = {}  # types with the same provider share its connections
+        self._making = asyncio.Lock()
+        for type_ in types:
+            if type_ in PROVIDERS and not missing_package(type_):
+                self._make(PROVIDERS[type_])
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer of a model. A server that refuses the schema, which it may not know, is asked without it."""
+        provider = await self.of(model)
+        try:
+            return await provider.ask(model, values, request, on_text)
+        except ModelRejected:
+            if request.schema is None:
+                raise
+        return await provider.ask(model, values, replace(request, schema=None), on_text)
+
+    async def of(self, model: ChainedModel) -> Provider:
+        """The provider that asks a model. Raises NotCarriedOut where this worker lacks its library."""
+        type_ = model.manifest.spec.server if model.manifest else ENVIRONMENT
+        if lacking := missing_package(type_):
+            raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {lacking}")
+        make = PROVIDERS[type_]
+        if make not in self._made:
+            async with self._making:
+                await asyncio.to_thread(self._make, make)
+        return self._made[make]
+
+    def _make(self, make: Callable[[], Provider]) -> None:
+        if make not in self._made:
+            self._made[make] = make()
 
     async def close(self) -> None:
         """Closes the connections of all providers."""

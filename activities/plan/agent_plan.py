@@ -11,7 +11,7 @@ from ...resources.team import Team
 from ...resources.tool import Tool
 from ..context.executor import find_executor
 from ..context.lookup import find
-from ..context.model_chain import model_chain
+from ..context.model_chain import longest_timeout, model_chain
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
@@ -28,11 +28,13 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             engine=executor.name,
             timeout=parse_duration(executor.spec.timeout).total_seconds(),
         )
+    models = model_chain(agent, catalog)
     return AgentPlan(
         kind="agent",
         name=agent.name,
         namespace=agent.namespace,
-        models=tuple(each.name for each in model_chain(agent, catalog)),
+        models=tuple(each.name for each in models),
+        model_timeout=longest_timeout(models),
         tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
         window=window,
@@ -63,8 +65,14 @@ def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     """How a model answers by itself: as an agent without a prompt and without tools."""
-    models = tuple(each.name for each in model_chain(model, catalog))
-    return AgentPlan(kind="model", name=model.name, namespace=model.namespace, models=models)
+    models = model_chain(model, catalog)
+    return AgentPlan(
+        kind="model",
+        name=model.name,
+        namespace=model.namespace,
+        models=tuple(each.name for each in models),
+        model_timeout=longest_timeout(models),
+    )
 
 
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:

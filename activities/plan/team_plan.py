@@ -17,7 +17,7 @@ from ...resources.member import Member, Speaker
 from ...resources.panel import Visibility
 from ...resources.team import Team
 from ..context.lookup import find_optional
-from ..context.model_chain import selector_model_chain
+from ..context.model_chain import longest_timeout, selector_model_chain
 from ..panel.default_agents import default_agent, default_agent_id
 from .agent_plan import agent_plan
 
@@ -99,6 +99,9 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
 
 
 def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
-    models = tuple(each.name for each in selector_model_chain(team, catalog))
-    selector = team.spec.selector
-    return SelectorPlan(models=models, can_end=bool(selector and selector.enable_terminate_tool))
+    chain, selector = selector_model_chain(team, catalog), team.spec.selector
+    return SelectorPlan(
+        models=tuple(each.name for each in chain),
+        model_timeout=longest_timeout(chain),
+        can_end=bool(selector and selector.enable_terminate_tool),
+    )

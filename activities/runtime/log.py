@@ -52,7 +52,7 @@ def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for library in ("httpx", "httpx2", "httpcore", "openai", "a2a"):
+    for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore", "a2a", "mcp"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
 

@@ -38,9 +38,10 @@ class ToolPlan(JsonModel):
 class AgentPlan(JsonModel):
     """An agent, or a model that is asked directly: that is an agent without prompt and tools.
 
-    ``models`` are the names of its model and of the fallback models, in order. ``cast`` is the id of a default agent,
-    which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there
-    are no models.
+    ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
+    the slowest of them may take for an answer, if one has a timeout. ``cast`` is the id of a default agent, which has
+    no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
+    models.
     """
 
     kind: Literal["agent", "model"]
@@ -48,6 +49,7 @@ class AgentPlan(JsonModel):
     namespace: str
     cast: str | None = None
     models: tuple[str, ...]
+    model_timeout: float | None = None
     tools: tuple[ToolPlan, ...] = ()
     max_iterations: int = 25
     window: ContextWindow | None = None
@@ -108,6 +110,7 @@ class SelectorPlan(JsonModel):
     """The models of a selector, with its fallbacks in order, and whether it can end the team."""
 
     models: tuple[str, ...]
+    model_timeout: float | None = None
     can_end: bool = False
 
 

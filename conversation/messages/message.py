@@ -16,13 +16,17 @@ At continue-as-new they are copied twice more into the input of the next run.
 
 
 class TokenUsage(JsonModel):
-    """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics)."""
+    """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
+
+    ``cached_tokens`` are those of the prompt that the server has read from its cache; ``prompt_tokens`` has them, too.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
     model_calls: int = 0
     tool_calls: int = 0
+    cached_tokens: int = 0
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(**{name: getattr(self, name) + getattr(other, name) for name in TokenUsage.model_fields})

@@ -1,11 +1,12 @@
 """Definitions of models, agents and queries in Python: ``baton.Model``, ``baton.Agent``, ``baton.Query``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from pydantic import BaseModel
 
 from ...resources.functions import Function
+from ...resources.model import ProviderName
 from ...resources.query import TARGETS
 from .arguments import check, check_list, check_mapping
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
@@ -21,27 +22,35 @@ SchemaInput = Mapping[str, Any] | type[BaseModel]
 
 
 class ModelDefinition(ResourceDefinition):
-    """A language model. A literal API key stays in this process, which then executes the run itself."""
+    """A language model. A literal API key stays in this process, which then executes the run itself.
+
+    ``connection`` are more fields of its provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is how
+    long one answer may take, such as ``10m``.
+    """
 
     def __init__(
         self,
         name: str,
         *,
         model: ValueInput,
-        provider: Literal["openai", "azure", "gemini"] = "openai",
+        provider: ProviderName = "openai",
         base_url: ValueInput | None = None,
         api_key: ValueInput | None = None,
         properties: Mapping[str, ValueInput] | None = None,
+        connection: Mapping[str, ValueInput | int] | None = None,
+        timeout: str | None = None,
         fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
     ) -> None:
         check(provider, str, "provider", "'openai', 'azure' or 'gemini'")
         check_mapping(properties, "properties")
         dependencies = Dependencies()
-        connection = spec_fields({"base_url": _value(base_url), "api_key": _value(api_key)})
+        fields = spec_fields({"base_url": _value(base_url), "api_key": _value(api_key), **(connection or {})})
         if properties:
-            connection["properties"] = {key: _value(value) for key, value in properties.items()}
-        spec = {"type": "completions", "provider": provider, "model": _value(model), "config": {provider: connection}}
+            fields["properties"] = {key: _value(value) for key, value in properties.items()}
+        spec = {"type": "completions", "provider": provider, "model": _value(model), "config": {provider: fields}}
+        if timeout:
+            spec["timeout"] = timeout
         if isinstance(fallback, str):
             spec["fallback"] = {"name": fallback}
         elif fallback:

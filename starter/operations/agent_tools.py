@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...activities.context.value_resolver import ValueResolver
+from ...activities.process.functions import FunctionRegistry
 from ...activities.process.secrets import SecretStore
+from ...activities.process.settings import Settings
 from ...activities.tool.tool import ToolDefinition
 from ...activities.tool.tools import Tools
 from ...conversation.failure import BatonError
@@ -21,13 +23,15 @@ async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
     Raises ManifestError for a manifest that is missing, UsageError where a server can't be asked.
     """
     secrets = SecretStore(loaded.secrets, os.environ)
-    tools = Tools(secrets)
+    functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), 1)
+    tools = Tools(secrets, functions)
     try:
         return [await _tools_of(loaded, each, tools, secrets) for each in agents]
     except BatonError as error:
         raise UsageError(secrets.redact(error.message)) from None
     finally:
         await tools.close()
+        functions.close()
 
 
 async def _tools_of(loaded: Loaded, agent: Agent, tools: Tools, secrets: SecretStore) -> JsonObject:

@@ -155,7 +155,7 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
 
     async def check(model: Model | None) -> CheckResults:
         chained = ChainedModel(model, model.name if model else DEFAULT_MODEL)
-        address = await providers.of(chained).check(chained, values)
+        address = await (await providers.of(chained)).check(chained, values)
         yield CheckResult("model", True, f"{model.id if model else 'default'}: {address} answers")
 
     try:

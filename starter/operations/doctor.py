@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from ...activities.model.providers import Providers
+from ...activities.model.providers import Providers, types_in
 from ...activities.process.settings import Settings
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.temporal_client import ConnectionFailed, connect
@@ -24,7 +24,7 @@ Check = Coroutine[Any, Any, list[CheckResult]]
 
 def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
     """The results of all checks, those of the Models in ``loaded`` included; ``report`` is given warnings."""
-    providers = Providers()  # before the event loop: it loads libraries, and would use up the time of other checks
+    providers = Providers(types_in(loaded.catalog))  # before the event loop: loading takes the time of other checks
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:

@@ -22,12 +22,13 @@ from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
 from baton.activities.runtime.retry import is_last_attempt, retry_after, retry_delay
 from baton.conversation import errors
 from baton.conversation.failure import BatonError
-from baton.conversation.messages.message import Message, ToolCall
+from baton.conversation.messages.message import Message, TokenUsage, ToolCall
 from baton.resources.catalog import Catalog
+from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.environment import KEY, Environment, agent, line
+from tests.harness.environment import KEY, Environment, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
@@ -79,6 +80,27 @@ async def test_an_answer_is_streamed_and_returned_as_a_whole(model_server: Serve
     assert message.model == "scripted:gpt"
     assert message.usage
     assert message.usage.total_tokens > 100
+
+
+def streamed(text: str, finish: str, **usage: object) -> Reply:
+    """A stream of one chunk, with a reason to finish and a token usage."""
+    choice = {"delta": {"content": text}, "finish_reason": finish}
+    counts = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, **usage}
+    return Reply(raw=f"data: {json.dumps({'choices': [choice], 'usage': counts})}\n\ndata: [DONE]\n\n")
+
+
+async def test_tokens_that_came_from_the_servers_cache_are_counted(model_server: Server) -> None:
+    model_server.reply = streamed("Because.", "stop", prompt_tokens_details={"cached_tokens": 64})
+    usage = (await model_server.ask()).usage
+    assert usage
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.total_tokens) == (100, 64, 105)
+    model_server.reply = streamed("Because.", "stop", prompt_tokens_details=None)
+    assert (await model_server.ask()).usage == TokenUsage(prompt_tokens=100, completion_tokens=5, total_tokens=105)
+
+
+async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(model_server: Server) -> None:
+    model_server.reply = streamed("Half of", "length")
+    assert (await model_server.ask()).content == "Half of"
 
 
 async def test_a_call_without_an_id_gets_one(model_server: Server) -> None:
@@ -134,6 +156,9 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
     (Reply(raw='data: {"choices": [{"ind\n\n'), errors.BrokenReply, True),
     (Reply(raw="data: <html>oops</html>\n\n"), errors.BrokenReply, True),
     (Reply(raw=""), errors.EmptyReply, True),
+    (streamed("I", "content_filter"), errors.ContentFiltered, False),
+    (streamed("", "length"), errors.AnswerTooLong, False),
+    (Reply(status=400, code="content_filter"), errors.ContentFiltered, False),
     (reported(code="invalid_api_key", type="invalid_request_error"), errors.KeyRefused, False),
     (reported(type="authentication_error"), errors.KeyRefused, False),
     (reported(code=401, message=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
@@ -163,9 +188,10 @@ def test_an_invalid_address_is_not_retried() -> None:
 
 async def test_a_server_that_never_answers_times_out_and_is_retried(model_server: Server) -> None:
     model_server.reply = Reply(hang=True)
-    asking = OpenAIProvider(timeout=0.3)
+    spec = {"type": "openai", "model": "gpt", "timeout": "300ms", "config": {"openai": {"baseUrl": model_server.url}}}
+    asking, hasty = OpenAIProvider(), Model.model_validate(manifest("Model", "m", spec))
     with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
-        await asking.ask(MODEL, model_server.values(), ModelRequest(ASKED), lambda _: None)
+        await asking.ask(ChainedModel(hasty, "m"), model_server.values(), ModelRequest(ASKED), lambda _: None)
     assert not raised.value.non_retryable
     await asking.close()
 

@@ -11,15 +11,21 @@ import yaml
 from a2a.types import Part
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model.script import Reply, Script, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
 from tests.harness.agent_server import AgentServer, Turn
+from tests.harness.anthropic_server import AnthropicServer
+from tests.harness.bedrock_server import BedrockServer
+from tests.harness.environment import KEY
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.processes import ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
 SAMPLES = sorted((ROOT / "samples").glob("*.yaml"))
+OTHER_PROVIDERS = ("anthropic", "bedrock")
+"""The samples whose models the scripted model can't stand in for: other servers do."""
+
 DOCUMENTED = """
 apiVersion: ark.mckinsey.com/v1alpha1
 kind: Team
@@ -43,7 +49,8 @@ def test_a_sample_is_valid_and_complete_and_says_what_it_shows(sample: Path) -> 
     assert not loaded.unresolved()
     for manifest in loaded.catalog.manifests:
         loaded.needed_by(manifest)
-    Script.read(ROOT / "samples" / "scripts" / sample.name)
+    if sample.stem not in OTHER_PROVIDERS:
+        Script.read(ROOT / "samples" / "scripts" / sample.name)
 
 
 def test_the_brainstorming_sample_has_the_team_of_arks_documentation() -> None:
@@ -228,6 +235,40 @@ def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, 
     assert asked["agent"]["prompt"] == "You are an actuary of Harbour Mutual. Price the risks."
     assert [each["content"] for each in asked["history"]] == ["Wood burns, and the sea may flood it."]
     assert "pricing" in done.stderr
+
+
+def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -> None:
+    claude, answer = AnthropicServer(), '{"price": 127.245, "why": "3 * 49.90 * 0.85"}'
+    sums = [ScriptedToolCall(name="calculator", arguments={"expression": "3 * 49.90 * 0.85"})]
+    claude.answers(Reply(calls=sums), Reply(text=answer))
+    with claude.serving() as url:
+        text = (ROOT / "samples" / "anthropic.yaml").read_text().replace("https://api.anthropic.com", url)
+        (tmp_path / "sample.yaml").write_text(text)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "anthropic"}, "stringData": {"token": KEY}}
+        (tmp_path / "secret.yaml").write_text(yaml.safe_dump(secret))
+        done = baton("run", "-f", "sample.yaml", "-f", "secret.yaml", "-o", "json", env=process_env(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["responses"][0]["message"] == answer
+    assert "127.245" in str(claude.requests[1]["messages"][-1])
+    assert (claude.requests[0]["max_tokens"], claude.headers[0]["authorization"]) == (2000, f"Bearer {KEY}")
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_the_bedrock_sample_asks_two_models_with_the_workers_own_keys(tmp_path: Path) -> None:
+    aws = BedrockServer()
+    aws.answers(Reply(text="They may double it."), Reply(text="Sign only with a cap."))
+    with aws.serving() as url:
+        env = process_env(AWS_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="AKIAWORKER", AWS_SECRET_ACCESS_KEY=KEY)
+        done = baton("run", "-f", ROOT / "samples" / "bedrock.yaml", "-o", "json", env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["responses"][0]["message"] == "Sign only with a cap."
+    assert aws.models == ["us.anthropic.claude-3-5-haiku-20241022-v1:0", "amazon.nova-lite-v1:0"]
+    assert [each["inferenceConfig"] for each in aws.requests] == [
+        {"maxTokens": 1000, "temperature": 0.2},
+        {"topP": 0.9},
+    ]
+    assert "# lawyer:" in str(aws.requests[1]["messages"])
+    assert KEY not in done.stdout + done.stderr
 
 
 def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
     team_fields = SCHEMA["$defs"]["TeamSpec"]["properties"]
     assert team_fields["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
-    assert "(not supported yet: bedrock)" in model["type"]["description"]
+    assert "'anthropic' or 'bedrock'" in model["type"]["description"]
     cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]
     assert cancel == {"type": "boolean", "default": False, "description": "not supported yet"}
     assert team_fields["onMaxTurns"]["default"] == "fail"

@@ -39,7 +39,7 @@ def _names(path: str, old: dict[str, Any], new: dict[str, Any], compare: Any) ->
 
 
 def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
-    """A schema allows what it allowed, asks for no more, and has the same defaults."""
+    """A schema allows what it allowed, asks for no more, and has the same defaults, but for new fields in them."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if old != new:
             yield f"{path}: was {old!r}, is {new!r}"
@@ -48,6 +48,8 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
         before, after = old.get(key), new.get(key)
         if key in BY_NAME and isinstance(before or {}, dict) and isinstance(after or {}, dict):
             yield from _names(path if key == "properties" else f"{path}.{key}", before or {}, after or {}, _schema)
+        elif key == "default" and isinstance(before, dict) and isinstance(after, dict):
+            yield from _names(f"{path}.default", before, after, _schema)
         elif key == "required":
             yield from _required(path, set(before or ()), set(after or ()))
         elif key in ALTERNATIVES and key in old and key in new:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import yaml
 from temporalio.client import Client
 
 from baton.conversation.temporal import search_attributes
@@ -15,6 +16,8 @@ from baton.starter.runs.server_state import has_worker
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.agent_server import AgentServer
+from tests.harness.anthropic_server import AnthropicServer
+from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import KEY, Environment, agent, line, manifest
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import baton, process_env
@@ -51,6 +54,32 @@ async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
     assert not env.model.requests, "no model call costs money"
     print(f"it took {seconds:.1f} s")
+
+
+async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_path: Path) -> None:
+    claude, aws = AnthropicServer(), BedrockServer()
+    with claude.serving(), aws.serving():
+        right = {"region": "us-east-1", "accessKeyId": "AKIA0123", "secretAccessKey": KEY}
+        anthropic = {"baseUrl": claude.url, "apiKey": KEY}
+        models = [
+            ("claude", "anthropic", anthropic),
+            ("refused", "anthropic", {**anthropic, "apiKey": "wrong-key"}),
+            ("nova", "bedrock", {"baseUrl": aws.url, **right}),
+        ]
+        specs = [(name, {"model": "m", "provider": of, "config": {of: given}}) for name, of, given in models]
+        file = tmp_path / "models.yaml"
+        file.write_text(yaml.safe_dump_all(manifest("Model", name, spec) for name, spec in specs))
+        done = await asyncio.to_thread(
+            baton, "doctor", "-o", "json", "-f", file, env=process_env(TEMPORAL_ADDRESS=server.address)
+        )
+    found = [(each["ok"], each["text"]) for each in json.loads(done.stdout) if each["what"] == "model"]
+    assert found == [
+        (True, f"Model/default/claude: {claude.url} answers"),
+        (True, "Model/default/nova: m at Bedrock in us-east-1 answers"),
+        (False, "m at 127.0.0.1 refused the key (HTTP 401)"),
+    ]
+    assert not claude.requests + aws.requests, "no model call costs money"
+    assert KEY not in done.stdout + done.stderr
 
 
 async def test_each_failed_check_has_a_hint(server: EmbeddedServer, tmp_path: Path) -> None:

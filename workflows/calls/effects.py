@@ -35,7 +35,7 @@ from ..state.run_state import RunState
 from .activity_failure import read_failure
 from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
 from .portions import portions
 
 Result = TypeVar("Result", bound=JsonModel)
@@ -58,14 +58,16 @@ async def ask_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -
     """Asks an agent for its next message: by its model, or where it is executed."""
     if agent.engine:
         return await execute_agent(run, request, agent)
-    return await ask_model(run, request, agent.models)
+    return await ask_model(run, request, agent.models, agent.model_timeout)
 
 
-async def ask_model(run: RunState, request: AskModelRequest, models: tuple[str, ...]) -> AskModelResult:
-    """Asks an agent's model, and if that fails its fallbacks, for the next message."""
+async def ask_model(
+    run: RunState, request: AskModelRequest, models: tuple[str, ...], seconds: float | None
+) -> AskModelResult:
+    """Asks an agent's model, and if that fails its fallbacks, for the next message; each for ``seconds`` at most."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     summary = f"{place} · {request.speaker.rpartition('/')[2]} · {{}}"
-    for model in fallback_chain(run, models):
+    for model in fallback_chain(run, models, seconds):
         with model:
             asked = request.model_copy(update={"fallback": model.index})
             options, queue = model.options, model.task_queue
@@ -90,10 +92,10 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
     )
 
 
-async def select(run: RunState, request: SelectRequest, models: tuple[str, ...]) -> SelectResult:
-    """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
+async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
+    """Asks a team's selector, and if that fails its fallbacks, who speaks next; each for ``seconds`` at most."""
     summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]} · {{}}"
-    for model in fallback_chain(run, models):
+    for model in fallback_chain(run, models, seconds and 2 * seconds):  # it may be asked twice
         with model:
             asked = request.model_copy(update={"fallback": model.index})
             options, queue = model.options, model.task_queue
@@ -105,8 +107,7 @@ async def select(run: RunState, request: SelectRequest, models: tuple[str, ...])
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
     """Carries out a tool call, for ``seconds`` at most. The tool decides which failures are tried again."""
-    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))  # the tool itself gives up first
-    options: ActivityOptions = {**CALL, "start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}
+    options: ActivityOptions = {**CALL, **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 

@@ -7,7 +7,7 @@ from ...conversation.contracts.requests import MISSED_HEARTBEATS
 from ..state.constants import FALLBACK_FAMILIES
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
-from .options import CALL, ActivityOptions
+from .options import CALL, ActivityOptions, call_timeouts
 
 
 def attempts(number: int) -> ActivityOptions:
@@ -19,11 +19,12 @@ def attempts(number: int) -> ActivityOptions:
 class FallbackModel:
     """One model of a chain, as a context: an error after which the next one is to be asked is suppressed."""
 
-    def __init__(self, run: RunState, models: tuple[str, ...], index: int) -> None:
+    def __init__(self, run: RunState, models: tuple[str, ...], index: int, seconds: float | None) -> None:
         self.name, self.index = models[index], index
         self.task_queue = run.task_queues.for_model(self.name)
         self._is_last = index == len(models) - 1
-        self.options = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
+        tried = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
+        self.options: ActivityOptions = {**tried, **call_timeouts(seconds)}
 
     def __enter__(self) -> None:
         pass
@@ -32,6 +33,6 @@ class FallbackModel:
         return isinstance(error, ActivityFailed) and not self._is_last and error.failure.family in FALLBACK_FAMILIES
 
 
-def fallback_chain(run: RunState, models: tuple[str, ...]) -> Iterator[FallbackModel]:
-    """The model and its fallbacks, in their order."""
-    return (FallbackModel(run, models, index) for index in range(len(models)))
+def fallback_chain(run: RunState, models: tuple[str, ...], seconds: float | None) -> Iterator[FallbackModel]:
+    """The model and its fallbacks, in their order. An answer of each may take so many seconds."""
+    return (FallbackModel(run, models, index, seconds) for index in range(len(models)))

@@ -45,3 +45,9 @@ CALL = ActivityOptions(
     ),
 )
 """Options of activities that call a model, a tool or a function."""
+
+
+def call_timeouts(seconds: float | None) -> ActivityOptions:
+    """The timeouts of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
+    once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
+    return {"start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}

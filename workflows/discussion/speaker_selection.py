@@ -2,6 +2,7 @@
 
 from temporalio import workflow
 
+from ...conversation.contracts.plan import SelectorPlan
 from ...conversation.contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from ..state.constants import SELECTOR_READS_MESSAGES
@@ -48,4 +49,5 @@ async def _read_inbox(team: Discussion) -> None:
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
     request = SelectRequest(thread=team.thread, team=team.plan.id, candidates=tuple(candidates), turn=team.turns + 1)
-    return await effects.select(team.run, request, team.plan.chooser.models if team.plan.chooser else ())
+    chooser = team.plan.chooser or SelectorPlan(models=())
+    return await effects.select(team.run, request, chooser.models, chooser.model_timeout)

@@ -1,6 +1,5 @@
 """The endpoint of a model: its server, key, headers and properties, from its manifest or the worker's environment."""
 
-import json
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -8,10 +7,10 @@ from pydantic import JsonValue
 from ....conversation.errors import InvalidManifest, KeyMissing
 from ....resources.agent import DEFAULT_MODEL
 from ....resources.model import AzureConfig, Model, OpenAIConfig
-from ....resources.values import check_url
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...process.secrets import SecretStore
+from ..connection import NO_KEY, checked_url, headers_of, properties_of
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
@@ -19,8 +18,6 @@ DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleap
 
 AZURE_VERSION = "2024-10-21"
 USUAL_MODEL = "gpt-4.1-mini"
-NO_KEY = "none"
-"""The key that is sent to a server that needs none."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,9 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         missing = "baseUrl" if base_url is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
-    headers = [(header.name, values.resolve(header.value, model) or "") for header in config.headers]
-    properties = [(name, _json(values.resolve(each, model) or "")) for name, each in sorted(config.properties.items())]
+    headers, properties = headers_of(config, values, model), properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
-    return Endpoint(name, _checked(base_url), key or NO_KEY, version, tuple(headers), tuple(properties))
+    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties)
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
@@ -69,21 +65,4 @@ def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
             f"there is no Model '{name}', and the worker's environment has no OPENAI_API_KEY to ask one by that name"
         )
     model = (secrets.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name
-    return Endpoint(model, _checked(base_url or OPENAI), key or NO_KEY)
-
-
-def _checked(base_url: str) -> str:
-    try:
-        check_url(base_url)
-    except ValueError as error:
-        raise InvalidManifest(f"the base URL of a model {error}") from None
-    return base_url
-
-
-def _json(text: str) -> JsonValue:
-    """A property's value: parsed as JSON (a number, true, an object …), or else the text itself."""
-    try:
-        value: JsonValue = json.loads(text)
-    except ValueError:
-        return text
-    return value
+    return Endpoint(model, checked_url(base_url or OPENAI), key or NO_KEY)

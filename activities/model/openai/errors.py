@@ -8,6 +8,7 @@ import openai
 from ....conversation.errors import (
     BrokenReply,
     CallTimeout,
+    ContentFiltered,
     ContextTooLong,
     KeyRefused,
     ModelRejected,
@@ -15,14 +16,9 @@ from ....conversation.errors import (
     QuotaSpent,
 )
 from ....conversation.failure import BatonError
-from ...runtime.retry import is_retryable, retry_after
+from ...runtime.retry import is_retryable
+from ..failures import CONNECT_TIMEOUT, MAX_SERVER_TEXT, error_of_status
 from .endpoint import Endpoint
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds after which a server that does not accept a connection counts as unreachable."""
-
-MAX_SERVER_TEXT = 5_000
-"""Characters of a server's own words. An error is cut further, after secrets were removed from it."""
 
 _KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
 """Statuses, codes and types of errors about the key: a server's words about it are not kept, as they may repeat it."""
@@ -32,6 +28,7 @@ _BY_CODE: dict[str, type[BatonError]] = {
     "billing_hard_limit_reached": QuotaSpent,
     "context_length_exceeded": ContextTooLong,
     "string_above_max_length": ContextTooLong,
+    "content_filter": ContentFiltered,
     "invalid_request_error": ModelRejected,
 }
 
@@ -69,13 +66,8 @@ def _of_event(error: openai.APIError, where: str) -> BatonError:
 
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
-    status, headers = error.status_code, error.response.headers
-    if str(status) in _KEY_REFUSED or error.code in _KEY_REFUSED:
-        return KeyRefused(f"{where} refused the key (HTTP {status})")
+    if error.code in _KEY_REFUSED:
+        return KeyRefused(f"{where} refused the key (HTTP {error.status_code})")
     words = error.body.get("message") if isinstance(error.body, dict) else None
-    text = f"{where} answered HTTP {status}: {str(words or error.message)[:MAX_SERVER_TEXT]}"
-    if error.code in _BY_CODE:
-        return _BY_CODE[error.code](text)
-    hint = headers.get("x-should-retry")
-    retryable = hint == "true" if hint in ("true", "false") else is_retryable(status)
-    return ModelUnavailable(text, retry_after=retry_after(headers)) if retryable else ModelRejected(text)
+    special = _BY_CODE.get(error.code or "")
+    return error_of_status(where, error.status_code, str(words or error.message), error.response.headers, special)

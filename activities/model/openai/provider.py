@@ -14,37 +14,34 @@ from openai.types.chat import (
 )
 from openai.types.shared_params import ResponseFormatJSONSchema
 
-from ....conversation.errors import ModelRejected
 from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...tool.tool import ToolDefinition
+from ..answer import LONGEST_NAME, StreamedAnswer
+from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
-from .errors import CONNECT_TIMEOUT, error_of
+from .errors import error_of
 from .response_format import response_format
-from .stream import LONGEST_NAME, Chunk, StreamedAnswer
-
-TIMEOUT = 290.0
-"""Seconds for one answer: a little less than its activity has."""
+from .stream import Chunk
 
 
 class OpenAIProvider:
     """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
 
-    def __init__(self, timeout: float = TIMEOUT) -> None:
-        self._timeout = timeout
+    def __init__(self) -> None:
         self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer, streamed. A server that refuses the schema, which it may not know, is asked without it."""
+        """One answer, streamed."""
         endpoint = endpoint_of(model, values)
         answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(model.timeout):
                 stream = await self._client(endpoint).post(  # not by chat.completions: that is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
@@ -54,13 +51,12 @@ class OpenAIProvider:
                 )
                 async with stream:
                     async for chunk in stream:
-                        answer.add(Chunk.model_validate(chunk))
+                        Chunk.model_validate(chunk).add_to(answer)
             return answer.message()
+        except BatonError:
+            raise
         except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
-            meaning = error if isinstance(error, BatonError) else error_of(error, endpoint)
-            if request.schema is None or not isinstance(meaning, ModelRejected):
-                raise meaning from None
-        return await self.ask(model, values, replace(request, schema=None), on_text)
+            raise error_of(error, endpoint) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
@@ -87,7 +83,7 @@ class OpenAIProvider:
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    headers, timeout = dict(endpoint.headers), openai.Timeout(TIMEOUT, connect=CONNECT_TIMEOUT)
+    headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
     if endpoint.azure_version:
         return openai.AsyncAzureOpenAI(
             azure_endpoint=endpoint.base_url,

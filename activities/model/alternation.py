@@ -1,0 +1,140 @@
+"""Puts a conversation into the form of APIs in which ``user`` and ``assistant`` take turns, and the user begins.
+
+The model's own messages are the assistant's. What others have said becomes the user's, under their names: such an API
+knows two speakers, and a model takes the assistant's last message for the beginning of its own answer.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ...conversation.messages.message import Message, ToolCall
+from ...resources.base import JsonObject
+from .provider import ModelRequest
+
+OPENING = "(The conversation so far:)"
+"""The user's first words where the conversation begins with the model's own message."""
+
+PROMPT = "(It is your turn again.)"
+"""The user's last words where the conversation ends with the model's own message."""
+
+NO_RESULT = "(no result)"
+"""The result of a tool call that has none in the conversation: such an API wants one for each call."""
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool call of the model. Its id counts the calls of the conversation: servers differ in the ids they take."""
+
+    id: str
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """The result of the tool call with that id."""
+
+    id: str
+    text: str
+
+
+Block = str | ToolUse | ToolResult
+
+
+class Entry(NamedTuple):
+    """One message in that form; the results of tools come first in it."""
+
+    role: Literal["user", "assistant"]
+    blocks: list[Block]
+
+
+def system_prompt(messages: Sequence[Message]) -> str:
+    """The texts of all messages of the role ``system``."""
+    return "\n\n".join(each.content for each in messages if each.role == "system" and each.content.strip())
+
+
+def alternating(request: ModelRequest) -> list[Entry]:
+    """The conversation without its system prompt, in turns of user and assistant."""
+    turns = _Turns(request)
+    for message in request.messages:
+        turns.add(message)
+    return turns.complete()
+
+
+class _Turns:
+    """The entries so far, and the tool calls in the last one that have no result yet, with their original ids."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._entries: list[Entry] = []
+        self._open: list[tuple[str, ToolUse]] = []
+        self._calls = 0
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+        if message.role == "user":
+            self._say("user", message.content)
+        elif message.role == "tool":
+            self._add_result(message)
+        elif message.role == "assistant":
+            self._close_calls()
+            own = message.name in (None, self._request.speaker)
+            text = message.content if own else f"# {message.name}:\n{message.content}"
+            self._say("assistant" if own else "user", text if message.content.strip() else "")
+            caller = None if own and self._request.tools else message.name or "assistant"
+            for call in message.tool_calls:
+                self._add_call(call, caller)
+
+    def complete(self) -> list[Entry]:
+        """The entries. They begin and end with one of the user."""
+        self._close_calls()
+        if not self._entries or self._entries[-1].role == "assistant":
+            self._say("user", PROMPT)
+        if self._entries[0].role == "assistant":
+            self._entries.insert(0, Entry("user", [OPENING]))
+        return self._entries
+
+    def _add_call(self, call: ToolCall, caller: str | None) -> None:
+        """A tool call as a block; of another ``caller``, or where the model has no tools, as a text."""
+        if caller is not None:
+            self._say("user", f"# {caller} calls {call.name}: {call.arguments}")
+            return
+        self._calls += 1
+        use = ToolUse(f"call_{self._calls}", call.name, _arguments(call))
+        self._open.append((call.id, use))
+        self._put("assistant", use)
+
+    def _add_result(self, message: Message) -> None:
+        for place, (call_id, use) in enumerate(self._open):
+            if call_id == message.tool_call_id:
+                self._open.pop(place)
+                self._put("user", ToolResult(use.id, message.content or NO_RESULT))
+                return
+        self._say("user", f"# Result of {message.name}:\n{message.content}")
+
+    def _close_calls(self) -> None:
+        for _, use in self._open:
+            self._put("user", ToolResult(use.id, NO_RESULT))
+        self._open = []
+
+    def _say(self, role: Literal["user", "assistant"], text: str) -> None:
+        if text.strip():
+            self._put(role, text)
+
+    def _put(self, role: Literal["user", "assistant"], block: Block) -> None:
+        if not self._entries or self._entries[-1].role != role:
+            self._entries.append(Entry(role, []))
+        blocks = self._entries[-1].blocks
+        results = sum(isinstance(each, ToolResult) for each in blocks)
+        blocks.insert(results if isinstance(block, ToolResult) else len(blocks), block)
+
+
+def _arguments(call: ToolCall) -> JsonObject:
+    """The arguments of a call; a text that is no JSON object, which no such API takes, as the only argument."""
+    try:
+        value = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"arguments": call.arguments}

@@ -1,0 +1,89 @@
+"""Puts a model's answer together from the pieces in which any provider streams it, and says how it has ended."""
+
+import json
+from collections.abc import Callable
+from typing import Literal
+
+from ...conversation.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
+from ...conversation.messages.message import Message, TokenUsage, ToolCall
+
+LONGEST_NAME = 64
+"""Characters of a tool's name, and of a tool call's id."""
+
+MAX_TOOL_CALLS = 128
+"""Tool calls of one message that are executed; the rest is dropped."""
+
+MAX_ANSWER = 4_000_000
+"""Characters of one answer, its tool calls included. Reading ends there."""
+
+End = Literal["complete", "length", "filtered", "context"]
+"""How an answer has ended: at its end, at its limit of tokens, by a content filter, or at the end of the context."""
+
+
+class StreamedAnswer:
+    """An answer that grows piece by piece; ``on_text`` gets each new piece of its text.
+
+    ``end`` stays None until the server says how the answer has ended.
+    """
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._text: list[str] = []
+        self._size = 0
+        self._tool_calls: dict[int, ToolCall] = {}
+        self.begun = False
+        self.end: End | None = None
+        self.model: str | None = None
+        self.usage = TokenUsage()
+
+    def add_text(self, text: str) -> None:
+        """Adds a piece of text."""
+        self._grow(text)
+        if text:
+            self._text.append(text)
+            self._on_text(text)
+
+    def add_call(self, index: int, call_id: str | None = None, name: str = "", arguments: str = "") -> None:
+        """Adds a piece of the tool call with this index: its id, a part of its name, a part of its arguments."""
+        self._grow(name + arguments)
+        if index not in self._tool_calls and len(self._tool_calls) == MAX_TOOL_CALLS:
+            return
+        so_far = self._tool_calls.get(index, ToolCall(id="", name="", arguments=""))
+        self._tool_calls[index] = ToolCall(
+            id=so_far.id or (call_id or f"call_{index}")[:LONGEST_NAME],
+            name=(so_far.name + name)[:LONGEST_NAME],
+            arguments=so_far.arguments + arguments,
+        )
+
+    def message(self) -> Message:
+        """The whole answer.
+
+        Raises EmptyReply or BrokenReply where the stream held none, ContentFiltered, ContextTooLong, and AnswerTooLong
+        where the answer was cut at its limit of tokens and what is there is of no use.
+        """
+        if not self.begun:
+            raise EmptyReply("the model answered nothing at all")
+        if self.end is None:
+            raise BrokenReply("the model's answer broke off before its end")
+        if self.end == "filtered":
+            raise ContentFiltered("the model's server stopped the answer: its content filter, or the model, refused")
+        if self.end == "context":
+            raise ContextTooLong("the conversation and its answer don't fit into the model's context")
+        calls = tuple(self._tool_calls[index] for index in sorted(self._tool_calls))
+        if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
+            raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
+        message = Message(role="assistant", content="".join(self._text), model=self.model, usage=self.usage)
+        return message.model_copy(update={"tool_calls": calls}) if calls else message
+
+    def _grow(self, piece: str) -> None:
+        self.begun, self._size = True, self._size + len(piece)
+        if self._size > MAX_ANSWER:
+            raise AnswerTooLong(f"the model's answer is longer than {MAX_ANSWER:,} characters")
+
+
+def _is_complete(call: ToolCall) -> bool:
+    try:
+        json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""The endpoint of one of Anthropic's models: its server, key, API version, headers and properties."""
+
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from ....conversation.errors import InvalidManifest, KeyMissing
+from ....resources.model import AnthropicConfig
+from ...context.model_chain import ChainedModel
+from ...context.value_resolver import ValueResolver
+from ..connection import NO_KEY, checked_url, headers_of, properties_of
+
+ANTHROPIC = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+
+
+@dataclass(frozen=True)
+class AnthropicEndpoint:
+    """A model on a server that speaks Anthropic's Messages API."""
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    properties: tuple[tuple[str, JsonValue], ...] = ()
+
+
+def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
+    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises."""
+    model = chained.manifest
+    config = model.spec.connection if model else None
+    if model is None or not isinstance(config, AnthropicConfig):
+        raise InvalidManifest(f"{chained.name} has no connection to Anthropic")
+    base_url = checked_url(values.resolve(config.base_url, model) or ANTHROPIC)
+    base_url = base_url.rstrip("/").removesuffix("/v1")  # the library adds /v1, which ARK's manifests have
+    key = values.resolve(config.api_key, model)
+    if not key and base_url == ANTHROPIC:
+        raise KeyMissing(f"{model.id} has no config.anthropic.apiKey")
+    version = ("anthropic-version", values.resolve(config.version, model) or VERSION)
+    return AnthropicEndpoint(
+        model=values.resolve(model.spec.model, model) or "",
+        base_url=base_url,
+        api_key=key or NO_KEY,
+        headers=(version, *headers_of(config, values, model)),
+        properties=properties_of(config, values, model),
+    )

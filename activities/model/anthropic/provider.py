@@ -1,0 +1,81 @@
+"""The provider for Anthropic's Messages API, and other servers that speak it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import anthropic
+
+from ....conversation.failure import BatonError
+from ....conversation.messages.message import Message
+from ...context.model_chain import ChainedModel
+from ...context.value_resolver import ValueResolver
+from ..answer import StreamedAnswer
+from ..failures import CONNECT_TIMEOUT
+from ..provider import ModelRequest
+from .endpoint import AnthropicEndpoint, anthropic_endpoint
+from .errors import anthropic_error
+from .request import request_body
+from .stream import AnthropicStream, StreamEvent
+
+
+class AnthropicProvider:
+    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+
+    def __init__(self) -> None:
+        self._clients: dict[AnthropicEndpoint, anthropic.AsyncAnthropic] = {}
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed."""
+        endpoint = anthropic_endpoint(model, values)
+        answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
+        events = AnthropicStream(answer)
+        try:
+            async with asyncio.timeout(model.timeout):
+                stream = await self._client(endpoint).post(  # not by `messages`: that is slow for every event
+                    "/v1/messages",
+                    cast_to=object,
+                    body=request_body(endpoint, request),
+                    stream=True,
+                    stream_cls=stream_class,
+                )
+                async with stream:
+                    async for event in stream:
+                        events.add(StreamEvent.model_validate(event))
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
+            raise anthropic_error(error, endpoint) from None
+
+    async def check(self, model: ChainedModel, values: ValueResolver) -> str:
+        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        endpoint = anthropic_endpoint(model, values)
+        try:
+            await self._client(endpoint).models.list()
+        except anthropic.NotFoundError:
+            pass
+        except Exception as error:
+            raise anthropic_error(error, endpoint) from None
+        return endpoint.base_url
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients.values():
+            await client.close()
+
+    def _client(self, endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
+        """The client of a server: all models of one server share its connections."""
+        server = replace(endpoint, model="", properties=())
+        if server not in self._clients:
+            self._clients[server] = anthropic.AsyncAnthropic(
+                base_url=endpoint.base_url,
+                api_key=endpoint.api_key,
+                default_headers=dict(endpoint.headers),
+                max_retries=0,
+                timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+                open_telemetry=False,  # its spans would not belong to the run's
+            )
+        return self._clients[server]

@@ -1,0 +1,1 @@
+"""The provider for Amazon Bedrock's Converse API."""

@@ -1,0 +1,43 @@
+"""Reads the events of a ConverseStream into an answer."""
+
+from typing import Any
+
+from ....conversation.messages.message import TokenUsage
+from ..answer import End, StreamedAnswer
+
+ENDS: dict[str, End | None] = {
+    "max_tokens": "length",
+    "content_filtered": "filtered",
+    "guardrail_intervened": "filtered",
+    "model_context_window_exceeded": "context",
+    "malformed_model_output": None,
+    "malformed_tool_use": None,
+}
+"""Stop reasons that are no proper end of an answer; None for those that count as broken off."""
+
+
+def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
+    """Adds an event, which has one key: its kind."""
+    match event:
+        case {"messageStart": _}:
+            answer.begun = True
+        case {"contentBlockStart": {"start": {"toolUse": use}, "contentBlockIndex": index}}:
+            answer.add_call(index, use["toolUseId"], use["name"])
+        case {"contentBlockDelta": {"delta": {"toolUse": use}, "contentBlockIndex": index}}:
+            answer.add_call(index, arguments=use["input"])
+        case {"contentBlockDelta": {"delta": {"text": text}}}:
+            answer.add_text(text)
+        case {"messageStop": {"stopReason": reason}}:
+            answer.end = ENDS.get(reason, "complete")
+        case {"metadata": {"usage": counts}}:
+            answer.usage = _usage(counts)
+
+
+def _usage(counts: dict[str, int]) -> TokenUsage:
+    """The counts of tokens; ``inputTokens`` has neither those read from the cache nor those written to it."""
+    cached = counts.get("cacheReadInputTokens", 0)
+    prompt = counts["inputTokens"] + cached + counts.get("cacheWriteInputTokens", 0)
+    completion = counts["outputTokens"]
+    return TokenUsage(
+        prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion, cached_tokens=cached
+    )

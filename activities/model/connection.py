@@ -1,0 +1,42 @@
+"""Resolves the parts of a model's connection that all providers share: its address, headers and properties."""
+
+import json
+
+from pydantic import JsonValue
+
+from ...conversation.errors import InvalidManifest
+from ...resources.model import BedrockConfig, HttpConnection, Model
+from ...resources.values import check_url
+from ..context.value_resolver import ValueResolver
+
+NO_KEY = "none"
+"""The key that is sent to a server that needs none."""
+
+
+def headers_of(config: HttpConnection, values: ValueResolver, model: Model) -> tuple[tuple[str, str], ...]:
+    """The headers of each request."""
+    return tuple((header.name, values.resolve(header.value, model) or "") for header in config.headers)
+
+
+def properties_of(
+    config: HttpConnection | BedrockConfig, values: ValueResolver, model: Model
+) -> tuple[tuple[str, JsonValue], ...]:
+    """More fields of a request: a text that is JSON (a number, true, an object …) is sent as JSON."""
+    return tuple((name, _json(values.resolve(each, model) or "")) for name, each in sorted(config.properties.items()))
+
+
+def checked_url(base_url: str) -> str:
+    """The address itself; raises InvalidManifest for anything but an HTTP address."""
+    try:
+        check_url(base_url)
+    except ValueError as error:
+        raise InvalidManifest(f"the base URL of a model {error}") from None
+    return base_url
+
+
+def _json(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value
