@@ -24,7 +24,7 @@ NO_RESULT = "(no result)"
 
 
 @dataclass(frozen=True)
-class ToolUse:
+class CallBlock:
     """A tool call of the model. Its id counts the calls of the conversation: servers differ in the ids they take."""
 
     id: str
@@ -33,14 +33,14 @@ class ToolUse:
 
 
 @dataclass(frozen=True)
-class ToolResult:
+class ResultBlock:
     """The result of the tool call with that id."""
 
     id: str
     text: str
 
 
-Block = str | ToolUse | ToolResult
+Block = str | CallBlock | ResultBlock
 
 
 class Entry(NamedTuple):
@@ -69,7 +69,7 @@ class _Turns:
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
         self._entries: list[Entry] = []
-        self._open: list[tuple[str, ToolUse]] = []
+        self._open: list[tuple[str, CallBlock]] = []
         self._calls = 0
 
     def add(self, message: Message) -> None:
@@ -102,7 +102,7 @@ class _Turns:
             self._say("user", f"# {caller} calls {call.name}: {call.arguments}")
             return
         self._calls += 1
-        use = ToolUse(f"call_{self._calls}", call.name, _arguments(call))
+        use = CallBlock(f"call_{self._calls}", call.name, _arguments(call))
         self._open.append((call.id, use))
         self._put("assistant", use)
 
@@ -110,13 +110,13 @@ class _Turns:
         for place, (call_id, use) in enumerate(self._open):
             if call_id == message.tool_call_id:
                 self._open.pop(place)
-                self._put("user", ToolResult(use.id, message.content or NO_RESULT))
+                self._put("user", ResultBlock(use.id, message.content or NO_RESULT))
                 return
         self._say("user", f"# Result of {message.name}:\n{message.content}")
 
     def _close_calls(self) -> None:
         for _, use in self._open:
-            self._put("user", ToolResult(use.id, NO_RESULT))
+            self._put("user", ResultBlock(use.id, NO_RESULT))
         self._open = []
 
     def _say(self, role: Literal["user", "assistant"], text: str) -> None:
@@ -127,8 +127,8 @@ class _Turns:
         if not self._entries or self._entries[-1].role != role:
             self._entries.append(Entry(role, []))
         blocks = self._entries[-1].blocks
-        results = sum(isinstance(each, ToolResult) for each in blocks)
-        blocks.insert(results if isinstance(block, ToolResult) else len(blocks), block)
+        results = sum(isinstance(each, ResultBlock) for each in blocks)
+        blocks.insert(results if isinstance(block, ResultBlock) else len(blocks), block)
 
 
 def _arguments(call: ToolCall) -> JsonObject:

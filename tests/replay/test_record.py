@@ -118,7 +118,11 @@ OLD: dict[str, Any] = {
     "shapes": {
         "Head": {
             "type": "object",
-            "properties": {"id": {"type": "string"}, "depth": {"type": "integer", "default": 0}},
+            "properties": {
+                "id": {"type": "string"},
+                "depth": {"type": "integer", "default": 0},
+                "usage": {"$ref": "#/$defs/Usage", "default": {"tokens": 0}},
+            },
             "required": ["id"],
         },
         "Reason": {"enum": ["completed", "failed"], "type": "string"},

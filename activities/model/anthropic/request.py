@@ -5,7 +5,7 @@ from typing import Any
 from anthropic import transform_schema
 
 from ....resources.base import JsonObject
-from ..alternation import Block, ToolResult, ToolUse, alternating, system_prompt
+from ..alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from ..provider import ModelRequest
 from ..schemas import has_open_objects
 from .endpoint import AnthropicEndpoint
@@ -59,9 +59,9 @@ def _tools(request: ModelRequest) -> Body:
 
 def _block(block: Block) -> Body:
     match block:
-        case ToolUse(id_, name, arguments):
+        case CallBlock(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ToolResult(id_, text):
+        case ResultBlock(id_, text):
             return {"type": "tool_result", "tool_use_id": id_, "content": text}
         case text:
             return {"type": "text", "text": text}

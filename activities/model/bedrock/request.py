@@ -7,7 +7,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from ....resources.base import JsonObject
-from ..alternation import Block, ToolResult, ToolUse, alternating, system_prompt
+from ..alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from ..provider import ModelRequest
 from ..schemas import has_open_objects
 from .endpoint import BedrockEndpoint
@@ -64,9 +64,9 @@ def _tools(request: ModelRequest) -> Fields:
 
 def _block(block: Block) -> Fields:
     match block:
-        case ToolUse(id_, name, arguments):
+        case CallBlock(id_, name, arguments):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
-        case ToolResult(id_, text):
+        case ResultBlock(id_, text):
             return {"toolResult": {"toolUseId": id_, "content": [{"text": text}]}}
         case text:
             return {"text": text}
