@@ -13,7 +13,7 @@ LONGEST_NAME = 64
 MAX_TOOL_CALLS = 128
 """Tool calls of one message that are executed; the rest is dropped."""
 
-MAX_ANSWER = 4_000_000
+MAX_ANSWER = 16_000_000
 """Characters of one answer, its tool calls included. Reading ends there."""
 
 End = Literal["complete", "length", "filtered", "context"]

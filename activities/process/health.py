@@ -23,8 +23,6 @@ Checks = Mapping[str, Callable[[], Awaitable[object]]]
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
 
-CLOSE = {"connection": "close"}
-
 FRESH = 1.0
 """Seconds for which the result of the checks is given again, however often somebody asks."""
 
@@ -103,11 +101,11 @@ async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
     readiness = Readiness(checks)
 
     async def healthz(_: Request) -> PlainTextResponse:
-        return PlainTextResponse("alive\n", headers=CLOSE)
+        return PlainTextResponse("alive\n")
 
     async def readyz(_: Request) -> JSONResponse:
         results = await readiness.results()
-        return JSONResponse(results, 200 if {*results.values()} <= {"ok"} else 503, CLOSE)
+        return JSONResponse(results, 200 if {*results.values()} <= {"ok"} else 503)
 
     app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
     config = uvicorn.Config(
@@ -115,6 +113,7 @@ async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
         lifespan="off",
         ws="none",
         http=_Connection,
+        headers=[("connection", "close")],
         log_config=None,
         log_level="error",
         timeout_graceful_shutdown=1,

@@ -145,7 +145,7 @@ def test_an_unknown_name_in_a_template_is_refused_before_a_run_starts(tmp_path: 
         ({"url": "ftp://x"}, "spec.http.url: is not an address"),
         ({"url": "http://user:pass@x/"}, "spec.http.url: contains a user or a password"),
         ({"url": "http://x/{town}"}, "spec.http.url: '{town}' is not a property of inputSchema; its properties: city"),
-        ({"url": "http://x/{{range .a}}"}, "spec.http.url: '{{range .a}}' is invalid"),
+        ({"url": "http://x/{{range .a}}"}, "spec.http.url: looks like a template of Helm"),
         ({"body": "x"}, "spec.http.body: can't be used with GET: remove it, or set another method"),
         (
             {"schema": {"$ref": "file:///etc/passwd"}},

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -134,7 +135,8 @@ async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it
     handle = await owner.start_query([user("test")], "agent/one")
     await owner.wait_for_calls(2)
     asked = owner.model.requests[1].body["messages"]
-    os.kill(int(asked[-1]["content"]), signal.SIGKILL)
+    [process_id] = re.findall(r"^\d+$", asked[-1]["content"], re.MULTILINE)
+    os.kill(int(process_id), signal.SIGKILL)
     status = await owner.status(handle)
     head = status.responses[0].head
     assert head, status.error
