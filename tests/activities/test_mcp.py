@@ -133,8 +133,8 @@ async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it
     owner.script(line("one", process, {**process, "delay": 1}, call("test-header", name="KEY"), "Done."))
     handle = await owner.start_query([user("test")], "agent/one")
     await owner.wait_for_calls(2)
-    asked = owner.model.requests[1].body["messages"]
-    os.kill(int(asked[-1]["content"]), signal.SIGKILL)
+    told = owner.model.requests[1].body["messages"][-1]["content"]
+    os.kill(next(int(each) for each in told.splitlines() if each.isdigit()), signal.SIGKILL)
     status = await owner.status(handle)
     head = status.responses[0].head
     assert head, status.error
