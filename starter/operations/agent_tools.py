@@ -23,7 +23,7 @@ async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
     Raises ManifestError for a manifest that is missing, UsageError where a server can't be asked.
     """
     secrets = SecretStore(loaded.secrets, os.environ)
-    functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), 1)
+    functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), max_concurrent=1)
     tools = Tools(secrets, functions)
     try:
         return [await _tools_of(loaded, each, tools, secrets) for each in agents]

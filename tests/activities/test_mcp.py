@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -85,6 +84,16 @@ async def test_a_server_that_restarts_between_two_calls_is_met_again(env: Enviro
     assert (status.phase, mcp.calls) == ("Completed", ["a", "b"])
 
 
+async def test_a_server_that_has_forgotten_its_sessions_is_met_again(env: Environment, tmp_path: Path) -> None:
+    with McpServerProcess("2025", tmp_path).running() as mcp:
+        env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "delay": 8}, "Done."))
+        handle = await env.start_query([user("test-note"), mcp.manifest()], "agent/one")
+        await env.wait_for_calls(2)
+        await mcp.restart()
+        status = await env.status(handle)
+        assert (status.phase, mcp.calls) == ("Completed", ["a", "b"])
+
+
 async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is_not(
     env: Environment, mcp: McpServerProcess
 ) -> None:
@@ -134,9 +143,8 @@ async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it
     owner.script(line("one", process, {**process, "delay": 1}, call("test-header", name="KEY"), "Done."))
     handle = await owner.start_query([user("test")], "agent/one")
     await owner.wait_for_calls(2)
-    asked = owner.model.requests[1].body["messages"]
-    [process_id] = re.findall(r"^\d+$", asked[-1]["content"], re.MULTILINE)
-    os.kill(int(process_id), signal.SIGKILL)
+    told = owner.model.requests[1].body["messages"][-1]["content"]
+    os.kill(next(int(each) for each in told.splitlines() if each.isdigit()), signal.SIGKILL)
     status = await owner.status(handle)
     head = status.responses[0].head
     assert head, status.error
