@@ -17,7 +17,7 @@ from .strategies import arrange, strategy_label
 MAX_INPUT = 110
 """The length at which a query's input is cut, in characters."""
 
-MAX_DEPTH = 40
+MAX_DEPTH = 30
 """How many levels of teams within teams are drawn."""
 
 MISSING = "not in the files"

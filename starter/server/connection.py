@@ -74,7 +74,8 @@ def uses_remote_server() -> bool:
     host, _, port = connect_config().get("target_host", "").rpartition(":")
     if not port or host not in ("localhost", "127.0.0.1"):
         return bool(port)
-    dev = StateDir.of(os.environ).read_dev_server()
+    state_dir = StateDir.of(os.environ)
+    dev = state_dir.read_dev_server() if state_dir.was_used else None
     return dev is None or dev.address != f"127.0.0.1:{port}"
 
 

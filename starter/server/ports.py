@@ -21,7 +21,7 @@ def choose_ports(port: int | None, ui_port: int | None, preferred: Sequence[tupl
 
 def taken_of(ports: tuple[int, int]) -> list[int]:
     """Those of the ports that another process has."""
-    return [port for port in ports if not _is_free(port)]
+    return [port for port in ports if port and not _is_free(port)]
 
 
 def _is_free(port: int) -> bool:

@@ -24,6 +24,7 @@ from tests.harness.environment import KEY, agent, manifest, team, texts
 from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.replayer import replay
+from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
 
 
@@ -80,7 +81,7 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
     """Starts an agent that uses a tool over HTTP once, and then repeats its result."""
 
     def say(request: Request) -> Reply:
-        received = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+        received = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
         return Reply(text=received[0]) if received else Reply(calls=[ScriptedToolCall(name="order")])
 
     killable.model._answer = say

@@ -52,7 +52,7 @@ def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_i
     assert (following.returncode, out) == (3, ""), err
     assert "lost: the run goes on as soon as Temporal and a worker are back. Come back with: baton watch talk-" in err
     assert "error: Temporal did not answer: " in err
-    assert "; start a server and a worker with 'baton dev'" in err
+    assert "; start a server and a worker with 'baton run' or 'baton dev'" in err
     assert "Traceback" not in err
 
     dev = machine.start("dev")

@@ -20,11 +20,12 @@ from tests.harness.environment import KEY, Json, agent
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.tool_answers import plain_answer
 
 
 def answer(request: Request) -> Reply:
     """Uses the only tool that it was offered, and then repeats its result."""
-    received = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+    received = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
     given: Json = {"test-note": {"words": "once", "seconds": 3}, "test-work": {"steps": 10, "seconds": 0.3}}
     name = request["tools"][0]["function"]["name"]
     return Reply(text=received[0]) if received else Reply(calls=[ScriptedToolCall(name=name, arguments=given[name])])
@@ -52,7 +53,7 @@ async def start(killable: KillableWorker, mcp: McpServerProcess, tool: str) -> W
     )
 
 
-UNKNOWN = "Error: test-note was begun by a worker that died; whether it was carried out is unknown"
+UNKNOWN = "Error: test-note was begun before and broken off; whether it was carried out is unknown"
 
 
 @pytest.mark.parametrize(("tool", "received"), [("test-note", UNKNOWN), ("test-work", "all done")])

@@ -22,6 +22,7 @@ from tests.harness.environment import KEY, Handle, agent, manifest, texts
 from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.replayer import replay
+from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
 
 
@@ -113,7 +114,7 @@ async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away
     killable: KillableEnvironment, tool_server: ToolServer
 ) -> None:
     def say(request: Request) -> Reply:
-        results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+        results = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
         return Reply(text=results[0]) if results else Reply(calls=[ScriptedToolCall(name="order")])
 
     killable.model._answer = say

@@ -26,10 +26,7 @@ from tests.harness.user_machine import UserMachine
 README = (ROOT / "README.md").read_text()
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
-COMMANDS = [
-    *re.findall(r"^\$ \.venv/bin/baton (.*)$", README, re.MULTILINE),
-    *re.findall(r"^baton (graph .*?)(?: *[#>].*)?$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE),
-]
+COMMANDS = re.findall(r"^baton (graph .*?)(?: *[#>].*)?$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
 
 
 def test_the_manifests_of_the_readme_stand_in_the_sample() -> None:
@@ -74,7 +71,7 @@ def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:
 
 
 def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> None:
-    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    text = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)[0]
     machine.script(
         ScriptLine(system="You write", say=[Reply(text="Rivers carry salt into it.")]),
         ScriptLine(system="You shorten", say=[Reply(text="Rivers salt it.")]),

@@ -98,7 +98,7 @@ def test_a_run_needs_what_those_need_whom_its_selector_finds(write: Writer) -> N
         (expression("", "Exists"), "spec.selector.matchExpressions[0].key: is empty"),
         (
             {"labels": {"a": "b"}},
-            "spec.selector.labels: is not a field of LabelSelector; known: ",
+            "spec.selector.labels: is not a field of LabelSelector; did you mean 'matchLabels'?",
         ),
     ],
 )
