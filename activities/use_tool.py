@@ -31,7 +31,8 @@ class UseTool:
             message = _reply(call, tool, await tool.finish(answer), to_model=request.reply is not None)
             clean = self._secrets.redact_message(message)
             row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
-        return UseToolResult(message=row.message.truncated(), head=row.head, ends=tool.ends)
+        shown = row.message.truncated().model_copy(update={"fence": None})  # which only the model needs
+        return UseToolResult(message=shown, head=row.head, ends=tool.ends)
 
 
 def _reply(call: ToolCall, tool: CallableTool, text: str, *, to_model: bool) -> Message:

@@ -39,11 +39,12 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     space = await describe_namespace(client)
     pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
     if not space.namespace_info.capabilities.worker_heartbeats:
-        return [LiveWorker(each, each) for each in pollers]
-    since = (datetime.now(UTC) - OVERDUE_AFTER).isoformat()
+        return [LiveWorker(each, each) for each in sorted(pollers)]
+    overdue = datetime.now(UTC) - OVERDUE_AFTER
+    since, new = overdue.isoformat(), sorted(each for each, polled in pollers.items() if polled > overdue)
     live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
     known = {each.identity for each in await _list(client, of_queue)}
-    return [*live, *(LiveWorker(each, each) for each in pollers if each not in known)]
+    return [*live, *(LiveWorker(each, each) for each in new if each not in known)]
 
 
 async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
@@ -66,12 +67,12 @@ async def _list(client: Client, query: str) -> list[LiveWorker]:
         request.next_page_token = answer.next_page_token
 
 
-async def _pollers(client: Client, task_queue: str) -> list[str]:
-    """The identities of those who have polled for activities, as every worker of Baton does."""
+async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
+    """The identities of those who have polled for activities, as every worker of Baton does, and when they last did."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
     )
     answer = await client.workflow_service.describe_task_queue(request, retry=True)
-    return sorted({each.identity for each in answer.pollers})
+    return {each.identity: each.last_access_time.ToDatetime(UTC) for each in answer.pollers}

@@ -61,9 +61,12 @@ async def fleet(env: Environment) -> AsyncIterator[Fleetmates]:
 
 
 async def alive(client: Client, fleet: Fleetmates, count: int) -> float:
-    """Waits until so many workers live; the seconds it took."""
+    """Waits until so many workers live and have said so; the seconds it took."""
     begun = time.monotonic()
-    while len(await live_workers(client, fleet.env["BATON_TASK_QUEUE"])) != count:
+    while True:
+        workers = await live_workers(client, fleet.env["BATON_TASK_QUEUE"])
+        if len(workers) == count and all(each.since for each in workers):
+            break
         await asyncio.sleep(0.1)
     return time.monotonic() - begun
 
