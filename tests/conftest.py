@@ -2,6 +2,8 @@
 
 import atexit
 import contextlib
+import gc
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -23,9 +25,15 @@ from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
 from tests.replay.scenarios import SHORT_HISTORIES
 
+os.environ["TEMPORAL_DEBUG"] = "1"  # a machine that stalls for 2 s is not a workflow that blocks
 set_worker_runtime()  # before any client is made
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what stays for the whole run out of every later garbage collection."""
+    gc.freeze()
 
 
 @pytest.fixture

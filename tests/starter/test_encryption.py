@@ -83,7 +83,8 @@ async def test_after_a_rotation_the_new_key_encrypts_and_the_old_one_still_decry
 
 async def test_a_changed_payload_and_another_key_of_the_same_id_are_errors() -> None:
     [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
-    for changed in (sealed.data[:-1] + b"\0", sealed.data[1:], b""):
+    changed_end = sealed.data[:-1] + bytes([sealed.data[-1] ^ 1])
+    for changed in (changed_end, sealed.data[1:], b""):
         broken = Payload(metadata=sealed.metadata, data=changed)
         with pytest.raises(WrongKeyError):
             await Codec(Keys(OLD)).decode([broken])
