@@ -6,7 +6,6 @@ started again completes the tasks that it was working on, as a durable agent doe
 
 import asyncio
 import contextlib
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +16,16 @@ from a2a.server.tasks import DatabaseTaskStore, TaskStore
 from a2a.types import ListTasksRequest, Part, Role, TaskState
 from a2a.types import Message as A2AMessage
 from sqlalchemy.ext.asyncio import create_async_engine
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tests.chaos.counterparts import EXECUTIONS, label_in
-from tests.chaos.noted_tools import SECONDS, answer_of, execute, make_server
+from tests.chaos.noted_tools import answer_of, execute, make_server
 from tests.harness.agent_server import AgentServer, Behaviour, Turn
 from tests.harness.mcp_server import OlderEra
-from tests.harness.remote_agents import said
-from tests.harness.tool_server import Answer, ToolServer
 
 
 def behaviour(file: Path, way: str) -> Behaviour:
@@ -73,20 +74,14 @@ def agent_server(folder: Path, version: str, way: str, port: int) -> AgentServer
     return server
 
 
-def engine_server(file: Path) -> ToolServer:
+def engine(file: Path) -> ASGIApp:
     """The engine."""
-    server = ToolServer()
 
-    def answer(number: int) -> Answer:
-        label = label_in(json.loads(server.seen[number - 1].body)["userInput"]["content"])
-        with file.open("a") as begun:
-            begun.write(f"{label}\n")
-        response = said(answer_of(label))
-        response.delay = SECONDS
-        return response
+    async def respond(request: Request) -> JSONResponse:
+        label = label_in((await request.json())["userInput"]["content"])
+        return JSONResponse({"messages": [{"role": "assistant", "content": await execute(file, label)}]})
 
-    server.answer = answer
-    return server
+    return Starlette(routes=[Route("/execute", respond, methods=["POST"])])
 
 
 async def serve(apps: Sequence[tuple[ASGIApp, int]]) -> None:
@@ -98,14 +93,13 @@ async def serve(apps: Sequence[tuple[ASGIApp, int]]) -> None:
 def main(folder: Path, ports: Sequence[int]) -> None:
     """Serves everything."""
     agents = [(version, way) for version in ("1.0", "0.3.0") for way in ("message", "streaming", "long")]
-    engine, older, newer, *others = ports
+    *own, older, newer, engines = ports
     file = folder / EXECUTIONS
     with contextlib.ExitStack() as stack:
-        stack.enter_context(engine_server(file).serving(engine))
-        for (version, way), port in zip(agents, others, strict=True):
+        for (version, way), port in zip(agents, own, strict=True):
             stack.enter_context(agent_server(folder, version, way, port).serving())
-        apps = [(OlderEra(make_server(file).streamable_http_app()), older)]
-        asyncio.run(serve([*apps, (make_server(file).streamable_http_app(), newer)]))
+        old, new = (make_server(file).streamable_http_app() for _ in range(2))
+        asyncio.run(serve([(OlderEra(old), older), (new, newer), (engine(file), engines)]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import psutil  # type: ignore[import-untyped]
 
+from tests.chaos.noted_tools import HELD
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import prealpha
 from tests.harness.processes import ROOT, process_env
@@ -99,9 +100,17 @@ class Counterparts:
         file = self._folder / EXECUTIONS
         return Counter(file.read_text().splitlines() if file.exists() else ())
 
+    def hold(self) -> None:
+        """Lets no execution end until ``release``."""
+        (self._folder / HELD).touch()
+
+    def release(self) -> None:
+        """Lets executions end."""
+        (self._folder / HELD).unlink(missing_ok=True)
+
     def manifests(self) -> list[Json]:
         """An agent for each kind of call, by its name, and what they need; but for the server that is a command."""
-        engine, older, newer, *others = (f"http://127.0.0.1:{port}" for port in self._ports)
+        *agents, older, newer, engine = (f"http://127.0.0.1:{port}" for port in self._ports)
         limit = {"timeout": "60s"}
         made = [
             manifest("MCPServer", "http-2025", {"address": f"{older}/mcp", **limit}),
@@ -109,7 +118,7 @@ class Counterparts:
         ]
         for server in MCP_SERVERS:
             made += [agent(f"mcp-{server}-{tool}", f"{server}-{tool}") for tool in ("read", "write")]
-        for name, address in zip(AGENTS, others, strict=True):
+        for name, address in zip(AGENTS, agents, strict=True):
             made += [_remote(f"a2a-{name}", "a2a"), prealpha("A2AServer", f"a2a-{name}", {"address": address, **limit})]
         for name, idempotent in ENGINES.items():
             spec = {"type": "any", "address": engine, "idempotent": idempotent, **limit}

@@ -1,4 +1,4 @@
-"""An MCP server whose calls take some seconds, each a line in a file: one tool may be repeated, one may not."""
+"""An MCP server whose calls take a while, each a line in a file: one tool may be repeated, one may not."""
 
 import asyncio
 import sys
@@ -7,8 +7,11 @@ from pathlib import Path
 from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 
-SECONDS = 4.0
+SECONDS = 2.0
 """How long each execution takes, at whatever counterpart."""
+
+HELD = "held"
+"""While a file of this name is beside that of the executions, none of them ends."""
 
 
 async def execute(file: Path, label: str) -> str:
@@ -16,6 +19,8 @@ async def execute(file: Path, label: str) -> str:
     with file.open("a") as begun:
         begun.write(f"{label}\n")
     await asyncio.sleep(SECONDS)
+    while (file.parent / HELD).exists():
+        await asyncio.sleep(0.05)
     return answer_of(label)
 
 

@@ -128,19 +128,25 @@ class RemoteKillTest:
     async def kill(self, moment: str, killed: str, chance: random.Random) -> RemoteKill:
         """Starts the runs, kills at a moment, and examines every run."""
         kill = RemoteKill(moment, killed, len(self._env.workers))
-        runs = await self.start()
         if moment == "in the calls":
-            async with asyncio.timeout(60):
-                while not all(self._counterparts.executions[run.label] for run in runs):
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.4)  # the first events of the tasks reach the worker
-        else:
-            await asyncio.sleep(chance.uniform(0, SECONDS + 2))
+            self._counterparts.hold()
+        runs = await self.start()
+        await self._wait_for(moment, runs, chance)
         begun, rows = self._counterparts.executions, json.dumps(self._env.rows())
         kill.hit = [run.kind.name for run in runs if begun[run.label] and answer_of(run.label) not in rows]
         restarted = await self._kill(killed)
+        self._counterparts.release()
         await asyncio.gather(*(self._examine(kill, run, restarted) for run in runs))
         return kill
+
+    async def _wait_for(self, moment: str, runs: Sequence[RemoteRun], chance: random.Random) -> None:
+        if moment == "at any moment":
+            await asyncio.sleep(chance.uniform(0, SECONDS + 3))
+            return
+        async with asyncio.timeout(60):
+            while not all(self._counterparts.executions[run.label] for run in runs):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(1)  # the first events of the tasks reach the worker
 
     async def _kill(self, killed: str) -> float:
         if killed in TARGETS:
