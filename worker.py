@@ -80,7 +80,7 @@ async def run_worker(
     settings.check(client.service_client.config.target_host)
     if not settings.journal_url:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
-    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
+    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
     single_flight = SingleFlight(secrets.redact_partial)

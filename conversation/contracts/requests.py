@@ -15,7 +15,10 @@ ConversationItem = Message | Span | Quote
 
 
 MISSED_HEARTBEATS = 20
-"""Extra attempts of a model call: in them only a missed heartbeat is retried, and any other failure is final."""
+"""Extra attempts of a call of a model, a tool or an agent.
+
+In them only a missed heartbeat is retried, and any other failure is final.
+"""
 
 
 class PinRequest(JsonModel):
