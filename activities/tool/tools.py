@@ -11,6 +11,7 @@ from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..process.bounded_process import close_idle
 from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
 from .asking import AskingTools
@@ -83,10 +84,10 @@ class Tools:
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:
-        """Closes the connections, and ends the processes."""
+        """Closes the connections, and ends the processes that judge what nobody trusts."""
         for source in self._sources.values():
             await source.close()
-        await self._filters.close()
+        await close_idle()
 
 
 def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:
