@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import FieldError, JsonModel, Name, Path, Ref, Reference
+from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
@@ -83,6 +83,7 @@ class AgentSpec(JsonModel):
     tools: tuple[AgentTool, ...] = Field(
         (), description="tools {name, type}, in the order in which the model reads them"
     )
+    skills: tuple[NameOrRef, ...] = Field((), description="names of Skills that its model can load")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema of its final answer")
     execution_engine: Ref | None = Field(
@@ -176,6 +177,8 @@ class Agent(Manifest):
         if not self.is_a2a:
             yield self.model_reference()
         yield from (reference for _, reference in self.tools() if reference)
+        for index, skill in enumerate(self.spec.skills):
+            yield self._refer(("spec", "skills", index), ("Skill",), skill)
         if executor := self.executor():
             yield executor
 
