@@ -101,7 +101,7 @@ def conformance() -> dict[str, str]:
     listed = run(*suite, "list", "--client")
     results = {}
     for name in re.findall(r"^\s+- (\S+)", listed.stdout, re.MULTILINE):
-        asked = [*suite, "client", "--command", " ".join(CLIENT), "--scenario", name]
+        asked = [*suite, "client", "--command", " ".join(CLIENT), "--scenario", name, "--timeout", "120000"]
         done = run(*asked)
         found = re.search(r"Passed: .*", done.stdout + done.stderr)
         results[name] = f"{'passed' if done.returncode == 0 else 'failed'}: {found[0] if found else 'no result'}"

@@ -72,7 +72,7 @@ class A2AExecutor:
             card = await _card(http, url, min(seconds, CARD_SECONDS))
             interface = choose_interface(card, url)
             if not is_at(interface, url):
-                http.auth = None
+                http.auth = httpx.Auth()  # none
             del card.supported_interfaces[:]
             card.supported_interfaces.append(interface)
             config = ClientConfig(httpx_client=http, supported_protocol_bindings=[*BINDINGS], polling=True)
