@@ -46,6 +46,7 @@ from .activities.process.settings import Settings, WorkerQueue
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
+from .activities.runtime.own_journal import OwnJournal
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.single_flight import SingleFlight
 from .activities.tool.tools import Tools
@@ -90,7 +91,8 @@ async def run_worker(
             searchable=await registered(client),
         )
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
-        interceptors = [RedactionInterceptor(secrets.redact), single_flight]
+        own_journal = OwnJournal(journal.find, journal.database.engine.place)
+        interceptors = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
         queued = settings.worker_queues()
         workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
         async with serve_health(settings.health_address, _checks(workers, client, journal)), _run_all(workers):
