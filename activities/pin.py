@@ -12,6 +12,7 @@ from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
+from ..resources.brought import others_than
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
@@ -130,7 +131,7 @@ class Pin:
         """
         if self._secrets.is_noted(brought.prepared().sha):
             return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
-        others = catalog.others_than(self._own) if self._accepts != "all" else ()
+        others = others_than(self._own, catalog) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
             raise InvalidInput(

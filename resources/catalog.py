@@ -129,22 +129,6 @@ class Catalog(JsonModel):
         """Whether a run has brought the manifest of that id, and the worker does not trust it as its own."""
         return manifest_id in self._brought
 
-    def others_than(self, own: "Catalog") -> tuple[str, ...]:
-        """The ids of the manifests that ``own`` does not have, or not like this, and of all that need one of them."""
-        users: dict[str, list[str]] = {}
-        for manifest in self.manifests:
-            selected = self.targets(manifest) if isinstance(manifest, Query) else ()
-            for reference in (*manifest.references(), *selected):
-                if found := self.find(reference):
-                    users.setdefault(found.id, []).append(manifest.id)
-        waiting = [each.id for each in self.manifests if own.by_id(each.id) != each]
-        others = set[str]()
-        while waiting:
-            if (other := waiting.pop()) not in others:
-                others.add(other)
-                waiting.extend(users.get(other, ()))
-        return tuple(sorted(others))
-
     def remade(self, manifests: Iterable[Resource], brought: Iterable[str] = (), known_as: str = "") -> "Catalog":
         """The catalog of the same run with other manifests, and more ``brought`` ones; clients know ``known_as``."""
         also = tuple(sorted({*self.brought, *brought}))
