@@ -36,7 +36,7 @@ class Server:
         self.folder, self.port = Path(tempfile.mkdtemp()), free_ports((0, 0))[0]
         self.url = f"http://127.0.0.1:{self.port}"
         python = OLDER.install(ROOT / ".baton" / "peers")
-        self._command = [python, PEERS / program, self.folder, str(self.port), *arguments]
+        self._command = [*map(str, (python, PEERS / program, self.folder, self.port)), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
