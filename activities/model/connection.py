@@ -4,10 +4,20 @@ import json
 
 from pydantic import JsonValue
 
-from ...conversation.errors import InvalidManifest
+from ...conversation.errors import AnswerTooLong, InvalidManifest
 from ...resources.model import BedrockConfig, HttpConnection, Model
 from ...resources.values import check_url
 from ..context.value_resolver import ValueResolver
+from ..runtime.bounded_body import BodyLimits
+
+MAX_EVENT = 20_000_000
+"""Bytes of one event of a stream, or of a whole answer that is none, such as an error."""
+
+MAX_OBJECTS = 50_000
+"""Opening braces and brackets in them."""
+
+LIMITS = BodyLimits(MAX_EVENT, MAX_OBJECTS, lambda text: AnswerTooLong(f"the model's server {text}"))
+"""What a provider's HTTP client reads at most: the library would read any length."""
 
 NO_KEY = "none"
 """The key that is sent to a server that needs none."""

@@ -10,7 +10,9 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.bounded_body import client_options
 from ..answer import StreamedAnswer
+from ..connection import LIMITS
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
@@ -76,6 +78,7 @@ class AnthropicProvider:
                 default_headers=dict(endpoint.headers),
                 max_retries=0,
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+                http_client=anthropic.DefaultAsyncHttpxClient(**client_options(LIMITS)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]

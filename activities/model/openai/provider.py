@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import openai
 from openai.types.chat import (
@@ -18,8 +18,10 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.bounded_body import client_options
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
+from ..connection import LIMITS
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
@@ -83,19 +85,16 @@ class OpenAIProvider:
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
-    if endpoint.azure_version:
-        return openai.AsyncAzureOpenAI(
-            azure_endpoint=endpoint.base_url,
-            api_key=endpoint.api_key,
-            api_version=endpoint.azure_version,
-            default_headers=headers,
-            max_retries=0,
-            timeout=timeout,
-        )
-    return openai.AsyncOpenAI(
-        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=timeout
-    )
+    common: dict[str, Any] = {
+        "api_key": endpoint.api_key,
+        "default_headers": dict(endpoint.headers),
+        "max_retries": 0,
+        "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+        "http_client": openai.DefaultAsyncHttpxClient(**client_options(LIMITS)),
+    }
+    if version := endpoint.azure_version:
+        return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
+    return openai.AsyncOpenAI(base_url=endpoint.base_url, **common)
 
 
 def _body(endpoint: Endpoint, request: ModelRequest) -> dict[str, object]:
