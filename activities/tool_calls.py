@@ -103,7 +103,7 @@ def _only_argument(tool: ToolDefinition) -> str:
 def _parsed(text: str) -> JsonObject:
     """The arguments of a call; none where they can't be read, with which it is not carried out."""
     try:
-        value: JsonValue = json.loads(text or "{}")
+        value = parse_json(text or "{}")
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {}

@@ -19,11 +19,18 @@ def raw(text: str) -> RawValue:
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=text.encode()))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [DEEP, OBJECT, f'{{"agent": "a", "input": {DEEP}}}', f'{{"agent": "a", "input": "x", "resources": {DEEP}}}', "null", "[]", "1e999"],
-    ids=["list", "object", "field", "resources", "null", "empty", "number"],
-)  # fmt: skip
+INPUTS = {
+    "list": DEEP,
+    "object": OBJECT,
+    "field": f'{{"agent": "a", "input": {DEEP}}}',
+    "resources": f'{{"agent": "a", "input": "x", "resources": {DEEP}}}',
+    "null": "null",
+    "empty": "[]",
+    "number": "1e999",
+}
+
+
+@pytest.mark.parametrize("text", INPUTS.values(), ids=INPUTS)
 async def test_an_input_of_any_depth_is_refused_in_words(env: Environment, text: str) -> None:
     await ended(await env.start("agent", raw(text)))
 
