@@ -1,13 +1,12 @@
 """HTTP for agents that are executed elsewhere: answers are bounded, and the worker's own network is guarded."""
 
-from collections.abc import AsyncIterator
-
 import httpx
 
 from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
 from ...resources.values import check_url
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
+from ..runtime.bounded_body import BodyLimits, bound_response
 from ..tool.address_guard import public_address
 
 MAX_BYTES = 8_000_000
@@ -55,33 +54,8 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             await _to_public_address(request)
         response = await self._pool.handle_async_request(request)
         host = request.headers["host"]
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise AgentFailed(f"{host} compresses its answers, which was not asked for")
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _BoundedStream(response.stream, host, is_stream=is_stream)
+        bound_response(response, BodyLimits(MAX_BYTES, MAX_OBJECTS, lambda text: AgentFailed(f"{host} {text}")))
         return response
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, host: str, *, is_stream: bool) -> None:
-        self._stream, self._host, self._is_stream = stream, host, is_stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = objects = 0
-        async for chunk in self._stream:
-            counted = chunk
-            if self._is_stream and (end := chunk.rfind(b"\n")) >= 0:
-                size, objects, counted = 0, 0, chunk[end:]
-            size += len(counted)
-            objects += counted.count(b"{") + counted.count(b"[")
-            if size > MAX_BYTES or objects > MAX_OBJECTS:
-                raise AgentFailed(f"{self._host} gives more than {MAX_BYTES:,} bytes or {MAX_OBJECTS:,} objects")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 async def _to_public_address(request: httpx.Request) -> None:
