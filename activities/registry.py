@@ -6,7 +6,9 @@ from typing import Any
 from .agent.executors import Executors
 from .append import Append
 from .ask_model import AskModel
+from .ask_person import AskPerson
 from .brief import Brief
+from .check_reply import CheckReply
 from .conclude import Conclude
 from .delegate import Delegate
 from .evaluate import Evaluate
@@ -44,6 +46,8 @@ def activities_of(
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            AskPerson(journal, secrets).ask_person,
+            CheckReply(journal).check_reply,
             FindLastFailures().last_failures,
             Delegate(journal, tools, secrets).delegate,
             Review(journal, tools, secrets).review,

@@ -141,7 +141,8 @@ def _roles(context: _Context) -> str:
     roles = []
     for member, reference in zip(context.team.spec.members, context.team.members(), strict=True):
         found = context.values.catalog.find(reference)
-        description = found.spec.description if isinstance(found, Agent | Team) else None
+        described = found.spec.description if isinstance(found, Agent | Team) else None
+        description = described or ("a person" if member.is_human else None)
         if member.name_in_team in context.names:
             roles.append(f"{member.name_in_team}: {description}" if description else member.name_in_team)
     return ", ".join(roles)

@@ -8,7 +8,8 @@
     │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
-    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
+    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout*
+    │                        RunClosed
     └── MemoryError          JournalLost · JournalUnavailable*
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
@@ -155,6 +156,10 @@ class QueryTimeout(TimeoutFault):
 
 class RunClosed(TimeoutFault):
     """A child workflow was closed from outside before it had a result."""
+
+
+class ReplyOverdue(TimeoutFault):
+    """A person has not replied in time."""
 
 
 class CallTimeout(TimeoutFault):

@@ -11,6 +11,7 @@ from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
 from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
+from .member_plans import ActivityMember, HumanMember, TeamMember
 
 
 class DelegatePlan(JsonModel):
@@ -87,29 +88,7 @@ class ToolTarget(JsonModel):
     approval: ApprovalPlan | None = None
 
 
-class TeamMember(JsonModel):
-    """A member that is a team; ``strategy`` is its workflow type.
-
-    ``joins`` tells which of its messages the parent's members read.
-    """
-
-    kind: Literal["team"]
-    name: str
-    namespace: str
-    strategy: str
-    joins: Literal["conversation", "result", "nothing"] = "conversation"
-
-
-class ActivityMember(JsonModel):
-    """A member of a panel that is a function registered with the worker."""
-
-    kind: Literal["activity"]
-    name: str
-    namespace: str
-    function: str
-
-
-MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember, Field(discriminator="kind")]
+MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember | HumanMember, Field(discriminator="kind")]
 
 
 class EdgePlan(JsonModel):

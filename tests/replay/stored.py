@@ -8,7 +8,9 @@ from temporalio import activity, workflow
 
 from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
+from baton.activities.ask_person import AskPerson
 from baton.activities.brief import Brief
+from baton.activities.check_reply import CheckReply
 from baton.activities.conclude import Conclude
 from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
@@ -27,8 +29,10 @@ from baton.conversation.contracts import (
     heartbeats,
     inputs,
     last_failures,
+    member_plans,
     panel_requests,
     plan,
+    replies,
     requests,
     response,
     run_result,
@@ -51,6 +55,8 @@ ACTIVITIES = (
     Evaluate.evaluate,
     Brief.brief,
     Conclude.conclude,
+    AskPerson.ask_person,
+    CheckReply.check_reply,
     Perform.perform,
     FindLastFailures.last_failures,
     Delegate.delegate,
@@ -88,8 +94,9 @@ def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
-        *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
+        *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
+        replies,
     )
     models = [
         each
