@@ -19,6 +19,8 @@ from .pin import Pin
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .process.settings import Role
+from .recall import Recall
+from .remember import Remember
 from .select import Select
 from .tool.tools import Tools
 from .use_tool import UseTool
@@ -40,6 +42,8 @@ def activities_of(
         "workflows": [
             pin.pin,
             Append(journal).append,
+            Recall(journal).recall,
+            Remember(journal).remember,
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,

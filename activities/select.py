@@ -126,7 +126,7 @@ class Select:
         question = await self._journal.row(thread.question)
         rows = await self._journal.read(thread.head, window_end(thread.question, thread.head.depth, window))
         history = apply_window([row for row in rows if row.id != thread.question], window)
-        return [context.values.with_secrets(row.message) for row in (question, *history)]
+        return [context.values.message_of(row, question) for row in (question, *history)]
 
 
 def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:

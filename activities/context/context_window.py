@@ -16,13 +16,14 @@ def model_messages(
     """The messages of one model call: system prompt, history, question, then the turn's own messages.
 
     ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun`` are the
-    history, without the question; the window keeps a part of it. Later rows are the turn's own.
-    (ARK: agent execution, local execution)
+    history, without the question; the window keeps a part of it. Later rows are the turn's own. What was said before
+    the question belongs to other queries of the conversation. (ARK: agent execution, local execution)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
     history = apply_window([row for row in rows if row.depth <= begun and row.id != question.id], window)
     own = (row for row in rows if row.depth > begun and row.id != question.id)
-    return [*system, *(row.message for row in (*history, question, *own))]
+    said = (row.message if row.depth >= question.depth else row.message.without_placeholders for row in history)
+    return [*system, *said, *(row.message for row in (question, *own))]
 
 
 def window_end(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:

@@ -162,8 +162,28 @@ class TargetPlan(JsonModel):
     workflow: str
 
 
+class ConversationPlan(JsonModel):
+    """The conversation that a query goes on with.
+
+    Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
+    empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
+    ``on_error`` says what becomes of the query if it can't be read; otherwise the journal keeps it.
+    """
+
+    id: str
+    namespace: str
+    memory: str = ""
+    remote: bool = False
+    on_error: Literal["fail", "continue"] = "fail"
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The names under which the journal keeps it."""
+        return {"namespace": self.namespace, "memory": self.memory, "id": self.id}
+
+
 class QueryPlan(JsonModel):
-    """The targets of a query, and its timeout in seconds."""
+    """The targets of a query, its timeout in seconds, and the conversation that it goes on with, if there is one."""
 
     kind: Literal["query"]
     name: str | None = None
@@ -171,6 +191,7 @@ class QueryPlan(JsonModel):
     targets: tuple[TargetPlan, ...]
     timeout: float | None = None
     fail_fast: bool = False
+    conversation: ConversationPlan | None = None
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

@@ -96,6 +96,11 @@ class Message(JsonModel):
         """Bytes of the texts in the message."""
         return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
 
+    @property
+    def without_placeholders(self) -> "Message":
+        """The message as people read it: with the names of secrets, which nobody fills in any more."""
+        return self.model_copy(update={"blanks": ()}) if self.blanks else self
+
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message; if it is larger than ``limit`` bytes, with its texts truncated to equal shares of them."""
         if self.byte_size <= limit:

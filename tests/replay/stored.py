@@ -16,6 +16,8 @@ from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
+from baton.activities.recall import Recall
+from baton.activities.remember import Remember
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
 from baton.conversation import defaults, errors, failure
@@ -24,6 +26,7 @@ from baton.conversation.contracts import (
     control_messages,
     inputs,
     last_failures,
+    memory_requests,
     panel_requests,
     plan,
     requests,
@@ -50,6 +53,8 @@ ACTIVITIES = (
     Perform.perform,
     FindLastFailures.last_failures,
     Delegate.delegate,
+    Recall.recall,
+    Remember.remember,
 )
 
 
@@ -84,7 +89,7 @@ def stored() -> dict[str, Any]:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
         *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
-        *(status, run_result, turn, inputs, continuation, failure),
+        *(status, run_result, turn, inputs, continuation, failure, memory_requests),
     )
     models = [
         each

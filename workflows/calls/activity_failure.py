@@ -25,6 +25,8 @@ def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted 
 FAMILIES = {
     "pin": "MemoryError",
     "append": "MemoryError",
+    "recall": "MemoryError",
+    "remember": "MemoryError",
     "brief": "MemoryError",
     "conclude": "MemoryError",
     "ask_model": "ModelError",
