@@ -36,6 +36,7 @@ from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
+from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.process.deployment import deployment_of
@@ -76,14 +77,13 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    settings = Settings.of(environment)
-    settings.check(client.service_client.config.target_host)
+    (settings := Settings.of(environment)).check(client.service_client.config.target_host)
     if not settings.journal_url:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
-    single_flight = SingleFlight(secrets.redact_partial)
+    single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory(secrets)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -91,14 +91,14 @@ async def run_worker(
         queues = TaskQueues.model_validate(settings.activity_queues)
         identity = worker_identity(client, own.catalog)
         pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, searchable=await registered(client))
-        activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight]
-        queued = settings.worker_queues()
-        workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
+        shared = (client, identity, settings, activities, interceptors)
+        workers = [_worker(each, *shared) for each in settings.worker_queues()]
         async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, tools):
+        for each in (single_flight, providers, executors, memory, tools):
             await each.close()
         registry.close()
         await journal.close()
@@ -126,9 +126,9 @@ async def _run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
 
 
 def _worker(
+    queue: WorkerQueue,
     client: Client,
     identity: str,
-    queue: WorkerQueue,
     settings: Settings,
     activities: Activities,
     interceptors: Sequence[Interceptor],

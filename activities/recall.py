@@ -4,25 +4,44 @@ from temporalio import activity
 
 from ..conversation.contracts.memory_requests import RecallRequest, RecallResult
 from ..conversation.messages.message import Head
+from .context.value_resolver import ValueResolver
 from .journal.conversations import Conversations
 from .journal.journal import Journal
+from .memory.http_memory import HttpMemory
+from .memory.lookup import find_memory
+from .memory.stored_messages import with_results
+from .process.secrets import SecretStore
 from .runtime.ids import idempotency_key
 
 
 class Recall:
     """The activity ``recall``."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, memory: HttpMemory, secrets: SecretStore) -> None:
+        self._journal, self._memory, self._secrets = journal, memory, secrets
 
     @activity.defn(name="recall")
     async def recall(self, request: RecallRequest) -> RecallResult:
         """The thread with the question in the conversation; another attempt returns the same place."""
         thread, row_id = request.thread, f"{idempotency_key()}/question"
-        before = await Conversations(self._journal).head(request.conversation)
-        if not before.id:
-            return RecallResult(thread=thread)
-        question = await self._journal.row(thread.question)
-        row = await self._journal.append_once(before, question.message, row_id)
-        place = Head(id=row.parent, depth=row.depth - 1)  # where an earlier attempt has put it
-        return RecallResult(thread=thread.model_copy(update={"question": row.id, "head": row.head}), before=place)
+        row = await self._journal.find(row_id)
+        if row is None:
+            before = await self._read(request)
+            if not before.id:
+                return RecallResult(thread=thread)
+            question = await self._journal.row(thread.question)
+            row = await self._journal.append_once(before, question.message, row_id)
+        before = Head(id=row.parent, depth=row.depth - 1)  # where an earlier attempt may have put it
+        known = before.depth if request.conversation.remote else 0
+        thread = thread.model_copy(update={"question": row.id, "head": row.head})
+        return RecallResult(thread=thread, before=before, known=known)
+
+    async def _read(self, request: RecallRequest) -> Head:
+        """The place after all that was said; what a Memory's service has is written to the journal first."""
+        conversation = request.conversation
+        if not conversation.remote:
+            return await Conversations(self._journal).head(conversation)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
+        said = [self._secrets.redact_message(each) for each in with_results(found)]
+        return await self._journal.append(Head(), said, idempotency_key())

@@ -13,6 +13,7 @@ from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
 from .last_failures import FindLastFailures
+from .memory.http_memory import HttpMemory
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
@@ -33,6 +34,7 @@ def activities_of(
     journal: Journal,
     providers: Providers,
     executors: Executors,
+    memory: HttpMemory,
     tools: Tools,
     functions: FunctionRegistry,
     secrets: SecretStore,
@@ -42,8 +44,8 @@ def activities_of(
         "workflows": [
             pin.pin,
             Append(journal).append,
-            Recall(journal).recall,
-            Remember(journal).remember,
+            Recall(journal, memory, secrets).recall,
+            Remember(journal, memory, secrets).remember,
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
+from ...resources.memory import Memory
 from ...resources.values import check_url
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
@@ -40,8 +41,15 @@ class BoundedTransport(httpx.AsyncBaseTransport):
     address, unless ``private``. Raises AgentFailed for what is out of bounds.
     """
 
-    def __init__(self, pool: httpx.AsyncBaseTransport, trusted: Origin, *, private: bool = False) -> None:
-        self._pool, self._trusted, self._private = pool, trusted, private
+    def __init__(
+        self,
+        pool: httpx.AsyncBaseTransport,
+        trusted: Origin,
+        *,
+        private: bool = False,
+        max_objects: int = MAX_OBJECTS,
+    ) -> None:
+        self._pool, self._trusted, self._private, self._max_objects = pool, trusted, private, max_objects
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The response, whose body raises AgentFailed as soon as it is too long."""
@@ -55,13 +63,13 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             raise AgentFailed(f"{host} compresses its answers, which was not asked for")
         assert isinstance(response.stream, httpx.AsyncByteStream)
         is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _BoundedStream(response.stream, host, is_stream=is_stream)
+        response.stream = _BoundedStream(response.stream, host, self._max_objects, is_stream=is_stream)
         return response
 
 
 class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, host: str, *, is_stream: bool) -> None:
-        self._stream, self._host, self._is_stream = stream, host, is_stream
+    def __init__(self, stream: httpx.AsyncByteStream, host: str, max_objects: int, *, is_stream: bool) -> None:
+        self._stream, self._host, self._max_objects, self._is_stream = stream, host, max_objects, is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = objects = 0
@@ -71,8 +79,8 @@ class _BoundedStream(httpx.AsyncByteStream):
                 size, objects, counted = 0, 0, chunk[end:]
             size += len(counted)
             objects += counted.count(b"{") + counted.count(b"[")
-            if size > MAX_BYTES or objects > MAX_OBJECTS:
-                raise AgentFailed(f"{self._host} gives more than {MAX_BYTES:,} bytes or {MAX_OBJECTS:,} objects")
+            if size > MAX_BYTES or objects > self._max_objects:
+                raise AgentFailed(f"{self._host} gives more than {MAX_BYTES:,} bytes or {self._max_objects:,} objects")
             yield chunk
 
     async def aclose(self) -> None:
@@ -92,7 +100,7 @@ async def _to_public_address(request: httpx.Request) -> None:
     request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
 
 
-def endpoint_of(executor: Executor, values: ValueResolver) -> tuple[str, dict[str, str]]:
+def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:
     """The address of a server, without a slash at its end, and the headers of the requests to it, by their names.
 
     A header whose optional key is missing is left out.
