@@ -22,6 +22,7 @@ from .process.secrets import SecretStore
 from .process.settings import Role
 from .recall import Recall
 from .remember import Remember
+from .review import Review
 from .select import Select
 from .tool.tools import Tools
 from .use_tool import UseTool
@@ -51,6 +52,7 @@ def activities_of(
             Conclude(journal, secrets).conclude,
             FindLastFailures().last_failures,
             Delegate(journal, tools, secrets).delegate,
+            Review(journal, tools, secrets).review,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

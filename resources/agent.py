@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from .approval import Approval
 from .base import FieldError, JsonModel, Name, Path, Ref, Reference
 from .execution_engine import A2A
 from .json_schema import JsonSchema
@@ -36,6 +37,9 @@ class AgentTool(JsonModel):
     partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
     untrusted_content: bool | None = Field(
         None, description="whether its result is marked as untrusted; by default as its Tool says"
+    )
+    approval: Approval | None = Field(
+        None, description="which of its calls wait for a person's yes, besides those that its Tool names"
     )
     on_error: OnError = Field(
         "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping
 
 from temporalio import workflow
 
+from ..conversation.contracts.conversation_plan import ConversationPlan
 from ..conversation.contracts.memory_requests import RecallRequest, RecallResult, RememberRequest
-from ..conversation.contracts.plan import ConversationPlan, QueryPlan, TargetPlan
+from ..conversation.contracts.plan import QueryPlan, TargetPlan
 from ..conversation.contracts.requests import ConversationItem
 from ..conversation.contracts.status import Status
 from ..conversation.messages.message import Head, Message, Span
 from ..conversation.messages.turn import Thread, TurnResult
 from ..conversation.text import truncate
-from .calls import effects
+from .calls import conversations
 from .state.cancellation import uncancelled
 from .state.errors import ActivityFailed
 from .state.run_state import RunState
@@ -38,7 +39,9 @@ class QueryMemory:
         """The thread after what was said before. Raises ActivityFailed if that can't be read, and has to be."""
         if self._plan and not self.recalled:
             try:
-                self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
+                self.recalled = await conversations.recall(
+                    self._run, RecallRequest(thread=thread, conversation=self._plan)
+                )
             except ActivityFailed as failed:
                 if self._plan.on_error == "fail":
                     raise
@@ -64,7 +67,7 @@ class QueryMemory:
             known=self.recalled.known,
         )
         try:
-            await uncancelled(asyncio.create_task(effects.remember(self._run, request)))
+            await uncancelled(asyncio.create_task(conversations.remember(self._run, request)))
         except ActivityFailed as failed:
             self._lost = f"what was said is not in the conversation: {failed.failure.message}"
             workflow.logger.warning("%s", self._lost)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import delete, select
 
-from ...conversation.contracts.plan import ConversationPlan
+from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.contracts.requests import ConversationItem
 from ...conversation.messages.message import Head, Span
 from . import schema

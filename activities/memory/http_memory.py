@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ...conversation.contracts.plan import ConversationPlan
+from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.errors import AgentFailed, AgentUnavailable, KeyRefused, MemoryRejected, MemoryUnavailable
 from ...conversation.failure import MAX_ERROR_TEXT
 from ...conversation.messages.message import Message

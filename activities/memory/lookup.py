@@ -1,6 +1,6 @@
 """Finds the Memory of a conversation in the catalog of a run."""
 
-from ...conversation.contracts.plan import ConversationPlan
+from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.errors import UnknownResource
 from ...resources.catalog import Catalog
 from ...resources.memory import Memory

@@ -1,6 +1,7 @@
 """The plan of a query: its targets, and the workflow type that answers for each of them."""
 
-from ...conversation.contracts.plan import ConversationPlan, QueryPlan, TargetPlan
+from ...conversation.contracts.conversation_plan import ConversationPlan
+from ...conversation.contracts.plan import QueryPlan, TargetPlan
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
 from ...resources.memory import Memory

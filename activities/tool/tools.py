@@ -6,6 +6,7 @@ from dataclasses import replace
 from ...conversation.errors import NotCarriedOut, UnknownResource
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
+from ...resources.approval import strictest
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
@@ -78,7 +79,7 @@ class Tools:
         if manifest.spec.type not in self._sources:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
-        tool = replace(tool, untrusted=manifest.is_untrusted)
+        tool = replace(tool, untrusted=manifest.is_untrusted, approval=strictest(manifest.spec.approval))
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:
@@ -93,7 +94,9 @@ def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:
     described = given.description or tool.definition.description
     untrusted = tool.untrusted if given.untrusted_content is None else given.untrusted_content
     definition = replace(tool.definition, name=given.name, description=described)
-    return replace(tool, definition=definition, retries=given.on_error == "retry", untrusted=untrusted)
+    approval = strictest(tool.approval, given.approval)
+    retries = given.on_error == "retry"
+    return replace(tool, definition=definition, retries=retries, untrusted=untrusted, approval=approval)
 
 
 def _find(catalog: Catalog, reference: Reference) -> resources.Tool:

@@ -4,7 +4,7 @@ from ...resources.base import JsonModel
 from ..messages.message import Head
 from ..messages.turn import Thread
 from ..text import Text
-from .plan import ConversationPlan
+from .conversation_plan import ConversationPlan
 from .requests import ConversationItem
 
 

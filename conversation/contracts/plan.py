@@ -11,6 +11,7 @@ from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
 from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
+from .conversation_plan import ConversationPlan
 
 
 class DelegatePlan(JsonModel):
@@ -22,10 +23,22 @@ class DelegatePlan(JsonModel):
     workflow: str
 
 
+class ApprovalPlan(JsonModel):
+    """Calls of a tool may need a person's yes, for which they wait ``timeout`` seconds, or without a limit.
+
+    ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
+    is rejected.
+    """
+
+    rule: str
+    timeout: float | None = None
+    proceeds: bool = False
+
+
 class ToolPlan(JsonModel):
     """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run.
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes.
     """
 
     name: str
@@ -33,6 +46,7 @@ class ToolPlan(JsonModel):
     timeout: float | None = None
     untrusted: bool = False
     asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
 
 
 class AgentPlan(JsonModel):
@@ -71,6 +85,7 @@ class ToolTarget(JsonModel):
     namespace: str
     timeout: float | None = None
     asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
 
 
 class TeamMember(JsonModel):
@@ -128,7 +143,10 @@ class PanelPlan(JsonModel):
 
 
 class TeamPlan(JsonModel):
-    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy."""
+    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
+
+    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run.
+    """
 
     kind: Literal["discussion"]
     name: str
@@ -136,6 +154,7 @@ class TeamPlan(JsonModel):
     strategy: str
     members: tuple[MemberPlan, ...]
     max_turns: int | None = None
+    bounded_by_default: bool = False
     on_max_turns: Literal["fail", "complete"] = "fail"
     loops: bool = False
     edges: tuple[EdgePlan, ...] = ()
@@ -160,26 +179,6 @@ class TargetPlan(JsonModel):
     name: str
     namespace: str
     workflow: str
-
-
-class ConversationPlan(JsonModel):
-    """The conversation that a query goes on with.
-
-    Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
-    empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
-    ``on_error`` says what becomes of the query if it can't be read; otherwise the journal keeps it.
-    """
-
-    id: str
-    namespace: str
-    memory: str = ""
-    remote: bool = False
-    on_error: Literal["fail", "continue"] = "fail"
-
-    @property
-    def key(self) -> dict[str, str]:
-        """The names under which the journal keeps it."""
-        return {"namespace": self.namespace, "memory": self.memory, "id": self.id}
 
 
 class QueryPlan(JsonModel):

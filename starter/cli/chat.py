@@ -1,6 +1,5 @@
 """The command ``chat``: each line is a query to one target, and all of them are one conversation."""
 
-import asyncio
 import contextlib
 import signal
 import sys
@@ -34,6 +33,7 @@ def chat(
     ] = None,
 ) -> None:
     """Asks a target line by line, each time with all that was said before. Ctrl-C ends the current answer."""
+    import asyncio
     import secrets
 
     from ..server.connection import use_server, uses_remote_server
@@ -90,6 +90,8 @@ async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query") ->
 @contextlib.contextmanager
 def _canceled_by_ctrl_c(handle: "RunHandle") -> Iterator[None]:
     """While the block runs, Ctrl-C cancels the run, and not the command."""
+    import asyncio
+
     loop, requests = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     loop.add_signal_handler(signal.SIGINT, lambda: requests.add(asyncio.create_task(handle.cancel())))
     try:

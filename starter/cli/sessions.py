@@ -1,7 +1,7 @@
 """The commands ``sessions``: lists, shows and deletes the conversations that the journal keeps."""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,11 @@ from ..errors import UsageError
 from .options import Output, OutputFormat
 from .rows import print_rows
 from .terminal import print_message, print_result
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ...resources.base import JsonObject
 
 app = typer.Typer()
 sessions = typer.Typer(no_args_is_help=True, help="Conversations that queries go on with: list, show, delete.")
@@ -34,11 +39,11 @@ def list_sessions(
     from ..journal.conversations import list_conversations
     from ..text.units import format_age
 
-    rows = []
+    rows: list[tuple[tuple[str, ...], JsonValue]] = []
     for each in asyncio.run(list_conversations(limit)):
         created, changed = (datetime.fromtimestamp(seconds, UTC) for seconds in (each.created, each.changed))
-        named = {"id": each.id, "namespace": each.namespace, "memory": each.memory, "messages": each.depth}
-        times = {"created": format_time(created), "lastUsed": format_time(changed)}
+        named: JsonObject = {"id": each.id, "namespace": each.namespace, "memory": each.memory, "messages": each.depth}
+        times: JsonObject = {"created": format_time(created), "lastUsed": format_time(changed)}
         cells = (each.id, each.namespace, each.memory, str(each.depth), format_age(changed))
         rows.append((cells, {**named, **times}))
     print_rows(COLUMNS, rows, output, "there is no conversation")
@@ -55,7 +60,7 @@ def show(
     """Prints the last messages of a conversation."""
     import asyncio
 
-    from ...conversation.contracts.plan import ConversationPlan
+    from ...conversation.contracts.conversation_plan import ConversationPlan
     from ..journal.conversations import read_conversation
     from .formats import dump
 
@@ -74,7 +79,7 @@ def delete(conversation: Conversation, namespace: Namespace = "default", memory:
     """Deletes a conversation; its messages are deleted by the next ``baton prune`` after the runs' retention."""
     import asyncio
 
-    from ...conversation.contracts.plan import ConversationPlan
+    from ...conversation.contracts.conversation_plan import ConversationPlan
     from ..journal.conversations import delete_conversation
 
     plan = ConversationPlan(id=conversation, namespace=namespace, memory=memory)

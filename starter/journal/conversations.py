@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from ...activities.journal.conversations import ConversationRecord, Conversations
 from ...activities.journal.journal import Journal
 from ...activities.process.settings import Settings
-from ...conversation.contracts.plan import ConversationPlan
+from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.messages.message import Head, Message
 from ...conversation.temporal.encryption import Keys
 

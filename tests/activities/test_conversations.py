@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from baton.activities.journal.conversations import Conversations
 from baton.activities.journal.journal import Journal
-from baton.conversation.contracts.plan import ConversationPlan
+from baton.conversation.contracts.conversation_plan import ConversationPlan
 from baton.conversation.messages.message import Head, Message, Span
 
 PLAN = ConversationPlan(id="c", namespace="default")

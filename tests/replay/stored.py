@@ -18,22 +18,27 @@ from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.recall import Recall
 from baton.activities.remember import Remember
+from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
 from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import (
     continuation,
     control_messages,
+    conversation_plan,
+    decisions,
+    heartbeats,
     inputs,
     last_failures,
     memory_requests,
     panel_requests,
     plan,
     requests,
+    response,
     run_result,
     status,
 )
-from baton.conversation.messages import message, panel, turn
+from baton.conversation.messages import message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
 from baton.resources.base import JsonModel
 from baton.workflows.registry import WORKFLOWS
@@ -55,6 +60,7 @@ ACTIVITIES = (
     Delegate.delegate,
     Recall.recall,
     Remember.remember,
+    Review.review,
 )
 
 
@@ -89,7 +95,8 @@ def stored() -> dict[str, Any]:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
         *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
-        *(status, run_result, turn, inputs, continuation, failure, memory_requests),
+        *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
+        *(memory_requests, conversation_plan),
     )
     models = [
         each

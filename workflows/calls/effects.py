@@ -2,11 +2,12 @@
 
 import contextlib
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
-from ...conversation.contracts.memory_requests import RecallRequest, RecallResult, RememberRequest, RememberResult
 from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
@@ -19,6 +20,7 @@ from ...conversation.contracts.requests import (
     EvaluateResult,
     Pinned,
     PinRequest,
+    ReviewResult,
     SelectRequest,
     SelectResult,
     UseToolRequest,
@@ -27,14 +29,17 @@ from ...conversation.contracts.requests import (
 from ...conversation.failure import Cause
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
+from ...resources.base import JsonModel
 from ..state.constants import PIN_IN_TASK
 from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
-from .execute_activity import execute_activity
+from .activity_failure import read_failure
 from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, MEMORY, ActivityOptions, call_timeouts
+from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
 from .portions import portions
+
+Result = TypeVar("Result", bound=JsonModel)
 
 
 async def pin(run: RunState, request: PinRequest) -> Pinned:
@@ -88,18 +93,6 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
     )
 
 
-async def recall(run: RunState, request: RecallRequest) -> RecallResult:
-    """Puts a query's question after what was said in its conversation until now."""
-    options = MEMORY if request.conversation.remote else JOURNAL
-    return await execute_activity(run, "recall", request, RecallResult, options, "what was said before")
-
-
-async def remember(run: RunState, request: RememberRequest) -> RememberResult:
-    """Adds to a conversation what a query has added."""
-    options = MEMORY if request.conversation.remote else JOURNAL
-    return await execute_activity(run, "remember", request, RememberResult, options, "what was said now")
-
-
 async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
     """Asks a team's selector, and if that fails its fallbacks, who speaks next; each for ``seconds`` at most."""
     summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]} · {{}}"
@@ -118,6 +111,11 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
     options: ActivityOptions = {**CALL, **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
+
+
+async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
+    """Whether a call needs a person's yes. Fails where its arguments don't fit, as the call itself would."""
+    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need a yes?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
@@ -170,3 +168,32 @@ async def append(
             request = request.model_copy(update={"bookmark": bookmark})
         head = await execute_activity(run, "append", request, Head, JOURNAL, f"{len(portion)} more")
     return head
+
+
+async def execute_activity(
+    run: RunState,
+    name: str,
+    request: JsonModel,
+    result_type: type[Result],
+    options: ActivityOptions,
+    summary: str,
+    task_queue: str | None = None,
+) -> Result:
+    """The result of an activity on a task queue, by default the run's own.
+
+    Raises ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
+    """
+    try:
+        async with run.activity_slots:
+            result: Result = await workflow.execute_activity(
+                name,
+                request,
+                result_type=result_type,
+                summary=summary,
+                task_queue=task_queue,
+                priority=run.priority,
+                **options,
+            )
+            return result
+    except ActivityError as error:
+        raise read_failure(error.cause, name) from None

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from temporalio.common import RetryPolicy
 
-from ...conversation.contracts.requests import MISSED_HEARTBEATS
+from ...conversation.contracts.heartbeats import MISSED_HEARTBEATS
 
 
 class ActivityOptions(TypedDict, total=False):
