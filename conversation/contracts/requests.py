@@ -88,13 +88,15 @@ class AskModelResult(JsonModel):
     """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
-    messages before it that one execution of an agent elsewhere gave.
+    messages before it that one execution of an agent elsewhere gave. ``summaries`` is the usage of the summaries that
+    were made before the model was asked.
     """
 
     message: Message
     head: Head
     wrong: Text | None = None
     earlier: tuple[Message, ...] = ()
+    summaries: TokenUsage | None = None
 
 
 class UseToolRequest(JsonModel):

@@ -76,7 +76,9 @@ class Message(JsonModel):
     the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
     message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
     ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
-    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers.
+    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers. ``summarizes`` marks a
+    summary of the conversation from its beginning up to that depth: it is read in place of those messages by those
+    whose context window says so, and by nobody else.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -92,6 +94,7 @@ class Message(JsonModel):
     remote: RemoteTask | None = None
     fence: Text | None = None
     decision: PersonDecision | None = None
+    summarizes: int | None = None
 
     @property
     def byte_size(self) -> int:

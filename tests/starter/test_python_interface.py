@@ -52,7 +52,7 @@ async def test_runs_of_one_conversation_go_on_from_each_other(env: Environment, 
         await temporal.run(Agent("one", prompt="You are one."), question, conversation="c")
     asked = [each["content"] for each in env.model.requests[-1].body["messages"][1:]]
     assert asked == ["Who are you?", "I am one.", "Again?"]
-    query = Query("q", "Why?", targets=[Agent("one")], conversation="c")
+    query = Query("q", "Why?", targets=[Agent("one", prompt="You are one.")], conversation="c")
     assert "'conversationId': 'c'" in str(query.manifest)
     with pytest.raises(TypeError, match="names its conversation itself"):
         await temporal.run(query, conversation="d")
