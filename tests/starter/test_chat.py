@@ -3,10 +3,14 @@
 import json
 import subprocess
 
+from baton.conversation.contracts.conversation_plan import ConversationPlan
+from baton.starter.journal.conversations import read_conversation
 from baton.starter.scripted_model.script import Reply, Request
 from tests.harness.environment import Environment, agent, line
 from tests.harness.processes import BATON
 from tests.harness.user_machine import UserMachine
+
+PLAN = ConversationPlan(id="c", namespace="default")
 
 
 def said_to(machine: UserMachine) -> list[str]:
@@ -43,10 +47,7 @@ async def test_conversations_are_listed_shown_and_deleted(env: Environment, mach
     (listed,) = json.loads(machine.run("sessions", "list", "-o", "json").stdout)
     assert (listed["id"], listed["messages"]) == ("c", 2)
     assert machine.run("sessions", "delete", "c").returncode == 0
-    assert machine.run("sessions", "list").stdout.strip() == "there is no conversation"
-    again = machine.run("sessions", "show", "c")
-    assert (again.returncode, again.stdout) == (1, "")
-    assert "there is no conversation 'c'" in again.stderr
+    assert await read_conversation(PLAN, 1, {"BATON_JOURNAL_URL": env.journal_address}) is None
 
 
 def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine) -> None:
