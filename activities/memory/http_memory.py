@@ -27,8 +27,8 @@ from .stored_messages import StoredPage, to_stored
 PAGE_SIZE = 500
 """Messages that are asked for at once."""
 
-MAX_MESSAGES = 20_000
-"""Messages of one conversation."""
+MAX_MESSAGES, MAX_PAGES = 20_000, 200
+"""Messages of one conversation, and answers in which they come."""
 
 MAX_OBJECTS = 100_000
 """Opening braces and brackets of one answer: services of the older form give the whole conversation at once."""
@@ -93,12 +93,13 @@ class HttpMemory:
         self, http: httpx.AsyncClient, memory: Memory, conversation: ConversationPlan, page: StoredPage
     ) -> AsyncIterator[list[Message]]:
         """The messages of a page and of those after it."""
-        count = 0
+        count = pages = 0
         while said := page.said:
             yield said
-            count += len(said)
-            if count > MAX_MESSAGES:
-                raise MemoryRejected(f"{memory.id} has more than {MAX_MESSAGES:,} messages in one conversation")
+            count, pages = count + len(said), pages + 1
+            if count > MAX_MESSAGES or pages > MAX_PAGES:
+                bounds = f"{MAX_MESSAGES:,} messages or {MAX_PAGES} pages"
+                raise MemoryRejected(f"{memory.id} has more than {bounds} in one conversation")
             place = {"cursor": str(page.next_cursor)} if page.next_cursor is not None else {"offset": str(count)}
             if not (page.has_more or (page.total or 0) > count):
                 return
@@ -121,7 +122,10 @@ class HttpMemory:
         self, http: httpx.AsyncClient, memory: Memory, request: httpx.Request, *, optional: bool = False
     ) -> httpx.Response:
         try:
-            response = await http.send(request)
+            async with asyncio.timeout(http.timeout.read):  # httpx bounds only the time between two pieces
+                response = await http.send(request)
+        except TimeoutError:
+            raise MemoryUnavailable(f"{memory.id} gave no answer in {http.timeout.read:g} s") from None
         except (AgentFailed, AgentUnavailable) as error:  # what the transport says of answers that are out of bounds
             refused = MemoryRejected if error.non_retryable else MemoryUnavailable
             raise refused(f"{memory.id}: {error.message}") from None

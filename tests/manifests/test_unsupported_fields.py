@@ -31,6 +31,13 @@ SERVER = manifest("MCPServer", "s", {"address": HOST})
 CANCELED = query(targets=[{"type": "agent", "name": "a"}], cancel=True)
 
 
+def test_a_memory_without_a_manifest_is_noticed(write: Writer) -> None:
+    asked = query(targets=[{"type": "agent", "name": "a"}], memory="talks")
+    (notice,) = write.load(asked, agent("a")).notices()
+    assert "Memory default/talks is not in the files: unless the worker has it, the journal keeps" in str(notice)
+    assert not write.load(asked, agent("a"), manifest("Memory", "talks", {"address": HOST})).notices()
+
+
 def refused(loaded: Loaded) -> list[str]:
     start = loaded.catalog.get("Query", "default", "q")
     assert start
