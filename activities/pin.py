@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from temporalio import activity
 
-from ..conversation.contracts.plan import Plan
+from ..conversation.contracts.plan import Plan, QueryPlan
 from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
+from ..resources.brought import others_than
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
@@ -22,9 +23,11 @@ from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import Query
 from ..resources.validation import unsupported_fields, violations
 from .context.value_resolver import ValueResolver
+from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
+from .process.settings import BroughtManifests
 from .runtime.ids import workflow_id
 from .tool.tools import Tools
 
@@ -47,10 +50,12 @@ class Pin:
         tools: Tools,
         queues: TaskQueues,
         *,
+        brought: BroughtManifests,
         identity: str,
         searchable: bool,
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
+        self._accepts = brought
         self._queues, self._identity, self._searchable = queues, identity, searchable
 
     @activity.defn(name="pin")
@@ -77,14 +82,23 @@ class Pin:
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
         run = activity.info().workflow_run_id or ""
-        head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
+        before = await self._place(plan)
+        row = await self._journal.append_once(before, question, f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
-        thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
+        thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
         shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
-        return pinned.model_copy(update={"question": shown}) if shown else pinned
+        before = row.before  # where an earlier attempt may have put it
+        other = {"question": shown, "before": before if before.id else None}
+        return pinned.model_copy(update={key: each for key, each in other.items() if each})
+
+    async def _place(self, plan: Plan) -> Head:
+        """Where the question stands: after what was said in a query's conversation, if the journal keeps that."""
+        if isinstance(plan, QueryPlan) and plan.conversation and not plan.conversation.remote:
+            return await Conversations(self._journal).head(plan.conversation)
+        return Head()
 
     @property
     def _hint(self) -> str:
@@ -100,7 +114,8 @@ class Pin:
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """The manifest that the run starts with, and a catalog of all that it needs, of the request or the worker."""
-        known = _load(request).catalog.overlaid_on(self._own)
+        loaded = _load(request)
+        known = loaded.catalog.overlaid_on(self._own)
         start = _start(request, known)
         catalog, unknown = known.needed_by(start)
         unsupported = [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]
@@ -117,7 +132,23 @@ class Pin:
                 raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, catalog.prepared()
+        return start, self._marked(loaded.catalog, catalog).prepared()
+
+    def _marked(self, brought: Catalog, catalog: Catalog) -> Catalog:
+        """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
+
+        Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
+        """
+        if self._secrets.is_noted(brought.prepared().sha):
+            return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
+        others = others_than(self._own, catalog) if self._accepts != "all" else ()
+        refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
+        if refused and self._accepts == "none":
+            raise InvalidInput(
+                f"this worker runs its own manifests alone (BATON_BROUGHT_MANIFESTS=none), and the run brings or "
+                f"changes {', '.join(refused)}"
+            )
+        return catalog.remade(catalog.manifests, others) if others else catalog
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""

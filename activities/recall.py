@@ -1,4 +1,4 @@
-"""The activity ``recall``: puts a query's question after what was said in its conversation until now."""
+"""The activity ``recall``: puts a query's question after what a Memory's service has of its conversation."""
 
 from temporalio import activity
 
@@ -6,7 +6,6 @@ from ..conversation.contracts.memory_requests import RecallRequest, RecallResult
 from ..conversation.messages.message import Head
 from .context.call_record import CallRecord
 from .context.value_resolver import ValueResolver
-from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .memory.http_memory import HttpMemory
 from .memory.lookup import find_memory
@@ -32,20 +31,17 @@ class Recall:
                 return RecallResult(thread=thread)
             question = await self._journal.row(thread.question)
             row = await self._journal.append_once(before, question.message, row_id)
-        before = Head(id=row.parent, depth=row.depth - 1)  # where an earlier attempt may have put it
-        known = int(await self._record.read("known") or 0) if request.conversation.remote else 0
+        known = int(await self._record.read("known") or 0)
         thread = thread.model_copy(update={"question": row.id, "head": row.head})
-        return RecallResult(thread=thread, before=before, known=known)
+        return RecallResult(thread=thread, before=row.before, known=known)
 
     @property
     def _record(self) -> CallRecord:
         return CallRecord(self._journal, self._secrets, Head(), idempotency_key())
 
     async def _read(self, request: RecallRequest) -> Head:
-        """The place after all that was said; what a Memory's service has is written to the journal first."""
+        """The place after all that was said; what the Memory's service has is written to the journal first."""
         conversation = request.conversation
-        if not conversation.remote:
-            return await Conversations(self._journal).head(conversation)
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
         await self._record.write("known", f"{len(found)}")

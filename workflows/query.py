@@ -80,7 +80,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         super().begin(pinned)
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
-        self.memory.begin(self.plan)
+        self.memory.begin(pinned)
         if self.plan.timeout is not None:
             self.deadline = workflow.now() + timedelta(seconds=self.plan.timeout)
 
@@ -89,7 +89,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
         self.plan, self.answers, self.deadline = plan, dict(state.answers), state.until
-        self.memory.begin(plan, state.recalled)
+        self.memory.restore(plan, state.recalled)
 
     async def _recall_and_ask(self) -> None:
         await self._ask_all(await self.memory.recall(self.pinned.thread))

@@ -8,7 +8,7 @@ from temporalio import workflow
 from ..conversation.contracts.conversation_plan import ConversationPlan
 from ..conversation.contracts.memory_requests import RecallRequest, RecallResult, RememberRequest
 from ..conversation.contracts.plan import QueryPlan, TargetPlan
-from ..conversation.contracts.requests import ConversationItem
+from ..conversation.contracts.requests import ConversationItem, Pinned
 from ..conversation.contracts.status import Status
 from ..conversation.messages.message import Head, Message, Span
 from ..conversation.messages.turn import Thread, TurnResult
@@ -31,8 +31,15 @@ class QueryMemory:
         self._plan: ConversationPlan | None = None
         self._lost: str | None = None
 
-    def begin(self, plan: QueryPlan, recalled: RecallResult | None = None) -> None:
-        """Takes up the plan; ``recalled`` if the run before this one has read the conversation already."""
+    def begin(self, pinned: Pinned) -> None:
+        """Takes up the plan; in a conversation of the journal, the question has its place already."""
+        assert isinstance(pinned.plan, QueryPlan)
+        self._plan = pinned.plan.conversation
+        if self._plan and not self._plan.remote:
+            self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
+
+    def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
+        """Takes up what the run before this one has read."""
         self._plan, self.recalled = plan.conversation, recalled
 
     async def recall(self, thread: Thread) -> Thread:

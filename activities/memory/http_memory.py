@@ -20,7 +20,6 @@ from ...resources.duration import parse_duration
 from ...resources.memory import Memory
 from ..agent.bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
 from ..context.value_resolver import ValueResolver
-from ..process.secrets import SecretStore
 from ..runtime.retry import is_retryable, retry_after
 from .stored_messages import StoredPage, to_stored
 
@@ -38,14 +37,10 @@ Form = str
 
 
 class HttpMemory:
-    """The services of all Memories.
+    """The services of all Memories. A run may only choose an address in the worker's own network if that allows it."""
 
-    BATON_ALLOW_PRIVATE_HOSTS lets every run choose an address in the worker's own network.
-    """
-
-    def __init__(self, secrets: SecretStore) -> None:
+    def __init__(self) -> None:
         self._pool = new_pool()
-        self._private = secrets.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
 
     async def read(self, memory: Memory, values: ValueResolver, conversation: ConversationPlan) -> list[Message]:
         """All messages of a conversation. Raises MemoryUnavailable, MemoryRejected or KeyRefused."""
@@ -83,8 +78,9 @@ class HttpMemory:
     async def _client(self, memory: Memory, values: ValueResolver) -> AsyncIterator[httpx.AsyncClient]:
         """A client for one use, with the address and the secrets as they are now; redirects are not followed."""
         url, headers = endpoint_of(memory, values)
-        trusted = Origin("") if memory.spec.address.is_from_run else Origin.of(url)
-        transport = BoundedTransport(self._pool, trusted, private=self._private, max_objects=MAX_OBJECTS)
+        trusted = None if memory.spec.address.is_from_run else Origin.trusted(url, memory, values)
+        private = values.secrets.allows_private_hosts
+        transport = BoundedTransport(self._pool, trusted, private=private, max_objects=MAX_OBJECTS)
         seconds = parse_duration(memory.spec.timeout).total_seconds()
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
         yield httpx.AsyncClient(transport=transport, timeout=timeout, base_url=url, headers=headers)

@@ -9,7 +9,7 @@ from .requests import ConversationItem
 
 
 class RecallRequest(JsonModel):
-    """``recall``: put a query's question after what was said in its conversation until now."""
+    """``recall``: put a query's question after what a Memory's service has of its conversation."""
 
     thread: Thread
     conversation: ConversationPlan

@@ -52,9 +52,8 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes.
-
-    ``question`` is the beginning of what a run without a parent was asked, to be shown in Temporal's UI.
+    """The result of ``pin``; ``searchable``: the server has Baton's search attributes. ``question`` is the beginning of
+    what a root run was asked, for Temporal's UI; ``before`` the place before it in the conversation of a query.
     """
 
     thread: Thread
@@ -62,6 +61,7 @@ class Pinned(JsonModel):
     searchable: bool = False
     route: TaskQueues = TaskQueues()
     question: str = ""
+    before: Head | None = None
 
 
 class AskModelRequest(JsonModel):

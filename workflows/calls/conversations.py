@@ -7,9 +7,8 @@ from .options import JOURNAL, MEMORY
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:
-    """Puts a query's question after what was said in its conversation until now."""
-    options = MEMORY if request.conversation.remote else JOURNAL
-    return await execute_activity(run, "recall", request, RecallResult, options, "what was said before")
+    """Puts a query's question after what a Memory's service has of its conversation."""
+    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "what was said before")
 
 
 async def remember(run: RunState, request: RememberRequest) -> RememberResult:
