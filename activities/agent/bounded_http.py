@@ -29,7 +29,7 @@ class Origin(str):
     """Scheme, host and port of an address."""
 
     @classmethod
-    def trusted(cls, url: str, executor: Executor, values: ValueResolver) -> "Origin | None":
+    def trusted(cls, url: str, executor: Executor | Memory, values: ValueResolver) -> "Origin | None":
         """The origin of an executor's address, unless a run has brought its manifest."""
         return None if values.is_guarded(executor) else cls.of(url)
 
