@@ -15,12 +15,15 @@ from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
 from .last_failures import FindLastFailures
+from .memory.http_memory import HttpMemory
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .process.settings import Role
+from .recall import Recall
+from .remember import Remember
 from .review import Review
 from .select import Select
 from .tool.tools import Tools
@@ -34,6 +37,7 @@ def activities_of(
     journal: Journal,
     providers: Providers,
     executors: Executors,
+    memory: HttpMemory,
     tools: Tools,
     functions: FunctionRegistry,
     secrets: SecretStore,
@@ -43,6 +47,8 @@ def activities_of(
         "workflows": [
             pin.pin,
             Append(journal).append,
+            Recall(journal, memory, secrets).recall,
+            Remember(journal, memory, secrets).remember,
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,

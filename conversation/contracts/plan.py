@@ -11,6 +11,7 @@ from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
 from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
+from .conversation_plan import ConversationPlan
 from .member_plans import ActivityMember, HumanMember, TeamMember
 
 
@@ -160,7 +161,7 @@ class TargetPlan(JsonModel):
 
 
 class QueryPlan(JsonModel):
-    """The targets of a query, and its timeout in seconds."""
+    """The targets of a query, its timeout in seconds, and the conversation that it goes on with, if there is one."""
 
     kind: Literal["query"]
     name: str | None = None
@@ -168,6 +169,7 @@ class QueryPlan(JsonModel):
     targets: tuple[TargetPlan, ...]
     timeout: float | None = None
     fail_fast: bool = False
+    conversation: ConversationPlan | None = None
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

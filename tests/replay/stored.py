@@ -18,6 +18,8 @@ from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
+from baton.activities.recall import Recall
+from baton.activities.remember import Remember
 from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
@@ -25,11 +27,13 @@ from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import (
     continuation,
     control_messages,
+    conversation_plan,
     decisions,
     heartbeats,
     inputs,
     last_failures,
     member_plans,
+    memory_requests,
     panel_requests,
     plan,
     replies,
@@ -60,6 +64,8 @@ ACTIVITIES = (
     Perform.perform,
     FindLastFailures.last_failures,
     Delegate.delegate,
+    Recall.recall,
+    Remember.remember,
     Review.review,
 )
 
@@ -97,6 +103,7 @@ def stored() -> dict[str, Any]:
         *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
         replies,
+        *(memory_requests, conversation_plan),
     )
     models = [
         each

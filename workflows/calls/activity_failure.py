@@ -27,6 +27,8 @@ FAMILIES = {
     "append": "MemoryError",
     "ask_person": "MemoryError",
     "check_reply": "MemoryError",
+    "recall": "MemoryError",
+    "remember": "MemoryError",
     "brief": "MemoryError",
     "conclude": "MemoryError",
     "ask_model": "ModelError",
