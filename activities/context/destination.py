@@ -8,7 +8,6 @@ from ...resources.execution_engine import ExecutionEngine
 from ...resources.manifest import Manifest
 from ...resources.mcp_server import MCPServer
 from ...resources.memory import Memory
-from ...resources.memory import Memory
 from ...resources.model import Model
 from ...resources.tool import Tool
 from ...resources.values import ValueSource
