@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage
+TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage bench-conversation
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -105,6 +105,9 @@ bench-control: $(READY)
 # Manifests, values and answers that are made to stop a worker, beside a run that has to go on.
 bench-hostile: $(READY)
 	$(BIN)/python -m tests.chaos.hostile
+# A query in a conversation of 10,000 messages, beside one in an empty conversation.
+bench-conversation: $(READY)
+	$(BIN)/python -m benchmarks.conversation
 
 # 5,100 queries at once on one worker.
 bench-query-burst: $(READY)

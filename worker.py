@@ -34,6 +34,7 @@ from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
+from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.process.deployment import deployment_of
@@ -73,13 +74,12 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    settings = Settings.of(environment)
-    settings.check(client.service_client.config.target_host)
+    (settings := Settings.of(environment)).check(client.service_client.config.target_host)
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
-    single_flight = SingleFlight(secrets.redact_partial)
+    single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -92,7 +92,7 @@ async def run_worker(
             identity=identity,
             searchable=await registered(client),
         )
-        activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
         own_journal = OwnJournal(journal.find, journal.database.engine.place)
         interceptors = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
         queued = settings.worker_queues()
@@ -101,7 +101,7 @@ async def run_worker(
         async with serve_health(settings.health_address, checks), watch_event_loop(), run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, tools):
+        for each in (single_flight, providers, executors, memory, tools):
             await each.close()
         registry.close()
         await journal.close()

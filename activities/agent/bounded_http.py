@@ -3,6 +3,7 @@
 import httpx
 
 from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
+from ...resources.memory import Memory
 from ...resources.values import check_url
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
@@ -27,7 +28,7 @@ class Origin(str):
     """Scheme, host and port of an address."""
 
     @classmethod
-    def trusted(cls, url: str, executor: Executor, values: ValueResolver) -> "Origin | None":
+    def trusted(cls, url: str, executor: Executor | Memory, values: ValueResolver) -> "Origin | None":
         """The origin of an executor's address, unless a run has brought its manifest."""
         return None if values.is_guarded(executor) else cls.of(url)
 
@@ -44,8 +45,15 @@ class BoundedTransport(httpx.AsyncBaseTransport):
     have a public address, unless ``private``. Raises AgentFailed for what is out of bounds.
     """
 
-    def __init__(self, pool: httpx.AsyncBaseTransport, trusted: Origin | None, *, private: bool = False) -> None:
-        self._pool, self._trusted, self._private = pool, trusted, private
+    def __init__(
+        self,
+        pool: httpx.AsyncBaseTransport,
+        trusted: Origin | None,
+        *,
+        private: bool = False,
+        max_objects: int = MAX_OBJECTS,
+    ) -> None:
+        self._pool, self._trusted, self._private, self._max_objects = pool, trusted, private, max_objects
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The response, whose body raises AgentFailed as soon as it is too long."""
@@ -54,7 +62,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             await _to_public_address(request)
         response = await self._pool.handle_async_request(request)
         host = request.headers["host"]
-        bound_response(response, BodyLimits(MAX_BYTES, MAX_OBJECTS, lambda text: AgentFailed(f"{host} {text}")))
+        bound_response(response, BodyLimits(MAX_BYTES, self._max_objects, lambda text: AgentFailed(f"{host} {text}")))
         return response
 
 
@@ -71,7 +79,7 @@ async def _to_public_address(request: httpx.Request) -> None:
     request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
 
 
-def endpoint_of(executor: Executor, values: ValueResolver) -> tuple[str, dict[str, str]]:
+def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:
     """The address of a server, without a slash at its end, and the headers of the requests to it, by their names.
 
     A header whose optional key is missing is left out.

@@ -1,6 +1,7 @@
 """Resolves the parts of a model's connection that all providers share: its address, headers and properties."""
 
 import json
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -8,7 +9,8 @@ from ...conversation.errors import AnswerTooLong, InvalidManifest
 from ...resources.model import BedrockConfig, HttpConnection, Model
 from ...resources.values import check_url
 from ..context.value_resolver import ValueResolver
-from ..runtime.bounded_body import BodyLimits
+from ..runtime.bounded_body import BodyLimits, client_options
+from .guarded_transport import GuardedTransport
 
 MAX_EVENT = 20_000_000
 """Bytes of one event of a stream, or of a whole answer that is none, such as an error."""
@@ -21,6 +23,11 @@ LIMITS = BodyLimits(MAX_EVENT, MAX_OBJECTS, lambda text: AnswerTooLong(f"the mod
 
 NO_KEY = "none"
 """The key that is sent to a server that needs none."""
+
+
+def http_options(*, guarded: bool) -> dict[str, Any]:
+    """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones."""
+    return {**client_options(LIMITS), **({"transport": GuardedTransport()} if guarded else {})}
 
 
 def headers_of(config: HttpConnection, values: ValueResolver, model: Model) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import anthropic
 
@@ -11,11 +10,9 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
-from ...runtime.bounded_body import client_options
 from ..answer import StreamedAnswer
-from ..connection import LIMITS
+from ..connection import http_options
 from ..failures import CONNECT_TIMEOUT
-from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
 from .errors import anthropic_error
@@ -74,14 +71,13 @@ class AnthropicProvider:
         """The client of a server: all models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:
-            guarded: dict[str, Any] = {"transport": GuardedTransport()} if endpoint.guarded else {}
             self._clients[server] = anthropic.AsyncAnthropic(
                 base_url=endpoint.base_url,
                 api_key=endpoint.api_key,
                 default_headers=dict(endpoint.headers),
                 max_retries=0,
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-                http_client=anthropic.DefaultAsyncHttpxClient(**guarded, **client_options(LIMITS)),
+                http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]

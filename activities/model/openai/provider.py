@@ -18,12 +18,10 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
-from ...runtime.bounded_body import client_options
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
-from ..connection import LIMITS
+from ..connection import http_options
 from ..failures import CONNECT_TIMEOUT
-from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
 from .errors import error_of
@@ -86,13 +84,12 @@ class OpenAIProvider:
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    guarded: dict[str, Any] = {"transport": GuardedTransport()} if endpoint.guarded else {}
     common: dict[str, Any] = {
         "api_key": endpoint.api_key,
         "default_headers": dict(endpoint.headers),
         "max_retries": 0,
         "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-        "http_client": openai.DefaultAsyncHttpxClient(**guarded, **client_options(LIMITS)),
+        "http_client": openai.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
     }
     if version := endpoint.azure_version:
         return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
