@@ -105,6 +105,7 @@ bench-control: $(READY)
 # Manifests, values and answers that are made to stop a worker, beside a run that has to go on.
 bench-hostile: $(READY)
 	$(BIN)/python -m tests.chaos.hostile
+
 # A query in a conversation of 10,000 messages, beside one in an empty conversation.
 bench-conversation: $(READY)
 	$(BIN)/python -m benchmarks.conversation
