@@ -82,7 +82,8 @@ async def run_worker(
         settings.state_dir.mkdir(parents=True, exist_ok=True)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
+    tools = Tools(secrets, registry, approve_destructive=settings.approve_destructive)
+    providers, executors = Providers(types_in(own.catalog)), Executors(secrets)
     single_flight = SingleFlight(secrets.redact_partial)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
@@ -92,9 +93,8 @@ async def run_worker(
         identity = worker_identity(client, own.catalog)
         pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, searchable=await registered(client))
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
-        interceptors = [RedactionInterceptor(secrets.redact), single_flight]
-        queued = settings.worker_queues()
-        workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
+        options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight]
+        workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:

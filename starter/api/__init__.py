@@ -1,5 +1,6 @@
 """The Python interface of Baton: everything that ``import baton`` offers."""
 
+from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.status import Status
 from ...conversation.messages.panel import (
     Briefing,
@@ -13,6 +14,7 @@ from ...conversation.messages.panel import (
     RefereeOutput,
     Verdict,
 )
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.temporal.temporal_client import ConnectionFailed
 from ...resources.functions import function, tool
 from ...resources.problems import ManifestError
@@ -48,6 +50,8 @@ __all__ = [
     "PanelInput",
     "PanelShape",
     "PanelState",
+    "PendingDecision",
+    "PersonDecision",
     "Query",
     "RefereeOutput",
     "Refused",

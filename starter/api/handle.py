@@ -10,14 +10,18 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...conversation.contracts.control_messages import TerminateRequest
+from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.panel import Contribution, contributions_in
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
+from ..account import client_identity
+from ..runs.decisions import NotDecided, decide, pending_decisions
 from ..runs.run_handle import RunHandle, request_termination
 from ..runs.run_status import closed_status, live_status
-from .arguments import as_json, check_text
+from .arguments import as_json, check_mapping, check_text
 from .message_stream import MessageEvent, stream_messages
 from .result_value import target_of, value_of
 
@@ -113,6 +117,48 @@ class Handle:
         """Changes values that conditions and functions read; None removes one. All values. Raises Refused."""
         values = await self._update("session", as_json(changes))
         return values if isinstance(values, dict) else {}
+
+    async def approvals(self) -> list[PendingDecision]:
+        """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
+        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "approval"]
+
+    async def approve(
+        self,
+        call: str,
+        *,
+        arguments: dict[str, object] | None = None,
+        reason: str = "",
+        remember: bool = False,
+        by: str | None = None,
+    ) -> PersonDecision:
+        """Lets the call with that id be carried out, with its own or with other ``arguments``.
+
+        With ``remember``, all calls of this tool in the run are carried out from then on. ``by`` says who decides, by
+        default the account and the host of this program. Raises Refused if the call doesn't wait (any longer), or the
+        arguments don't fit the tool's schema.
+        """
+        check_text(call, "call")
+        check_text(reason, "reason")
+        check_mapping(arguments, "arguments")
+        changed = None if arguments is None else as_json(arguments)
+        return await self._decide(
+            ApproveRequest(call=call, arguments=changed, reason=reason, remember=remember, by=by or client_identity())
+        )
+
+    async def reject(
+        self, call: str, reason: str = "", *, remember: bool = False, by: str | None = None
+    ) -> PersonDecision:
+        """Rejects the call with that id; the model is told the reason. Raises Refused."""
+        check_text(call, "call")
+        check_text(reason, "reason")
+        request = ApproveRequest(call=call, approved=False, reason=reason, remember=remember)
+        return await self._decide(request.model_copy(update={"by": by or client_identity()}))
+
+    async def _decide(self, request: ApproveRequest) -> PersonDecision:
+        try:
+            return await decide(self._client, self._run, request)
+        except NotDecided as error:
+            raise Refused(str(error)) from None
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run gracefully after the current turn, or ``now``; it counts as completed."""

@@ -77,7 +77,7 @@ class CallTracker:
                 return replace(call, name=agent.engine or agent.models[fallback])
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 tool_call = self._replies[reply].tool_calls[number]
-                return replace(call, name=tool_call.name, arguments=tool_call.arguments)
+                return replace(call, name=tool_call.name, arguments=tool_call.arguments, tool_call=tool_call.id)
             case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
                 return replace(call, name=self.team.chooser.models[fallback])
             case UseToolRequest(reply=None):

@@ -6,6 +6,7 @@ from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
     Pinned,
+    ReviewResult,
     SelectRequest,
     SelectResult,
     UseToolRequest,
@@ -14,12 +15,14 @@ from ...conversation.contracts.requests import (
 from ...conversation.messages.message import Head
 
 CallRequest = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
-CallResult = Pinned | AskModelResult | UseToolResult | SelectResult | PerformResult | Head
+CallResult = Pinned | AskModelResult | UseToolResult | ReviewResult | SelectResult | PerformResult | Head
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "ask_model": AskModelRequest,
     "execute_agent": AskModelRequest,
     "use_tool": UseToolRequest,
+    "review": UseToolRequest,
+    "delegate": UseToolRequest,
     "select": SelectRequest,
     "brief": BriefRequest,
     "perform": PerformRequest,
@@ -32,6 +35,7 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
     "ask_model": AskModelResult,
     "execute_agent": AskModelResult,
     "use_tool": UseToolResult,
+    "review": ReviewResult,
     "select": SelectResult,
     "perform": PerformResult,
     "append": Head,
