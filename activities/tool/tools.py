@@ -11,6 +11,7 @@ from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..process.bounded_process import close_idle
 from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
 from .asking import AskingTools
@@ -22,6 +23,7 @@ from .mcp.source import McpTools
 from .openapi import OpenApiTools
 from .presets import with_presets
 from .result_filters import ResultFilters
+from .skills import skill_tools
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
@@ -51,7 +53,7 @@ class Tools:
     async def of_agent(
         self, agent: Agent, values: ValueResolver, begin_once: BeginOnce = no_guard
     ) -> list[CallableTool]:
-        """An agent's tools, in the order of its manifest.
+        """An agent's tools, in the order of its manifest, and the one that reads its skills.
 
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
@@ -62,7 +64,7 @@ class Tools:
             tool = _as_given(await self._discover(context), given)
             tool = with_presets(tool, given.partial, agent, agent, values)
             tools.append(self._filters.applied_to(tool, given.functions))
-        return tools
+        return [*tools, *skill_tools(agent, values.catalog)]
 
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
@@ -85,10 +87,10 @@ class Tools:
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:
-        """Closes the connections, and ends the processes."""
+        """Closes the connections, and ends the processes that judge what nobody trusts."""
         for source in self._sources.values():
             await source.close()
-        await self._filters.close()
+        await close_idle()
 
 
 def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:

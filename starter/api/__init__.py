@@ -28,6 +28,7 @@ from .panels import debate, referee, roster_agent, round_robin, synthesizer
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
+from .resources import SkillDefinition as Skill
 from .teams import MemberDefinition as Member
 from .teams import TeamDefinition as Team
 
@@ -57,6 +58,7 @@ __all__ = [
     "Refused",
     "Result",
     "RunFailed",
+    "Skill",
     "Status",
     "Team",
     "UnreachableError",
