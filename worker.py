@@ -93,9 +93,8 @@ async def run_worker(
         )
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
         own_journal = OwnJournal(journal.find, journal.database.engine.place)
-        interceptors = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
-        queued = settings.worker_queues()
-        workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
+        options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
+        workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         async with serve_health(settings.health_address, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:
