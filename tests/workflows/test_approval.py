@@ -264,3 +264,17 @@ async def test_a_long_run_continues_as_new_while_a_call_waits_and_repeats_nothin
     assert sorted(seen.path for seen in shop.seen) == ["/buy?item=map", "/buy?item=pen"]
     assert [each.name for each in turn.messages if each.role == "tool"] == ["buy", "look"]
     assert turn.usage.tool_calls == 2
+
+
+async def test_a_run_that_no_worker_remembers_waits_and_is_decided_once(env: Environment, shop: ToolServer) -> None:
+    async with env.without_cache() as other:
+        other.script(line("buyer", BUY, BUY, "Bought."))
+        handle = await start_buyer(other, tool(shop, {}))
+        (first,) = await pending(handle)
+        await approve(handle, first)
+        while (second := (await pending(handle))[0]).id == first.id:
+            await asyncio.sleep(0.02)
+        assert f"{first.id} is decided already: approved by ann@desk" in await refused(handle, first)
+        await approve(handle, second, approved=False)
+        turn = await env.turn_result(handle)
+    assert (len(shop.seen), [m.decision.approved for m in turn.messages if m.decision]) == (1, [True, False])
