@@ -80,6 +80,7 @@ class Settings(BaseModel):
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
+    metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
     deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
