@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 COUNTING := bench-history-size bench-selector bench-fuzz
 TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage bench-conversation
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(READY)
 	@$(BIN)/python samples/demo.py
@@ -87,6 +87,10 @@ bench-peers: $(READY)
 # Baton as an MCP client of the reference servers, and in the scenarios of the conformance suite. Needs npm.
 bench-mcp: $(READY)
 	$(BIN)/python -m benchmarks.mcp
+
+# Baton as a client of servers that are made with older SDKs of MCP and A2A, which it installs in .baton/peers.
+bench-older-sdks: $(READY)
+	$(BIN)/python -m benchmarks.older_sdks
 
 # The cost of a bad selector, compared with AutoGen's if that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)

@@ -76,7 +76,7 @@ async def run_worker(
     shorten_sdk_log()
     (settings := Settings.of(environment)).check(client.service_client.config.target_host)
     settings.make_journal_file()
-    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
+    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     tools = Tools(secrets, registry, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog)), Executors(secrets)

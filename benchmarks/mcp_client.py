@@ -1,11 +1,14 @@
 """The client whose behaviour the conformance suite of MCP checks: Baton's, which lists a server's tools and uses each.
 
-``python -m benchmarks.mcp_client [ADDRESS | COMMAND ARGUMENT …]`` prints what it got, as JSON.
+``python -m benchmarks.mcp_client [ADDRESS | COMMAND ARGUMENT …]`` prints what it got, as JSON. A scenario that wants
+certain calls says so in the environment variable MCP_CONFORMANCE_CONTEXT.
 """
 
 import asyncio
 import json
+import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import JsonValue
@@ -15,6 +18,7 @@ from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.content import result_text
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.operations import list_tools, use_tool
+from baton.activities.tool.mcp.pinned_tools import ListedTool
 from baton.activities.tool.mcp.request import McpRequest
 from baton.conversation.failure import BatonError
 
@@ -32,6 +36,13 @@ def arguments(schema: dict[str, Any]) -> dict[str, JsonValue]:
     }
 
 
+def calls_of(tools: Iterable[ListedTool]) -> list[tuple[str, dict[str, JsonValue]]]:
+    """The calls that a scenario wants, as names and arguments; else one of each tool."""
+    wanted = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls", ())
+    known = [(str(each["name"]), each["arguments"]) for each in wanted]
+    return known or [(tool.name, arguments(tool.input_schema)) for tool in tools]
+
+
 async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
     """The result of each tool of a server, or its failure, by the tool's name."""
     connections, results = McpConnections(), dict[str, str]()
@@ -41,13 +52,13 @@ async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
 
     try:
         listed = await McpRequest(connections, current).send(list_tools, SECONDS)
-        for tool in listed:
+        for name, given in calls_of(listed):
             request = McpRequest(connections, current)
-            operation = use_tool(tool.name, arguments(tool.input_schema), "the server")
+            operation = use_tool(name, given, "the server")
             try:
-                results[tool.name] = result_text(await request.send(operation, SECONDS))
+                results[name] = result_text(await request.send(operation, SECONDS))
             except BatonError as error:
-                results[tool.name] = f"{type(error).__name__}: {error.message}"
+                results[name] = f"{type(error).__name__}: {error.message}"
     finally:
         await connections.close()
     return results

@@ -1,5 +1,7 @@
 """HTTP for agents that are executed elsewhere: answers are bounded, and the worker's own network is guarded."""
 
+from collections.abc import AsyncGenerator
+
 import httpx
 
 from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
@@ -68,7 +70,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
 
 async def _to_public_address(request: httpx.Request) -> None:
     """Leads a request to the address that was checked, with the name of its host in the header and for TLS."""
-    host = request.url.host
+    host = request.extensions.get("sni_hostname", request.url.host)  # of a request that is sent again
     try:
         address = await public_address(host, request.url.port or {"http": 80, "https": 443}[request.url.scheme])
     except ToolFailed as refused:
@@ -77,6 +79,28 @@ async def _to_public_address(request: httpx.Request) -> None:
     request.url = request.url.copy_with(host=address)
     request.extensions = {**request.extensions, "sni_hostname": host}
     request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
+
+
+class CurrentHeaders(httpx.Auth):
+    """The headers of a server's manifest in each request; after a 401 they are read anew, as a token may have expired.
+
+    A request that was refused so had no effect, and is sent again once if a header has changed.
+    """
+
+    def __init__(self, executor: Executor, values: ValueResolver, headers: dict[str, str]) -> None:
+        self._executor, self._values, self._headers = executor, values, headers
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Sends the request, and sends it again where that can help."""
+        sent = self._headers
+        request.headers.update(sent)
+        response = yield request
+        if response.status_code != 401:
+            return
+        self._headers = endpoint_of(self._executor, await self._values.with_current_secrets())[1]
+        if self._headers != sent:
+            request.headers.update(self._headers)
+            yield request
 
 
 def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:

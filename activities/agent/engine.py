@@ -18,7 +18,7 @@ from ...conversation.messages.message import Message
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
 from ..runtime.retry import is_retryable, retry_after
-from .bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
+from .bounded_http import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Origin, endpoint_of, new_pool
 from .engine_protocol import EngineResponse, engine_request
 from .executor import Execution
 
@@ -37,12 +37,13 @@ class EngineExecutor:
         engine, record, seconds = execution.executor, execution.record, execution.seconds
         url, headers = endpoint_of(engine, execution.values)
         trusted = Origin.trusted(url, engine, execution.values)
+        current = CurrentHeaders(engine, execution.values, headers)
         body = (await engine_request(execution)).model_dump_json(by_alias=True, exclude_none=True)
         if not engine.spec.idempotent:
             await record.begin_once(f"the execution of {execution.agent.name}")
         try:
             async with asyncio.timeout(seconds):
-                response = await self._post(trusted, url, headers, body, record.key)
+                response = await self._post(trusted, url, current, body, record.key)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             await record.not_sent()
             raise AgentUnavailable(f"{engine.id} can't be reached: {error or type(error).__name__}") from None
@@ -68,11 +69,11 @@ class EngineExecutor:
             raise AgentUnavailable(f"{executor.id} can't be reached: {error or type(error).__name__}") from None
 
     async def _post(
-        self, trusted: Origin | None, url: str, headers: dict[str, str], body: str, key: str
+        self, trusted: Origin | None, url: str, headers: CurrentHeaders, body: str, key: str
     ) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""
         own = {"content-type": "application/json", "idempotency-key": key}
-        return await self._http(trusted).post(f"{url}/execute", content=body, headers={**own, **headers})
+        return await self._http(trusted).post(f"{url}/execute", content=body, headers=own, auth=headers)
 
     def _http(self, trusted: Origin | None) -> httpx.AsyncClient:
         """A client that shares the connections of all; so it need not be closed."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,11 +46,20 @@ class SecretStore:
     """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
 
     ``sources`` is a folder where a client on the same machine writes, for the catalog of a run, the paths of the files
-    that it was made from. So a Secret stays in the file where its owner has put it.
+    that it was made from. So a Secret stays in the file where its owner has put it. ``own_files`` are the files that
+    ``own`` was read from: they are read again when they change, unless one of them is no file, such as stdin.
     """
 
-    def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
+    def __init__(
+        self,
+        own: Secrets,
+        environment: Mapping[str, str],
+        sources: Path | None = None,
+        own_files: Iterable[str] = (),
+    ) -> None:
         self._own, self._environment, self._sources = own, environment, sources
+        files = [Path(each).absolute() for each in sorted(own_files)]
+        self._own_files = files if all(each.is_file() for each in files) else []
         self._redactor, self._known = Redactor(), set[str]()
         self._reading = asyncio.Lock()
         for value in own.values():
@@ -75,7 +84,8 @@ class SecretStore:
     async def of_run(self, catalog: str) -> RunSecrets:
         """The Secrets in a run's files as they are now; ``catalog`` is the SHA-256 of the run's catalog.
 
-        In a thread, as the files may be many, and one activity after the other, as the next one needs the same files.
+        Reads the worker's own files, too, where they have changed. In a thread, as the files may be many, and one
+        activity after the other, as the next one needs the same files.
         """
         async with self._reading:
             return await asyncio.to_thread(self._read_files, catalog)
@@ -143,12 +153,21 @@ class SecretStore:
         return value
 
     def _read_files(self, catalog: str) -> RunSecrets:
+        self._read_own_files()
         file = self._sources / f"{catalog}.json" if self._sources else None
         if file is None or not file.is_file():
             return RunSecrets()
         paths = (Path(path) for path in json.loads(file.read_text()))
-        files = (each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
-        return _load(tuple((each, _changed_at(each)) for each in files))
+        return _current(each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
+
+    def _read_own_files(self) -> None:
+        """Takes what the worker's own files hold now; while one of them can't be read, what they held before."""
+        if self._own_files and not (found := _current(self._own_files)).unreadable:
+            self._own = found.secrets
+
+
+def _current(files: Iterable[Path]) -> RunSecrets:
+    return _load(tuple((each, _changed_at(each)) for each in files))
 
 
 def _changed_at(file: Path) -> int:

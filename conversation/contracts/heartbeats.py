@@ -4,7 +4,7 @@ from ...resources.base import JsonModel
 from ..text import Text
 
 MISSED_HEARTBEATS = 20
-"""Extra attempts of a model call: in them only a missed heartbeat is retried, and any other failure is final."""
+"""Extra attempts of a call of a model, a tool or an agent: in them only a missed heartbeat is retried."""
 
 
 class LiveText(JsonModel):

@@ -4,17 +4,21 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from a2a.types import GetTaskRequest, Part
 from a2a.utils.errors import TaskNotFoundError
+from temporalio.client import Client
 
 from baton.activities.agent.a2a.executor import A2AExecutor
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.process.secrets import SecretStore
 from baton.resources.a2a_server import A2AServer
 from baton.resources.catalog import Catalog
+from baton.resources.loader import load_files
 from baton.resources.secret import Secret
 from baton.resources.secret_extraction import Secrets
 from tests.harness.agent_server import AgentServer, Turn
@@ -222,6 +226,29 @@ async def test_headers_from_secrets_are_sent_to_the_manifests_server_alone_and_n
     assert key not in str(await handle.fetch_history()) + json.dumps(env.rows())
 
 
+async def test_a_token_that_expires_while_a_task_goes_on_is_read_anew_from_the_workers_own_file(
+    client: Client, tmp_path: Path, agents: AgentServer
+) -> None:
+    own, secret = tmp_path / "own.yaml", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}}
+
+    async def slow(turn: Turn) -> None:
+        task = await turn.task()
+        await task.start_work()
+        own.write_text(yaml.safe_dump({**secret, "stringData": {"far": "the-second-token"}}))
+        agents.key = "the-second-token"
+        await asyncio.sleep(1.5)
+        await task.complete(task.new_agent_message([Part(text="Because.")]))
+
+    agents.behaviour, agents.streaming, agents.key = slow, False, "the-first-token"
+    own.write_text(yaml.safe_dump({**secret, "stringData": {"far": "the-first-token"}}))
+    value = {"valueFrom": {"secretKeyRef": {"name": "keys", "key": "far"}}}
+    with agents.serving():
+        async with Environment.running(client, tmp_path, load_files([own])) as env:
+            turn = await asked(env, agents, headers=[{"name": "Authorization", "value": value}])
+    assert turn.message == "Because.", turn
+    assert len(agents.turns) == 1
+
+
 async def test_an_address_in_a_card_may_not_lead_into_the_workers_own_network(
     env: Environment, agents: AgentServer
 ) -> None:
@@ -250,13 +277,18 @@ async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents:
     assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]
 
 
-async def test_a_cancel_is_passed_on_to_the_task(env: Environment, agents: AgentServer) -> None:
+@pytest.mark.parametrize("version", ["1.0", "0.3.0"])
+@pytest.mark.parametrize("unnamed", [0, 2.5], ids=["a task", "a task that is named after the cancel"])
+async def test_a_cancel_is_passed_on_to_the_task(
+    env: Environment, agents: AgentServer, version: str, unnamed: float
+) -> None:
     async def slow(turn: Turn) -> None:
+        await asyncio.sleep(unnamed)
         task = await turn.task()
         await task.start_work(task.new_agent_message([Part(text="Working on it.")]))
         await asyncio.sleep(60)
 
-    agents.behaviour = slow
+    agents.behaviour, agents.version = slow, version
     with agents.serving():
         handle = await env.start(
             "agent", {"agent": "oracle", "input": "?", "resources": [a2a_agent("oracle"), a2a_server(agents)]}

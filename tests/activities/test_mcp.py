@@ -266,6 +266,28 @@ async def test_secrets_in_headers_and_tokens_reach_the_server_and_nothing_else(
     assert not await asyncio.to_thread(holds, tmp_path, TOKEN)
 
 
+@pytest.mark.parametrize("era", ["2025", "2026"])
+async def test_a_token_of_the_workers_own_files_is_read_anew_when_the_server_refuses_it(
+    client: Client, tmp_path: Path, era: str
+) -> None:
+    own = tmp_path / "own.yaml"
+
+    def write(token: str) -> None:
+        own.write_text(yaml.safe_dump({**SAFE, "stringData": {"token": token}}))
+
+    write("the-first-token")
+    (tmp_path / "token").write_text("the-first-token")
+    with McpServerProcess(era, tmp_path).running() as mcp:
+        server = mcp.manifest(authorization={"tokenSecretRef": {"name": "safe", "accessTokenKey": "token"}})
+        async with Environment.running(client, tmp_path, load_files([own])) as env:
+            assert (await used(env, [user("test"), server], call("test-echo", message="hello")))[1] == "hello"
+            (tmp_path / "token").write_text("the-second-token")
+            using = asyncio.create_task(used(env, [user("test"), server], call("test-echo", message="again")))
+            await appears(tmp_path / "refused")
+            write("the-second-token")
+            assert (await using)[1] == "again"
+
+
 async def test_an_address_that_comes_with_a_query_may_not_lead_into_the_workers_own_network(
     env: Environment, mcp_2026: McpServerProcess
 ) -> None:

@@ -78,7 +78,7 @@ class Counterparts:
         command = [sys.executable, "-m", "tests.chaos.counterpart_process", str(self._folder), *ports]
         with (self._folder / "counterparts.log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, env=process_env(), stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         for port in self._ports:
             while not _listens(port):
                 if time.monotonic() > deadline:

@@ -28,6 +28,7 @@ from tests.harness.tool_answers import plain_answer
 MOMENTS = ("in the calls", "at any moment")
 KILLED = (*TARGETS, "counterpart", "all")
 UNKNOWN = "whether it was carried out is unknown"
+AWAY = "can't be reached"
 CLOSED = "It is closed."
 
 
@@ -52,18 +53,21 @@ class RemoteRun:
     handle: Handle
 
     def outcome(self, env: ProcessEnvironment, turn: TurnResult) -> str:
-        """``answered``, ``unknown``, or what is wrong."""
+        """``answered``, ``unknown``, ``away`` for a counterpart that took too long to start, or what is wrong."""
         rows = env.rows(str(self.handle.first_execution_run_id))
         said = Counter(row["content"] for row in rows if row["role"] == "assistant" and row["content"])
         twice = [text for text, count in said.items() if count > 1]
         if twice:
             return f"twice: {twice}"
         if turn.failure:
-            return "unknown" if turn.failure.type == "OutcomeUnknown" else str(turn.failure)
+            known = {"OutcomeUnknown": "unknown", "AgentUnavailable": "away"}
+            return known.get(turn.failure.type, str(turn.failure))
         if CLOSED not in said:
             return f"not closed: {turn.stop_reason} {[*said]}"
         if any(UNKNOWN in text for text in said):
             return "unknown"
+        if any(AWAY in text for text in said):
+            return "away"
         return "answered" if answer_of(self.label) in said else f"lost: {[*said]}"
 
 
@@ -95,6 +99,8 @@ class RemoteKill:
         """Notes what became of a run, and what is wrong with that."""
         self.outcomes[kind.name], self.executions[kind.name] = outcome, executions
         allowed = ["answered", *(["unknown"] if self.may_be_unknown(kind) else [])]
+        if self.killed in ("counterpart", "all"):
+            allowed.append("away")
         if outcome not in allowed:
             self.wrong.append(f"{kind.name}: {outcome}")
         if executions > 1 and not kind.repeatable:
@@ -158,7 +164,7 @@ class RemoteKillTest:
 
     async def _examine(self, kill: RemoteKill, run: RemoteRun, restarted: float) -> None:
         try:
-            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 60)
+            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 200)
         except Exception as error:  # whatever it is, the run has not ended as it should
             kill.wrong.append(f"{run.label}: {type(error).__name__}: {error}")
             return
@@ -195,7 +201,7 @@ def summary(kind: Kind, killed: str, kills: Sequence[RemoteKill]) -> Json:
     counts = {"runs": len(kills), "hit": sum(kind.name in kill.hit for kill in kills)}
     executions = sum(max(0, kill.executions.get(kind.name, 0) - 1) for kill in kills)
     wrong = [text for kill in kills for text in kill.wrong if kind.name in text]
-    known = {"answered": outcomes["answered"], "unknown": outcomes["unknown"], "repeated": executions}
+    known = {each: outcomes[each] for each in ("answered", "unknown", "away")} | {"repeated": executions}
     return {"call": kind.name, "killed": killed, **counts, **known, "wrong": wrong}
 
 

@@ -1,6 +1,7 @@
 """Agents that are executed elsewhere, and a worker or a server that dies: nothing is lost, nothing is done twice."""
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -127,15 +128,20 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
     assert agents.canceled == []
 
 
+@pytest.mark.parametrize("seconds", [0, 4], ids=["completed meanwhile", "still going on"])
 async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_again(
-    client: Client, worker: WorkerProcess
+    client: Client, worker: WorkerProcess, seconds: float
 ) -> None:
+    completed = threading.Event()
+
     async def slow(turn: Turn) -> None:
         await asyncio.sleep(1.5)  # no event yet: the worker can't know the task
         task = await turn.task()
         await task.start_work()
-        await asyncio.sleep(4)
-        await task.complete(task.new_agent_message([Part(text="Because.")]))
+        await asyncio.sleep(seconds)
+        await task.add_artifact([Part(text="Because.")])
+        await task.complete()
+        completed.set()
 
     agents = AgentServer()
     agents.behaviour = slow
@@ -143,6 +149,7 @@ async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_aga
         handle = await start(client, *of_server(agents))
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
+        await wait_until(lambda: seconds > 0 or completed.is_set())
         worker.start()
         turn = await ended(handle, TurnResult)
     assert (turn.message, len(agents.turns)) == ("Because.", 1)

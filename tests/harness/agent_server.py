@@ -19,7 +19,7 @@ from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Message, Part, Role
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -63,6 +63,7 @@ class AgentServer(AgentExecutor):
     """The server. ``behaviour`` is what its agent does; ``turns`` are all executions, ``seen`` all requests.
 
     ``version`` and ``binding`` are what its card offers; ``card_path`` is where that stands. Tasks survive a restart.
+    With a ``key`` it refuses every request whose header Authorization is another one.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class AgentServer(AgentExecutor):
         self.turns: list[Turn] = []
         self.canceled: list[str] = []
         self.seen: list[Seen] = []
-        self.url, self._port = "", 0
+        self.url, self._port, self.key = "", 0, ""
         self.store: TaskStore = InMemoryTaskStore()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -134,7 +135,7 @@ class AgentServer(AgentExecutor):
             *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=old),
             *create_rest_routes(handler, enable_v0_3_compat=old),
         ]
-        return _Recorder(Starlette(routes=routes), self.seen)
+        return _Recorder(Starlette(routes=routes), self)
 
     @property
     def card(self) -> Json:
@@ -151,17 +152,20 @@ class AgentServer(AgentExecutor):
 
 
 class _Recorder:
-    """Records requests, and hands them on."""
+    """Records requests, and hands them on, unless they lack the key."""
 
-    def __init__(self, app: ASGIApp, seen: list[Seen]) -> None:
-        self._app, self._seen = app, seen
+    def __init__(self, app: ASGIApp, server: AgentServer) -> None:
+        self._app, self._server = app, server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         body = await Request(scope, receive).body()
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        self._seen.append(Seen(scope["method"], scope["path"], headers, body.decode()))
+        self._server.seen.append(Seen(scope["method"], scope["path"], headers, body.decode()))
+        if self._server.key not in ("", headers.get("authorization")):
+            await PlainTextResponse("no such key", 401)(scope, receive, send)
+            return
         given = False
 
         async def again() -> Any:

@@ -19,6 +19,7 @@ from mcp_types import (
     TextResourceContents,
     ToolAnnotations,
 )
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SAFE = ToolAnnotations(read_only_hint=True)
@@ -117,6 +118,21 @@ class OlderEra:
         await self._app(scope, receive, send)
 
 
+class _Guarded:
+    """A server that takes only the token that the file ``token`` in a folder has, if there is one."""
+
+    def __init__(self, app: ASGIApp, folder: Path) -> None:
+        self._app, self._token, self._refused = app, folder / "token", folder / "refused"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization")
+        if scope["type"] == "http" and self._token.exists() and given != f"Bearer {self._token.read_text()}".encode():
+            self._refused.touch()
+            await PlainTextResponse("no such token", 401)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
 async def _main(era: str, folder: Path, port: int) -> None:
     server = make_server(folder)
     if era == "stdio":
@@ -127,7 +143,8 @@ async def _main(era: str, folder: Path, port: int) -> None:
     import uvicorn  # noqa: PLC0415  # not for stdio
 
     app: ASGIApp = server.sse_app() if era == "sse" else server.streamable_http_app()
-    config = uvicorn.Config(OlderEra(app) if era == "2025" else app, port=port, log_level="critical")
+    app = _Guarded(OlderEra(app) if era == "2025" else app, folder)
+    config = uvicorn.Config(app, port=port, log_level="critical")
     config.timeout_graceful_shutdown = 1
     await uvicorn.Server(config).serve()
 

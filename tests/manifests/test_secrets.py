@@ -145,6 +145,27 @@ def test_a_worker_uses_the_secrets_of_the_manifests_it_was_started_with(tmp_path
     assert store.read(asyncio.run(store.of_run("any")), "default", KeyRef(name="s", key="token")) == "secret!"
 
 
+def test_a_worker_reads_the_secrets_of_its_own_files_again_when_they_have_changed(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    secret: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    file.write_text(yaml.safe_dump({**secret, "stringData": {"token": "first-value"}}))
+    own = load_files([tmp_path])
+    store = SecretStore(own.secrets, {}, None, own.secret_files)
+    ref = KeyRef(name="s", key="token")
+    for text, value in (
+        (None, "first-value"),
+        (yaml.safe_dump({**secret, "stringData": {"token": "other-value"}}), "other-value"),
+        ("a: [", "other-value"),  # somebody is editing it
+        (yaml.safe_dump({**secret, "stringData": {"token": "third-value"}}), "third-value"),
+    ):
+        if text:
+            file.write_text(text)
+        assert store.read(asyncio.run(store.of_run("any")), "default", ref) == value
+    file.write_text(yaml.safe_dump({**secret, "stringData": {"another": "value"}}))
+    with pytest.raises(KeyMissing):
+        store.read(asyncio.run(store.of_run("any")), "default", ref)
+
+
 def test_secrets_that_were_read_are_removed_from_errors_and_logs() -> None:
     store = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert store.environment_secret("OPENAI_API_KEY") == KEY

@@ -176,3 +176,12 @@ async def test_the_final_words_are_the_answer_whatever_else_was_called_for(env: 
     assert (turn.stop_reason, turn.message) == ("terminated", "So be it.")
     assert [message.content for message in turn.messages] == ["Well.", "So be it.", "2"]
     assert turn.usage.tool_calls == 2
+
+
+async def test_heartbeats_that_a_tool_call_misses_do_not_use_up_its_attempts(env: Environment) -> None:
+    env.script(line("one", call("noop", message="x"), "Done."))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
+    assert (await env.turn_result(handle)).message == "Done."
+    scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
+    attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "use_tool"]
+    assert attempts == [4 + MISSED_HEARTBEATS]

@@ -108,7 +108,7 @@ async def select(run: RunState, request: SelectRequest, models: tuple[str, ...],
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
     """Carries out a tool call, for ``seconds`` at most. The tool decides which failures are tried again."""
-    options: ActivityOptions = {**CALL, **call_timeouts(seconds)}
+    options: ActivityOptions = {**attempts(4), **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 

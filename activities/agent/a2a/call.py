@@ -49,6 +49,7 @@ class A2ACall:
     def __init__(self, client: Client, execution: Execution, progress: Progress, server: str) -> None:
         self._client, self._execution, self._progress, self._server = client, execution, progress, server
         self._record = execution.record
+        self._is_sent, self._is_known = False, asyncio.Event()
 
     async def run(self) -> None:
         """Brings the progress to where nothing more comes by itself; raises an error of ``conversation.errors``."""
@@ -61,16 +62,20 @@ class A2ACall:
                 await self._listen()
 
     async def cancel(self) -> None:
-        """Asks the server to cancel the task, if it has one that is not over."""
-        if self._progress.task and not self._progress.is_settled:
-            with contextlib.suppress(Exception):  # whatever it says: nobody waits for the task any more
-                async with asyncio.timeout(CANCEL_SECONDS):
+        """Asks the server to cancel the task, while ``run`` goes on: a task that has no name yet is given a moment."""
+        if not (self._is_sent or self._is_known.is_set()):
+            return
+        with contextlib.suppress(Exception):  # whatever it says: nobody waits for the task any more
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._is_known.wait()
+                if not self._progress.is_settled:
                     await self._client.cancel_task(CancelTaskRequest(id=self._progress.task))
 
     async def _begin(self) -> None:
         """Sends the message, unless an earlier attempt has; then finds its task."""
         if note := await self._record.read("task"):
             self._progress.recall(**json.loads(note))
+            self._is_known.set()
             return
         if not self._execution.executor.spec.idempotent:
             if await self._record.has_begun() and await self._find():
@@ -81,6 +86,7 @@ class A2ACall:
     async def _send(self) -> None:
         previous = self._execution.previous
         goes_on = previous if previous and previous.state == "input-required" else None
+        self._is_sent = True
         try:
             if goes_on and goes_on.task:
                 with contextlib.suppress(TaskNotFoundError):  # the server has lost it: another one then
@@ -124,6 +130,7 @@ class A2ACall:
     async def _note(self) -> None:
         """Notes the task for a next attempt."""
         if self._progress.task:
+            self._is_known.set()
             note = {"task": self._progress.task, "context": self._progress.context}
             await self._record.write("task", json.dumps(note))
 
@@ -156,7 +163,10 @@ class A2ACall:
             await asyncio.sleep(max(0.0, POLL_INTERVAL - (asyncio.get_running_loop().time() - begun)))
 
     async def _find(self) -> bool:
-        """Whether the server has a task for the message that an earlier attempt may have sent; takes it then."""
+        """Whether the server has a task for the message that an earlier attempt may have sent; notes it then.
+
+        A list leaves out artifacts, so the task itself is still to be asked for.
+        """
         previous = self._execution.previous
         request = ListTasksRequest(page_size=100, history_length=100)
         request.context_id = (previous.context if previous else None) or ""
@@ -165,7 +175,7 @@ class A2ACall:
                 page = await self._client.list_tasks(request)
                 for task in page.tasks:
                     if any(each.message_id == self._record.key for each in task.history):
-                        self._progress.take_task(task)
+                        self._progress.recall(task.id, task.context_id)
                         await self._note()
                         return True
                 if not page.next_page_token:

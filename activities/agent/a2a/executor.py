@@ -14,7 +14,7 @@ from ....conversation.text import truncate
 from ...context.executor import Executor
 from ...context.value_resolver import ValueResolver
 from ...runtime.heartbeat import is_withdrawn
-from ..bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
+from ..bounded_http import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Origin, endpoint_of, new_pool
 from ..executor import Execution
 from .call import A2ACall
 from .card import BINDINGS, choose_interface, is_at, read_card
@@ -37,9 +37,10 @@ class A2AExecutor:
         progress, seconds, agent = Progress(on_text), execution.seconds, execution.agent
         async with self._client(execution.executor, execution.values, seconds) as (client, card):
             call = A2ACall(client, execution, progress, execution.executor.id)
+            running = asyncio.create_task(call.run())
             try:
                 async with asyncio.timeout(seconds):
-                    await call.run()
+                    await asyncio.shield(running)
             except TimeoutError:
                 await call.cancel()
                 raise CallTimeout(f"agent {agent.name} has not finished in {seconds:g} s", retryable=False) from None
@@ -47,6 +48,9 @@ class A2AExecutor:
                 if is_withdrawn():
                     await call.cancel()
                 raise
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
         _check_state(progress, agent.name)
         text = progress.text or "(no text)"
         model = card.name[:100] or None
@@ -63,12 +67,12 @@ class A2AExecutor:
         url, headers = endpoint_of(server, values)
         transport = BoundedTransport(self._pool, Origin.trusted(url, server, values), private=self._private)
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        async with httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers) as http:
+        auth = CurrentHeaders(server, values, headers)
+        async with httpx.AsyncClient(transport=transport, timeout=timeout, auth=auth) as http:
             card = await _card(http, url, min(seconds, CARD_SECONDS))
             interface = choose_interface(card, url)
             if not is_at(interface, url):
-                for name in headers:
-                    del http.headers[name]
+                http.auth = httpx.Auth()  # none
             del card.supported_interfaces[:]
             card.supported_interfaces.append(interface)
             config = ClientConfig(httpx_client=http, supported_protocol_bindings=[*BINDINGS], polling=True)
