@@ -69,10 +69,8 @@ class AgentTurn:
                 if await self._is_over(reply):
                     break
             else:
-                asked = f"agent {self.agent.name} has asked its model {self.asked} times in one turn"
-                raise ActivityFailed.of(
-                    MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it")
-                )
+                times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
+                raise ActivityFailed.of(MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}"))
         except (ActivityInterrupted, asyncio.CancelledError):
             return await self._end(self.run.stop.reason or "canceled")
         except ActivityFailed as failed:
