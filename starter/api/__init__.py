@@ -21,9 +21,10 @@ from ...resources.problems import ManifestError
 from ..errors import UnreachableError
 from ..runs.find_run import NoSuchRunError
 from .client import Connection, attach, connect, contributions, run, start
-from .handle import Handle, Refused, Result, RunFailed
+from .handle import Handle
 from .manifest import ResourceDefinition as Manifest
 from .message_stream import MessageEvent
+from .outcome import Refused, Result, RunFailed
 from .panels import debate, referee, roster_agent, round_robin, synthesizer
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
+from ...conversation.contracts.replies import AskPersonRequest
 from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
@@ -82,8 +83,8 @@ class CallTracker:
                 return replace(call, name=self.team.chooser.models[fallback])
             case UseToolRequest(reply=None):
                 return replace(call, name=call.speaker)
-            case PerformRequest(function=function):
-                return replace(call, name=function)
+            case PerformRequest(function=name) | AskPersonRequest(member=name):
+                return replace(call, name=name)
         return call
 
     def _brief_of(self, call: ActivityCall) -> SpeakerBrief | None:

@@ -1,6 +1,7 @@
 """The request and the result of each activity type whose calls the history reader decodes."""
 
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult
+from ...conversation.contracts.replies import AskPersonRequest, AskPersonResult
 from ...conversation.contracts.requests import (
     AppendRequest,
     AskModelRequest,
@@ -14,8 +15,12 @@ from ...conversation.contracts.requests import (
 )
 from ...conversation.messages.message import Head
 
-CallRequest = AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest
-CallResult = Pinned | AskModelResult | UseToolResult | ReviewResult | SelectResult | PerformResult | Head
+CallRequest = (
+    AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest | AskPersonRequest
+)
+CallResult = (
+    Pinned | AskModelResult | UseToolResult | ReviewResult | SelectResult | PerformResult | Head | AskPersonResult
+)
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "ask_model": AskModelRequest,
@@ -27,6 +32,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "brief": BriefRequest,
     "perform": PerformRequest,
     "append": AppendRequest,
+    "ask_person": AskPersonRequest,
 }
 """The type of the request, by activity type; the requests of other activities are not decoded."""
 
@@ -39,5 +45,6 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
     "select": SelectResult,
     "perform": PerformResult,
     "append": Head,
+    "ask_person": AskPersonResult,
 }
 """The type of the result, by activity type; the results of other activities are not decoded."""

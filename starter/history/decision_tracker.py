@@ -1,14 +1,19 @@
-"""Reads from a run's calls which tool calls wait for a person, and what was decided about them."""
+"""Reads from a run's calls what waits for a person: tool calls and questions, and what was decided about them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ...conversation.contracts.replies import AskPersonRequest, AskPersonResult
 from ...conversation.contracts.requests import AppendRequest, AskModelRequest, ReviewResult, UseToolRequest
 from ...conversation.messages.message import Message
 from .run_events import ActivityCall, CallEnded, CallScheduled, DecisionAsked, DecisionMade, RunEvent
 
-UNSEEN = ("review", "delegate")
-"""The activity types that belong to a tool call, and have no events of their own."""
+UNSEEN = ("review", "delegate", "ask_person", "check_reply")
+"""The activity types that belong to a tool call or to a person's turn, and have no events of their own."""
+
+
+PERSON = "person/"
+"""The beginning of the key of a question, before the member's name."""
 
 
 @dataclass
@@ -28,6 +33,10 @@ class DecisionTracker:
         call, request = event.call, event.call.request
         if call.activity_type not in UNSEEN:
             yield event
+        elif isinstance(request, AskPersonRequest) and isinstance(event.result, AskPersonResult):
+            id_, question = request.decision_id(event.run.id), event.result.question
+            asked = self._asked[f"{PERSON}{request.member}"] = DecisionAsked(event.run, event.at, call, id_, question)
+            yield asked
         elif isinstance(request, UseToolRequest) and call.activity_type == "review" and not request.decision:
             if isinstance(event.result, ReviewResult) and event.result.needed:
                 id_, arguments = request.decision_id, event.result.arguments
@@ -45,10 +54,11 @@ class DecisionTracker:
                     yield DecisionMade(event.run, event.at, asked, decision)
             case AskModelRequest(pending=items) | AppendRequest(items=items):
                 for item in items:
-                    known = item.tool_call_id if isinstance(item, Message) and item.decision else None
-                    asked = self._asked.pop(known, None) if known else None
-                    if asked and isinstance(item, Message) and item.decision:
-                        yield DecisionMade(event.run, event.at, asked, item.decision)
+                    if isinstance(item, Message) and item.decision:
+                        asked = self._asked.pop(item.tool_call_id or f"{PERSON}{item.name}", None)
+                        said = {"text": item.content} if item.decision.text is not None else {}
+                        if asked:
+                            yield DecisionMade(event.run, event.at, asked, item.decision.model_copy(update=said))
 
 
 def _key(call: ActivityCall) -> str:

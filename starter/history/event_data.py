@@ -56,6 +56,8 @@ def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
 def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     """The event that a call waits for a person's yes, or that it was decided: by whom, how, and what was changed."""
     asked = event.asked if isinstance(event, DecisionMade) else event
+    if asked.call.activity_type == "ask_person":
+        return _question_event(event, asked)
     about: JsonObject = {"call": asked.id, "agent": asked.call.agent or None, "tool": asked.call.name}
     shown = not asked.call.hidden
     if isinstance(event, DecisionAsked):
@@ -64,6 +66,13 @@ def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     how: JsonObject = {"by": made.by, "how": made.how, "at": format_time(made.at), "reason": made.reason or None}
     changed = made.arguments if shown else None
     return "CallApproved" if made.approved else "CallRejected", {**about, **how, "arguments": changed}
+
+
+def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
+    about: JsonObject = {"question": asked.id, "member": asked.call.name}
+    if isinstance(event, DecisionAsked):
+        return "ReplyRequested", {**about, "text": None if asked.call.hidden else asked.arguments}
+    return "ReplyGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
 
 
 def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:

@@ -8,9 +8,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
 from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
+from ...conversation.contracts.replies import ReplyRequest
 from ...conversation.contracts.status import Status
 from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.temporal.temporal_client import task_queue
+from ...resources.base import JsonModel
 from .list_runs import ROOT_RUNS
 from .run_handle import RunHandle
 
@@ -58,18 +60,40 @@ async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> Per
 
     Raises NotDecided: the call is unknown, or decided already, or comes too late; or the arguments don't fit.
     """
+    return await _send(client, run, "approve", request.call, request, await pending_decisions(client, run.id))
+
+
+async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
+    """Replies to a question that waits in a run or in a run below it: the one that ``to`` names, or the only one.
+
+    Raises NotDecided: it is not clear which, or has a reply already, or it is too late; or the reply doesn't fit.
+    """
     waiting = await pending_decisions(client, run.id)
-    where = next((each.run for each in waiting if each.id == request.call), run.id)
+    questions = [each for each in waiting if each.kind == "question"]
+    if request.to is None and len(questions) > 1:
+        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10])
+        raise NotDecided(f"say which question the reply is for; waiting: {listed}")
+    to = request.to or (questions[0].id if questions else "")
+    if not to:
+        raise NotDecided(f"nobody is asked anything in {run.id}")
+    return await _send(client, run, "reply", to, request.model_copy(update={"to": to}), waiting)
+
+
+async def _send(
+    client: Client, run: RunHandle, update: str, id_: str, request: JsonModel, waiting: Sequence[PendingDecision]
+) -> PersonDecision:
+    """Sends an update to the run in which the decision waits."""
+    where = next((each.run for each in waiting if each.id == id_), run.id)
     handle: RunHandle = client.get_workflow_handle(where)
     try:
-        decision: PersonDecision = await handle.execute_update("approve", request, result_type=PersonDecision)
+        decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
     except WorkflowUpdateFailedError as error:
         text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
-        raise NotDecided(_with_waiting(text, request.call, waiting)) from None
+        raise NotDecided(_with_waiting(text, id_, waiting)) from None
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-        raise NotDecided(f"{request.call} comes too late: the run {where} has ended") from None
+        raise NotDecided(f"{id_} comes too late: the run {where} has ended") from None
     return decision
 
 

@@ -56,9 +56,8 @@ class AgentTurn:
     @property
     def so_far(self) -> TurnResult:
         """What was said in the turn until now."""
-        return TurnResult(
-            head=self.head, messages=latest_within(self.messages), usage=self.usage, answer=self.answer or None
-        )
+        messages, answer = latest_within(self.messages), self.answer or None
+        return TurnResult(head=self.head, messages=messages, usage=self.usage, answer=answer)
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
