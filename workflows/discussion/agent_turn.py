@@ -31,9 +31,9 @@ class AgentTurn:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
         self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
-        self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
+        self.messages, self.usage, self.outcomes = [*state.messages], state.usage, dict(state.outcomes)
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
-        self.outcomes, self._is_alone = dict(state.outcomes), turn.index is not None
+        self.answer, self._is_alone = state.answer, turn.index is not None
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -68,9 +68,8 @@ class AgentTurn:
                 if await self._is_over(reply):
                     break
             else:
-                asked = f"agent {self.agent.name} has asked its model {self.asked} times in one turn"
-                error = MaxIterationsReached(f"{asked} and has no final answer: maxIterations bounds it")
-                return await self._end("failed", error.as_failure())
+                times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
+                raise ActivityFailed.of(MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}"))
         except (ActivityInterrupted, asyncio.CancelledError):
             return await self._end(self.run.stop.reason or "canceled")
         except ActivityFailed as failed:
