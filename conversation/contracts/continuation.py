@@ -37,7 +37,7 @@ class AgentState(JsonModel):
 
     ``asked`` counts its model calls and ``refused`` its answers that did not fit the output schema. ``reply`` is the
     last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
-    in the conversation up to ``head``; ``messages`` are the latest of them.
+    in the conversation up to ``head``; ``messages`` are the latest of them, and ``cut`` tells that they are not all.
     """
 
     kind: Literal["agent"]
@@ -48,6 +48,7 @@ class AgentState(JsonModel):
     done: int = 0
     ends: bool = False
     messages: tuple[Message, ...] = ()
+    cut: bool = False
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
 

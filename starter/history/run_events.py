@@ -178,9 +178,9 @@ RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded
 
 
 def token_usage(event: RunEvent) -> TokenUsage:
-    """The usage that an event adds: a tool call counts when it is scheduled, a model call when it is answered."""
+    """The usage that an event adds: a model call counts when it is answered, a tool call also when it has failed."""
     match event:
-        case CallScheduled(call=ActivityCall(request=UseToolRequest() | PerformRequest())):
+        case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or event.failure:
             return TokenUsage(tool_calls=1)
         case CallEnded(result=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)

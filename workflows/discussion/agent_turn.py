@@ -31,13 +31,14 @@ class AgentTurn:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
         self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
-        self.messages, self.usage, self.answer = [*state.messages], state.usage, state.answer
+        self.messages, self.cut, self.usage, self.answer = [*state.messages], state.cut, state.usage, state.answer
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
     def state(self) -> AgentState:
         """What a continued run needs to go on with the turn; complete when nothing is pending."""
+        shown = self.so_far
         return AgentState(
             kind="agent",
             head=self.head,
@@ -46,7 +47,8 @@ class AgentTurn:
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
-            messages=latest_within(self.messages),
+            messages=shown.messages,
+            cut=shown.cut,
             usage=self.usage,
             answer=self.answer,
         )
@@ -54,9 +56,9 @@ class AgentTurn:
     @property
     def so_far(self) -> TurnResult:
         """What was said in the turn until now."""
-        return TurnResult(
-            head=self.head, messages=latest_within(self.messages), usage=self.usage, answer=self.answer or None
-        )
+        messages = latest_within(self.messages)
+        cut = self.cut or len(messages) < len(self.messages)
+        return TurnResult(head=self.head, messages=messages, cut=cut, usage=self.usage, answer=self.answer or None)
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""

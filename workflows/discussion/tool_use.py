@@ -17,11 +17,11 @@ from ..state.run_state import RunState
 
 
 class ToolUse:
-    """One use of a tool; ``usage`` is what it has cost until now."""
+    """One use of a tool; ``usage`` is what it has cost until now: it counts once it has a result or an error."""
 
     def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
         self._tool, self._request, self._run, self._children = tool, request, run, children
-        self.usage = TokenUsage(tool_calls=1)
+        self.usage = TokenUsage()
 
     async def execute(self, call: ToolCall) -> UseToolResult | Message:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
@@ -36,6 +36,16 @@ class ToolUse:
 
     async def attempt(self, name: str) -> UseToolResult:
         """The result. Raises ActivityFailed, and ActivityInterrupted or CancelledError if the run is to stop."""
+        answered = TokenUsage(tool_calls=1)
+        try:
+            result = await self._use(name)
+        except ActivityFailed:
+            self.usage += answered
+            raise
+        self.usage += answered
+        return result
+
+    async def _use(self, name: str) -> UseToolResult:
         request = self._request
         if self._tool.asks:
             request = request.model_copy(update={"answer": await self._answer(self._tool.asks)})
