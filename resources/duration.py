@@ -11,7 +11,7 @@ from .base import Pattern
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)"
 _SPELLED = Pattern(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
-_SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=3650)
+_SHORTEST, _LONGEST = 1e-3, timedelta(days=3650).total_seconds()
 
 
 def parse_duration(text: str) -> timedelta:
@@ -22,7 +22,7 @@ def parse_duration(text: str) -> timedelta:
     """
     parts = re.findall(_PART, _SPELLED.check(text))
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if not _SHORTEST <= timedelta(seconds=seconds) <= _LONGEST:
+    if not _SHORTEST <= seconds <= _LONGEST:
         raise ValueError("is not a usable duration: from 1ms to ten years")
     return timedelta(seconds=seconds)
 

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from .base import JsonModel, Pattern
+from .duration import parse_duration
 from .template import names_in
 from .values import Headers, Parameter, check_url
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
-Timeout = Annotated[str, Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")]
+_SPELLED = Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
 
@@ -24,9 +25,16 @@ def arguments_in(template: str) -> list[str]:
 
 
 def timeout_seconds(timeout: str) -> float:
-    """The seconds of a timeout."""
-    number = timeout.rstrip("smh")
-    return int(number) * {"m": 60, "h": 3600}.get(timeout[len(number) :], 1)
+    """The seconds of a timeout, which is a duration or a number of seconds; raises ValueError."""
+    return parse_duration(f"{timeout}s" if timeout.isdecimal() else timeout).total_seconds()
+
+
+def _check_timeout(text: str) -> str:
+    timeout_seconds(_SPELLED.check(text))
+    return text
+
+
+Timeout = Annotated[str, _SPELLED, AfterValidator(_check_timeout)]
 
 
 def _check_template(text: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 
 from .agent import BUILT_INS, Agent
 from .base import Path, Reference
+from .bounds import UNBOUNDED, unbounded_teams
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
 from .manifest import Manifest
@@ -37,8 +38,9 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Ignored fields, values of older versions of ARK, missing libraries, what looks like a variable in text."""
+        """Ignored fields, older values, missing libraries, teams without a bound, what looks like a variable."""
         found = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        found.extend(self.problem(team, ("spec", "maxTurns"), UNBOUNDED) for team in unbounded_teams(self.catalog))
         for manifest in self.catalog.manifests:
             places = variables_in_free_text(self.places[manifest.id].data)
             found.extend(self.problem(manifest, path, text) for path, text in places)

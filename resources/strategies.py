@@ -55,7 +55,7 @@ class StrategyRules:
     """The rules for every team of one strategy (ARK: team strategies).
 
     ``turn_unit`` is what ``maxTurns`` or ``maxRounds`` counts. ``repeats`` tells that members can speak more than once.
-    ``is_endless`` tells of a team whether its strategy alone would never end it.
+    ``is_endless`` tells of a team whether its strategy alone might never end it.
     """
 
     order: SpeakingOrder
@@ -83,7 +83,7 @@ STRATEGIES: dict[Strategy, StrategyRules] = {
     "selector": StrategyRules(
         "selected",
         repeats=True,
-        is_endless=lambda team: not (team.selector and team.selector.enable_terminate_tool),
+        is_endless=lambda _: True,
     ),
     "graph": StrategyRules(
         "by_edges",

@@ -93,6 +93,11 @@ class TeamSpec(PanelFields):
         return panel is not None and (panel.always or fields or own)
 
     @property
+    def is_endless(self) -> bool:
+        """Whether its strategy alone might never end it."""
+        return self.rules.is_endless(self)
+
+    @property
     def rounds(self) -> int:
         """The maximum number of rounds of a panel or a debate."""
         return self.max_rounds or default_rounds(self.strategy)

@@ -115,7 +115,8 @@ def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violatio
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
-    if team.spec.max_turns is not None or not team.spec.rules.is_endless(team.spec):
+    selector = team.spec.selector
+    if team.spec.max_turns is not None or not team.spec.is_endless or (selector and selector.enable_terminate_tool):
         return
     members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):

@@ -12,6 +12,7 @@ from ...conversation.contracts.plan import (
 )
 from ...resources.agent import Agent
 from ...resources.base import Reference
+from ...resources.bounds import default_max_turns, unbounded_teams
 from ...resources.catalog import Catalog
 from ...resources.member import Member, Speaker
 from ...resources.panel import Visibility
@@ -28,7 +29,7 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
     members = zip(spec.members, team.members(), strict=True)
     roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
     aggregator = roles.pop("aggregator", None)
-    return TeamPlan(
+    plan = TeamPlan(
         kind="discussion",
         name=team.name,
         namespace=team.namespace,
@@ -46,6 +47,9 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
         conditional=spec.terminate_when is not None,
         panel=_panel(team, roles) if spec.is_panel else None,
     )
+    if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
+        return plan.model_copy(update={"max_turns": default_max_turns(team), "bounded_by_default": True})
+    return plan
 
 
 def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:

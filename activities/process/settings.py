@@ -36,7 +36,7 @@ def _table(text: object) -> object:
 
 Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
 VersionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=200)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 @dataclass(frozen=True)

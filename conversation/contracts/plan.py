@@ -128,7 +128,10 @@ class PanelPlan(JsonModel):
 
 
 class TeamPlan(JsonModel):
-    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy."""
+    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
+
+    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run.
+    """
 
     kind: Literal["discussion"]
     name: str
@@ -136,6 +139,7 @@ class TeamPlan(JsonModel):
     strategy: str
     members: tuple[MemberPlan, ...]
     max_turns: int | None = None
+    bounded_by_default: bool = False
     on_max_turns: Literal["fail", "complete"] = "fail"
     loops: bool = False
     edges: tuple[EdgePlan, ...] = ()

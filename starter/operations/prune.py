@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -57,8 +58,9 @@ def journal_address() -> str:
 def read_age(text: str) -> timedelta:
     """An age such as ``30d`` or ``12h``; raises UsageError."""
     try:
-        return timedelta(days=int(text[:-1])) if text.endswith("d") else parse_duration(text)
-    except (ValueError, OverflowError):
+        days = re.fullmatch("([0-9]{1,5})d", text)
+        return parse_duration(f"{24 * int(days[1])}h" if days else text)
+    except ValueError:
         raise UsageError(f"'{truncate(text, 20)}' is not an age: write for example 30d or 12h") from None
 
 

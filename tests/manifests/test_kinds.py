@@ -136,6 +136,7 @@ WRONG: list[tuple[Json, str]] = [
     (tool("http"), "Tool/default/t: spec.http: is missing: a tool of type 'http' needs {url}"),
     (http(url=""), "Tool/default/t: spec.http.url: is not an address"),
     (http(url="ftp://host"), "Tool/default/t: spec.http.url: is not an address"),
+    (http(timeout="9999999h"), "Tool/default/t: spec.http.timeout: is not a usable duration: from 1ms to ten years"),
     (http(timeout="soon"), "Tool/default/t: spec.http.timeout: is not a timeout"),
     (http(headers=[{"value": "v"}]), "Tool/default/t: spec.http.headers[0].name: is missing"),
     (http(headers=[{"name": "n", "value": {}}]), "spec.http.headers[0].value: needs either value or valueFrom"),

@@ -69,6 +69,18 @@ async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(env:
     assert texts(status.responses[0].messages) == ["one 1"]
 
 
+@pytest.mark.parametrize("limit", ["99999999999h", "0s", "soon", "-5m"])
+async def test_a_timeout_that_is_no_usable_duration_fails_the_query_before_any_model_is_asked(
+    env: Environment, limit: str
+) -> None:
+    async with asyncio.timeout(20):
+        status = await env.status(await env.start_query(THREE, "agent/one", timeout=limit))
+    assert status.failure is not None
+    assert status.failure.type == "InvalidManifest"
+    assert "spec.timeout: is not a" in status.failure.message
+    assert env.model.requests == []
+
+
 async def test_max_turns_of_a_target_fails_the_query_with_everything_said(env: Environment) -> None:
     env.script(line("one", "one 1", "one 2"))
     status = await env.status(await env.start_query([*THREE, team("team", "one", maxTurns=2)], "team/team"))

@@ -77,8 +77,10 @@ class TeamResult:
 
     def reach_max_turns(self) -> None:
         """Ends the team at its bound: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
-        error = MaxTurnsReached(f"team {self._plan.strategy} MaxTurns reached {self._plan.name}")
-        failure = None if self._plan.on_max_turns == "complete" else error.as_failure()
+        text = f"team {self._plan.strategy} MaxTurns reached {self._plan.name}"
+        if self._plan.bounded_by_default:
+            text = f"{text}: nothing else bounds the run, so that it ends after {self.so_far.turns} turns"
+        failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
         self._update(stop_reason="max_turns", failure=failure)
 
     def set_answer(self, text: str) -> None:
