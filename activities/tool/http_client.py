@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 import httpx
 
 from ...conversation.errors import ToolFailed
+from ..runtime.certificates import read_once
 from ..runtime.retry import is_retryable, retry_after
 from .address_guard import public_address
 from .http_request import HttpRequest
@@ -42,7 +43,8 @@ class HttpClient:
     ) -> None:
         self._redact, self._max_bytes = redact, max_bytes
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
-        self._client = httpx.AsyncClient(timeout=None, follow_redirects=False, cookies=no_cookies)
+        trusted = read_once(httpx.create_ssl_context)
+        self._client = httpx.AsyncClient(timeout=None, follow_redirects=False, cookies=no_cookies, verify=trusted)
         self._private = private
 
     async def close(self) -> None:

@@ -131,9 +131,9 @@ async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(
 
 
 KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
-    "before-the-first-call": lambda killable: killable.journal_rows() == 1,
-    "in-a-call": lambda killable: len(killable.model.requests) == 5,
-    "just-after-an-answer-was-written": lambda killable: killable.journal_rows() == 5,
+    "before-the-first-call": lambda killable: killable.journal_rows() >= 1,
+    "in-a-call": lambda killable: len(killable.model.requests) >= 5,
+    "just-after-an-answer-was-written": lambda killable: killable.journal_rows() >= 5,
 }
 
 

@@ -122,7 +122,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     env_with_short_histories: Environment,
 ) -> None:
     env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.1)
-    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 2.5", maxTurns=999)]
+    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 4", maxTurns=999)]
     asked = await env_with_short_histories.start_team(endless)
     names = [f"a{n}" for n in range(12)]
     slow = [agent(name) for name in names]
@@ -132,7 +132,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     turn, status = await env_with_short_histories.turn_result(asked), await env_with_short_histories.status(limited)
     assert not turn.failure, turn.failure
     assert (turn.stop_reason, len(await continued_runs(env_with_short_histories, asked)) > 1) == ("condition", True)
-    assert 0.1 * turn.turns + 2 > 2.5 and turn.turns < 26
+    assert turn.turns <= 41
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
 
 
@@ -179,7 +179,7 @@ async def test_a_query_reaches_its_team_in_any_execution(env_with_short_historie
     else:
         await handle.signal("terminate_team", {"reason": "enough", "now": how == "now"})
     with contextlib.suppress(WorkflowFailureError):
-        await asyncio.wait_for(handle.result(), 10)
+        await asyncio.wait_for(handle.result(), 60)
     status = Status.model_validate_json(json.dumps(await handle.query("status")))
     assert status.stop_reason == ("canceled" if how == "cancel" else "terminated")
     assert len(env_with_short_histories.model.requests) < 200

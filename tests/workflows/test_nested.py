@@ -110,7 +110,7 @@ async def test_a_nested_team_that_failed_is_failed_in_temporal_and_what_it_said_
     assert (turn.usage.model_calls, turn.failure and turn.failure.type) == (3, "MaxTurnsReached")
 
 
-LONG_TURNS = [[f"{number} {'x' * 9_000}" for number in range(3)]]
+LONG_TURNS: list[list[str | Json]] = [[f"{number} {'x' * 9_000}" for number in range(3)]]
 LONG_TURNS += [
     [
         call("calculator", "x" * 30_000, expression="6*7"),

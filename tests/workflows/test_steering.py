@@ -11,7 +11,7 @@ from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line
 
 
 def slow(*texts: str) -> list[Any]:
-    return [{"text": text, "delay": 0.4} for text in texts]
+    return [{"text": text, "delay": 0.8} for text in texts]
 
 
 async def test_what_a_person_says_is_read_before_the_next_model_call(env: Environment) -> None:

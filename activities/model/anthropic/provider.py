@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import anthropic
+import httpx2
 
 from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.certificates import read_once
 from ..answer import StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
@@ -76,6 +78,7 @@ class AnthropicProvider:
                 default_headers=dict(endpoint.headers),
                 max_retries=0,
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+                http_client=anthropic.DefaultAsyncHttpxClient(verify=read_once(httpx2.create_ssl_context)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]

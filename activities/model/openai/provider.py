@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypedDict, cast
 
+import httpx2
 import openai
 from openai.types.chat import (
     ChatCompletionMessageParam,
@@ -18,6 +19,7 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.certificates import read_once
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
@@ -84,6 +86,7 @@ class OpenAIProvider:
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
+    http = openai.DefaultAsyncHttpxClient(verify=read_once(httpx2.create_ssl_context))
     if endpoint.azure_version:
         return openai.AsyncAzureOpenAI(
             azure_endpoint=endpoint.base_url,
@@ -92,9 +95,15 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
             default_headers=headers,
             max_retries=0,
             timeout=timeout,
+            http_client=http,
         )
     return openai.AsyncOpenAI(
-        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=timeout
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        default_headers=headers,
+        max_retries=0,
+        timeout=timeout,
+        http_client=http,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 
 from ....conversation.errors import ToolFailed
+from ...runtime.certificates import read_once
 from ...runtime.retry import retry_after
 from ..address_guard import public_address
 from .exchange import Exchange, current_exchange
@@ -34,7 +35,8 @@ class McpHttpClient(httpx2.AsyncClient):
         self, headers: dict[str, str], *, guarded: bool, on_failure: Callable[[], None] = lambda: None
     ) -> None:
         # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
-        super().__init__(timeout=None, headers={**headers, "accept-encoding": "identity"})
+        plain = {**headers, "accept-encoding": "identity"}
+        super().__init__(timeout=None, headers=plain, verify=read_once(httpx2.create_ssl_context))
         self._guarded, self._on_failure = guarded, on_failure
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
