@@ -112,7 +112,7 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_r
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await asyncio.sleep(1)
+    await asyncio.sleep(1.5)
     assert len(env.model.requests) == 1
     await handle.signal("resume")
     await env.status(handle)
@@ -125,7 +125,8 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await asyncio.sleep(0.6)
+    while not (await handle.query("status"))["messages"]:
+        await asyncio.sleep(0.02)
     await handle.signal(how)
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == (reason, ["a"], 1)
