@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
@@ -52,6 +53,8 @@ class Engine(ABC):
     """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``."""
 
     dialect: str
+    place: str
+    """The database's address, without a password."""
 
     async def run(self, work: Work[T]) -> T:
         """Calls a function with a connection on which each statement commits by itself, and returns its result.
@@ -87,6 +90,7 @@ class _SQLite(Engine):
     def __init__(self, url: URL) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
         event.listen(self._engine, "connect", _set_pragmas)
+        self._file, self._opened = Path(url.database or ""), (0, 0)
         self._thread = ThreadPoolExecutor(1, "journal")
 
     async def _run(self, work: Work[T]) -> T:
@@ -100,10 +104,25 @@ class _SQLite(Engine):
 
     def _connect(self, work: Work[T]) -> T:
         with self._engine.connect() as connection:
+            self._check_place()
             return work(connection)
+
+    def _check_place(self) -> None:
+        """Raises JournalUnavailable while the file is not where it was opened: what is written would be lost."""
+        try:
+            found = self._file.stat()
+        except FileNotFoundError:
+            found = None
+        place = (found.st_dev, found.st_ino) if found else None
+        self._opened = self._opened if any(self._opened) else place or self._opened
+        if place != self._opened:
+            raise JournalUnavailable(
+                f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
+            )
 
     def _begin_immediate(self, work: Work[T]) -> T:
         with self._engine.begin() as connection:  # which commits or rolls back at its end
+            self._check_place()
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
             return work(connection)
 
@@ -170,4 +189,6 @@ def connect(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
-    return _ENGINES[backend](parsed)
+    engine = _ENGINES[backend](parsed)
+    engine.place = parsed.set(password=None).render_as_string()
+    return engine

@@ -46,10 +46,13 @@ class KillableWorker:
     async def ready(
         cls, client: Client, address: str, folder: Path, answer: Callable[[Request], Reply], **env: str
     ) -> AsyncIterator["KillableWorker"]:
-        """A worker of the server at ``address`` that is started later; at the end it is stopped."""
+        """A worker of the server at ``address`` that is started later; at the end it is stopped.
+
+        It uses what runs bring, since the servers of tests are in its own network.
+        """
         model = ScriptedModel(answer)
         with model.serve() as url:
-            own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder)}
+            own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
             given = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **env)
             killable = cls(client, model, WorkerProcess(given, folder / "worker.log"), folder / "journal.db")
             try:

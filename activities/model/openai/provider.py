@@ -23,6 +23,7 @@ from ...runtime.certificates import read_once
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
+from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
 from .errors import error_of
@@ -86,7 +87,9 @@ class OpenAIProvider:
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
-    http = openai.DefaultAsyncHttpxClient(verify=read_once(httpx2.create_ssl_context))
+    trusted = read_once(httpx2.create_ssl_context)
+    transport = GuardedTransport(verify=trusted) if endpoint.guarded else None
+    http = openai.DefaultAsyncHttpxClient(transport=transport, verify=trusted)
     if endpoint.azure_version:
         return openai.AsyncAzureOpenAI(
             azure_endpoint=endpoint.base_url,
