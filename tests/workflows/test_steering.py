@@ -125,7 +125,9 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    while not (await handle.query("status"))["messages"]:
+    while (seen := (await handle.describe()).raw_description).pending_activities or seen.HasField(
+        "pending_workflow_task"
+    ):
         await asyncio.sleep(0.02)
     await handle.signal(how)
     turn = await env.turn_result(handle)
