@@ -120,7 +120,7 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
     selector = team.spec.selector
     if team.spec.max_turns is not None or not team.spec.is_endless or (selector and selector.enable_terminate_tool):
         return
-    members = [catalog.find(reference) for reference in team.members()]
+    members = [catalog.find(reference) for reference in team.members() if reference.kinds]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
         unit = f"{team.spec.rules.turn_unit}s"
         yield Violation(

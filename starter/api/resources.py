@@ -130,6 +130,7 @@ class QueryDefinition(ResourceDefinition):
         targets: Sequence[ResourceDefinition],
         parameters: Mapping[str, ValueInput] | None = None,
         timeout: str | None = None,
+        conversation: str | None = None,
         namespace: str = "default",
     ) -> None:
         check_list(targets, "targets", ResourceDefinition, "a list of agents, teams, models or Manifests")
@@ -137,7 +138,8 @@ class QueryDefinition(ResourceDefinition):
         dependencies.definitions.extend(targets)
         entries = [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets]
         values = _parameters(parameters)
-        spec = {"input": input, "targets": entries, "parameters": values or None, "timeout": timeout}
+        asked = {"input": input, "targets": entries, "parameters": values or None}
+        spec = {**asked, "timeout": timeout, "conversation_id": conversation}
         output_model = targets[0].output_model if len(targets) == 1 else None
         super().__init__(
             "Query", name, spec_fields(spec), namespace=namespace, dependencies=dependencies, output_model=output_model

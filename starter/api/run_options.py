@@ -14,14 +14,15 @@ class RunOptions(TypedDict, total=False):
     """Options of a run.
 
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
-    first values of its session, ``timeout`` a duration such as ``"5m"``. ``functions`` and ``resources`` are added to
-    those of the target.
+    first values of its session, ``timeout`` a duration such as ``"5m"``. ``conversation`` is the conversation that it
+    goes on with. ``functions`` and ``resources`` are added to those of the target.
     """
 
     id: str
     parameters: Mapping[str, ValueInput]
     session: JsonObject
     timeout: str
+    conversation: str
     functions: Sequence[Function]
     resources: Sequence[ResourceDefinition]
 
@@ -38,9 +39,19 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
     check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
     if (target.kind == "Query") == (text is not None):
         raise TypeError("a Query has its own input" if text is not None else f"{target.name} needs an input")
+    talk = options.get("conversation")
+    check(talk, (str, type(None)), "conversation", "a text")
+    if text is None and talk is not None:
+        raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
     if text is None:
         return target
     given, limit = options.get("parameters"), options.get("timeout")
     return QueryDefinition(
-        target.name, text, targets=[target], parameters=given, timeout=limit, namespace=target.namespace
+        target.name,
+        text,
+        targets=[target],
+        parameters=given,
+        timeout=limit,
+        conversation=talk,
+        namespace=target.namespace,
     )

@@ -127,6 +127,7 @@ OLD: dict[str, Any] = {
         },
         "Reason": {"enum": ["completed", "failed"], "type": "string"},
         "Member": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "Kind": {"const": "approval", "type": "string"},
     },
 }
 
@@ -158,6 +159,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("shapes/Head/properties/usage/default", {"tokens": 0, "cachedTokens": 0}),
         ("shapes/Reason/enum", ["completed", "failed", "condition"]),
         ("shapes/Member/anyOf", [{"type": "string"}, {"type": "integer"}, {"type": "null"}]),
+        ("shapes/Kind", {"enum": ["approval", "question"], "type": "string"}),
     ],
 )
 def test_new_names_types_and_optional_fields_are_allowed(path: str, value: object) -> None:
@@ -183,6 +185,7 @@ def test_new_names_types_and_optional_fields_are_allowed(path: str, value: objec
         ("shapes/Head/required", ["id", "depth"], "shapes.Head: 'depth' has become required"),
         ("shapes/Head/required", None, "shapes.Head: 'id' is no longer required"),
         ("shapes/Reason/enum", ["completed"], "shapes.Reason: no longer allows 'failed'"),
+        ("shapes/Kind", {"enum": ["question"], "type": "string"}, "shapes.Kind: no longer allows 'approval'"),
         ("shapes/Reason/enum", None, "shapes.Reason: 'enum' was ['completed', 'failed'], is None"),
         ("shapes/Member/anyOf", [{"type": "string"}], "shapes.Member: no longer allows {'type': 'null'}"),
     ],

@@ -5,16 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import anthropic
-import httpx2
 
 from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
-from ...runtime.certificates import read_once
 from ..answer import StreamedAnswer
+from ..connection import http_options
 from ..failures import CONNECT_TIMEOUT
-from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
 from .errors import anthropic_error
@@ -73,15 +71,13 @@ class AnthropicProvider:
         """The client of a server: all models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:
-            trusted = read_once(httpx2.create_ssl_context)
-            transport = GuardedTransport(verify=trusted) if endpoint.guarded else None
             self._clients[server] = anthropic.AsyncAnthropic(
                 base_url=endpoint.base_url,
                 api_key=endpoint.api_key,
                 default_headers=dict(endpoint.headers),
                 max_retries=0,
-                http_client=anthropic.DefaultAsyncHttpxClient(transport=transport, verify=trusted),
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+                http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]

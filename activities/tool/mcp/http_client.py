@@ -35,8 +35,10 @@ class McpHttpClient(httpx2.AsyncClient):
         self, headers: dict[str, str], *, guarded: bool, on_failure: Callable[[], None] = lambda: None
     ) -> None:
         # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
-        plain = {**headers, "accept-encoding": "identity"}
-        super().__init__(timeout=None, headers=plain, verify=read_once(httpx2.create_ssl_context))
+        # No limit on connections: slow calls must not keep others waiting, and a worker bounds its calls itself.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        plain, trusted = {**headers, "accept-encoding": "identity"}, read_once(httpx2.create_ssl_context)
+        super().__init__(timeout=None, limits=limits, headers=plain, verify=trusted)
         self._guarded, self._on_failure = guarded, on_failure
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
