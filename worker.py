@@ -78,7 +78,8 @@ async def run_worker(
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
+    tools = Tools(secrets, registry, approve_destructive=settings.approve_destructive)
+    providers, executors = Providers(types_in(own.catalog)), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
@@ -94,9 +95,8 @@ async def run_worker(
         )
         activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
         own_journal = OwnJournal(journal.find, journal.database.engine.place)
-        interceptors = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
-        queued = settings.worker_queues()
-        workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
+        options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
+        workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         checks = _checks(workers, client, journal)
         async with serve_health(settings.health_address, checks), watch_event_loop(), run_all(workers):
             yield secrets

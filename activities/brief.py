@@ -25,5 +25,7 @@ class Brief:
         rows = await self._journal.read(thread.head)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
-        head = await self._journal.append(Head(), [Message(role="user", content=text)], idempotency_key())
+        head = await self._journal.append(
+            Head(), [self._secrets.redact_message(Message(role="user", content=text))], idempotency_key()
+        )
         return thread.model_copy(update={"question": head.id, "head": head})

@@ -31,6 +31,12 @@ class Secrets:
         """The Secret of that namespace and name."""
         return self._known.get((namespace, name))
 
+    def values(self) -> Iterator[str]:
+        """The values under all keys of all Secrets."""
+        for secret in self._known.values():
+            found = (secret.value(key) for key in {*secret.data, *secret.string_data})
+            yield from (value for value in found if value)
+
     def find(self, reference: Reference) -> Secret | None:
         """The Secret that a reference leads to."""
         return self.get(reference.namespace, reference.name) if "Secret" in reference.kinds else None

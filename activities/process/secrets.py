@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import quote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
@@ -16,9 +15,20 @@ from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
+from .redactor import Redactor
 
 ALLOW_BROUGHT = "baton/allow-brought"
 """The annotation of a Secret with the hosts, as in ``api.example.com, *.example.org``, that a run may use it for."""
+
+OF_ENVIRONMENT = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "TEMPORAL_API_KEY",
+)
+"""Variables of a worker's environment that hold secrets."""
 
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
@@ -41,8 +51,12 @@ class SecretStore:
 
     def __init__(self, own: Secrets, environment: Mapping[str, str], sources: Path | None = None) -> None:
         self._own, self._environment, self._sources = own, environment, sources
-        self._given_out: set[str] = set()
+        self._redactor, self._known = Redactor(), set[str]()
         self._reading = asyncio.Lock()
+        for value in own.values():
+            self._remember(value.rstrip("\r\n"))
+        for name in OF_ENVIRONMENT:
+            self.environment_secret(name)
 
     def environment(self, name: str) -> str | None:
         """A variable of the worker's environment; None if it is unset or empty."""
@@ -93,15 +107,18 @@ class SecretStore:
         raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
-        """The text with ``[secret]`` in place of every secret that was given out."""
-        for secret in sorted(self._given_out, key=len, reverse=True):
-            text = text.replace(secret, "[secret]")
-        return text
+        """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
+        return self._redactor.redact(text)
 
     def redact_message(self, message: Message) -> Message:
         """A message with redacted texts: a model may repeat a secret from its prompt."""
-        calls = tuple(call.model_copy(update={"arguments": self.redact(call.arguments)}) for call in message.tool_calls)
+        calls = tuple(
+            call.model_copy(update={name: self.redact(getattr(call, name)) for name in ("id", "name", "arguments")})
+            for call in message.tool_calls
+        )
         clean = message.model_copy(update={"content": self.redact(message.content)})
+        if message.model:
+            clean = clean.model_copy(update={"model": self.redact(message.model)})
         if message.remote:
             remote = {name: self.redact(text) for name, text in message.remote.model_dump(by_alias=False).items()}
             clean = clean.model_copy(update={"remote": message.remote.model_copy(update=remote)})
@@ -117,18 +134,12 @@ class SecretStore:
 
     def redact_partial(self, text: str) -> str:
         """The same for a text that is not complete: without an end that may be the beginning of a secret."""
-        clean = self.redact(text)
-        for secret in self._given_out:
-            for length in range(min(len(secret) - 1, len(clean)), 0, -1):
-                if clean.endswith(secret[:length]):
-                    clean = clean[:-length]
-                    break
-        return clean
+        return self._redactor.redact_partial(text)
 
     def _remember(self, value: str) -> str:
-        """Remembers a secret in all forms in which it may appear: as it is, quoted in a URL, escaped in JSON."""
-        if len(value) >= MIN_LENGTH:
-            self._given_out |= {value, quote(value, ""), quote(value), json.dumps(value)[1:-1]}
+        if len(value) >= MIN_LENGTH and value not in self._known:
+            self._known.add(value)
+            self._redactor.add(value)
         return value
 
     def _read_files(self, catalog: str) -> RunSecrets:

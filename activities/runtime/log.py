@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
@@ -56,8 +57,28 @@ def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
+class EscapingFormatter(logging.Formatter):
+    """One line for each record: what a message quotes may hold line ends, and escapes that terminals carry out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of the base class
+        """The line of a record."""
+        return _escaped(super().formatMessage(record), _UNSHOWN)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of the base class
+        """A traceback, on lines of its own."""
+        return _escaped(super().formatException(ei), _UNSHOWN_IN_LINES)
+
+
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNSHOWN_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def _escaped(text: str, unshown: re.Pattern[str]) -> str:
+    return unshown.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def _text() -> logging.Formatter:
-    return logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    return EscapingFormatter("%(asctime)s %(levelname)s %(message)s")
 
 
 def _json() -> logging.Formatter:

@@ -37,7 +37,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
             info = activity.info()
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
-                *error.details,
+                *(self._redact(each) if isinstance(each, str) else each for each in error.details),
                 *((info.attempt,) if error.details else ()),
                 type=error.type,
                 non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),

@@ -89,6 +89,8 @@ def _made(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) -> Tool
     headers = (*spec.headers, *operation.http.headers)
     http = operation.http.model_copy(update={"headers": headers, "timeout": spec.timeout})
     own = {"http": http, "parameters": tool.spec.parameters, "untrusted_content": tool.spec.untrusted_content}
+    if tool.spec.approval:
+        own["approval"] = tool.spec.approval
     presets = tool.spec.partial
     if presets:  # those that this operation has
         known = operation.input_schema["properties"]

@@ -16,6 +16,7 @@ from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
 from .asking import AskingTools
 from .built_in import BuiltInTools
+from .destructive import with_approvals
 from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
@@ -41,9 +42,10 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
 
 
 class Tools:
-    """The tools that a worker can use."""
+    """The tools that a worker can use. ``approve_destructive``: those that say they destroy need a person's yes."""
 
-    def __init__(self, secrets: SecretStore, functions: FunctionRegistry) -> None:
+    def __init__(self, secrets: SecretStore, functions: FunctionRegistry, *, approve_destructive: bool = False) -> None:
+        self._approve_destructive = approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
         self._sources["activity"] = FunctionTools(functions)
         self._filters = ResultFilters(secrets.redact)
@@ -72,7 +74,7 @@ class Tools:
         """The catalog of a run that begins, with what its tools need of their servers."""
         for source in self._sources.values():
             values = replace(values, catalog=await source.pin(values))
-        return values.catalog
+        return with_approvals(values.catalog) if self._approve_destructive else values.catalog
 
     async def _discover(self, context: ToolContext) -> CallableTool:
         manifest = context.manifest

@@ -10,12 +10,12 @@ from pydantic import Field
 
 from ...resources.base import JsonModel, JsonObject
 from ..failure import Failure
-from ..messages.message import Head, Message, TokenUsage
+from ..messages.message import Head, Message, Span, TokenUsage
 from ..messages.turn import StopReason, TurnResult
 from .control_messages import Pause
 from .decisions import DecisionsState
 from .memory_requests import RecallResult
-from .requests import AskModelResult, EvaluateResult, Pinned
+from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned
 
 
 class StopRequest(JsonModel):
@@ -34,12 +34,27 @@ class InboxState(JsonModel):
     waiting: tuple[Message, ...] = ()
 
 
+class CallOutcome(JsonModel):
+    """The result of a tool call, in the rows after ``after`` up to ``head``; without ``head`` it is not written yet."""
+
+    message: Message
+    after: Head
+    head: Head | None = None
+    ends: bool = False
+
+    @property
+    def item(self) -> ConversationItem:
+        """What joins the conversation."""
+        return Span(after=self.after, to=self.head) if self.head else self.message
+
+
 class AgentState(JsonModel):
     """An agent in the middle of its turn.
 
     ``asked`` counts its model calls and ``refused`` its answers that did not fit the output schema. ``reply`` is the
     last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
     in the conversation up to ``head``; ``messages`` are the latest of them, and ``cut`` tells that they are not all.
+    ``outcomes`` are those of calls, by their number, that are done while others of the same message wait for a person.
     """
 
     kind: Literal["agent"]
@@ -53,6 +68,7 @@ class AgentState(JsonModel):
     cut: bool = False
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
+    outcomes: dict[int, CallOutcome] = {}
 
 
 class TeamState(JsonModel):

@@ -72,6 +72,10 @@ class AgentPlan(JsonModel):
     engine: str | None = None
     timeout: float | None = None
 
+    def tool(self, name: str) -> ToolPlan:
+        """Its tool of that name; one that a model has made up has the usual settings."""
+        return next((tool for tool in self.tools if tool.name == name), ToolPlan(name=name))
+
     @property
     def speaker(self) -> str:
         """The id of its manifest, or of the default agent."""

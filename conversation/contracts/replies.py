@@ -3,7 +3,7 @@
 from ...resources.base import JsonModel, JsonObject
 from ..messages.turn import Thread
 from ..text import MAX_MESSAGE, Text, byte_size
-from .decisions import MAX_NAME
+from .decisions import MAX_NAME, decision_id
 from .panel_requests import SpeakerBrief
 
 
@@ -35,6 +35,10 @@ class AskPersonRequest(JsonModel):
     member: str
     turn: int
     brief: SpeakerBrief | None = None
+
+    def decision_id(self, run: str) -> str:
+        """The id under which the run with the id ``run`` waits for the reply."""
+        return decision_id(run, self.thread.head.id, self.member, str(self.turn))
 
 
 class AskPersonResult(JsonModel):

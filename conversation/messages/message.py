@@ -135,8 +135,7 @@ class Quote(JsonModel):
     def quoted(self, message: Message) -> Message:
         """The copy of the message: its text, without tool calls, usage and model."""
         copy = Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
-        kept = {"remote": message.remote, "decision": message.decision}
-        return copy.model_copy(update={name: each for name, each in kept.items() if each})
+        return copy.model_copy(update={"remote": message.remote}) if message.remote else copy
 
 
 class Span(JsonModel):

@@ -1,5 +1,6 @@
 """The Python interface of Baton: everything that ``import baton`` offers."""
 
+from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.status import Status
 from ...conversation.messages.panel import (
     Briefing,
@@ -13,15 +14,17 @@ from ...conversation.messages.panel import (
     RefereeOutput,
     Verdict,
 )
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.temporal.temporal_client import ConnectionFailed
 from ...resources.functions import function, tool
 from ...resources.problems import ManifestError
 from ..errors import UnreachableError
 from ..runs.find_run import NoSuchRunError
 from .client import Connection, attach, connect, contributions, run, start
-from .handle import Handle, Refused, Result, RunFailed
+from .handle import Handle
 from .manifest import ResourceDefinition as Manifest
 from .message_stream import MessageEvent
+from .outcome import Refused, Result, RunFailed
 from .panels import debate, referee, roster_agent, round_robin, synthesizer
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
@@ -49,6 +52,8 @@ __all__ = [
     "PanelInput",
     "PanelShape",
     "PanelState",
+    "PendingDecision",
+    "PersonDecision",
     "Query",
     "RefereeOutput",
     "Refused",

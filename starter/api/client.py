@@ -25,8 +25,9 @@ from ..runs.start_query import start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
 from .arguments import check, check_list, check_text
-from .handle import Handle, Result
+from .handle import Handle
 from .manifest import ResourceDefinition, load_definitions, unique_functions
+from .outcome import Result
 from .run_options import RunOptions, query_for
 
 _log = logging.getLogger("baton")

@@ -1,76 +1,29 @@
 """A handle on a run: its result, messages and status, and the signals and updates that control it."""
 
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Coroutine
 from datetime import datetime
+from typing import Any
 
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...conversation.contracts.control_messages import TerminateRequest
+from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
+from ...conversation.contracts.replies import ReplyRequest
 from ...conversation.contracts.status import Status, turn_status
-from ...conversation.messages.message import Message, TokenUsage
-from ...conversation.messages.panel import Contribution, contributions_in
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
+from ..account import client_identity
+from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.run_handle import RunHandle, request_termination
 from ..runs.run_status import closed_status, live_status
-from .arguments import as_json, check_text
+from .arguments import as_json, check_mapping, check_text
 from .message_stream import MessageEvent, stream_messages
+from .outcome import Refused, Result, RunFailed
 from .result_value import target_of, value_of
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a completed run. ``value`` is its ``message``, read into the type that the target declares:
-
-    JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
-    synthesizer, or for one that was terminated; otherwise the message itself.
-    """
-
-    id: str
-    status: Status
-    value: object
-
-    @property
-    def message(self) -> str:
-        """The answer."""
-        return self.status.message
-
-    @property
-    def usage(self) -> TokenUsage:
-        """The tokens and calls it used."""
-        return self.status.token_usage
-
-
-class RunFailed(Exception):
-    """A run has failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
-
-    def __init__(self, run_id: str, status: Status) -> None:
-        self.id, self.status = run_id, status
-        why = (
-            f"has failed: {status.error}"
-            if status.phase == "Failed"
-            else f"was canceled: {status.note or 'no reason given'}"
-        )
-        super().__init__(f"the run {run_id} {why}")
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The latest messages, target by target."""
-        messages = tuple(message for response in self.status.responses for message in response.messages)
-        return messages or self.status.messages
-
-    @property
-    def contributions(self) -> tuple[Contribution, ...]:
-        """The contributions to a panel or a debate among the messages."""
-        return contributions_in(self.messages)
-
-
-class Refused(Exception):
-    """A run rejects a message or a change of its session; the text says why."""
 
 
 class Handle:
@@ -113,6 +66,59 @@ class Handle:
         """Changes values that conditions and functions read; None removes one. All values. Raises Refused."""
         values = await self._update("session", as_json(changes))
         return values if isinstance(values, dict) else {}
+
+    async def approvals(self) -> list[PendingDecision]:
+        """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
+        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "approval"]
+
+    async def approve(
+        self,
+        call: str,
+        *,
+        arguments: dict[str, object] | None = None,
+        reason: str = "",
+        remember: bool = False,
+        by: str | None = None,
+    ) -> PersonDecision:
+        """Lets the call with that id be carried out, with its own or with other ``arguments``.
+
+        With ``remember``, all calls of this tool in the run are carried out from then on. ``by`` says who decides, by
+        default the account and the host of this program. Raises Refused if the call doesn't wait (any longer), or the
+        arguments don't fit the tool's schema.
+        """
+        check_text(call, "call")
+        check_text(reason, "reason")
+        check_mapping(arguments, "arguments")
+        changed = None if arguments is None else as_json(arguments)
+        who = by or client_identity()
+        request = ApproveRequest(call=call, arguments=changed, reason=reason, remember=remember, by=who)
+        return await self._decided(decide(self._client, self._run, request))
+
+    async def reject(
+        self, call: str, reason: str = "", *, remember: bool = False, by: str | None = None
+    ) -> PersonDecision:
+        """Rejects the call with that id; the model is told the reason. Raises Refused."""
+        check_text(call, "call")
+        check_text(reason, "reason")
+        who = by or client_identity()
+        request = ApproveRequest(call=call, approved=False, reason=reason, remember=remember, by=who)
+        return await self._decided(decide(self._client, self._run, request))
+
+    async def inbox(self) -> list[PendingDecision]:
+        """What people are asked, in this run and in the runs below it, the oldest first."""
+        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "question"]
+
+    async def reply(self, text: str, to: str | None = None, *, by: str | None = None) -> PersonDecision:
+        """Replies to the question with the id ``to``, or to the only one. Raises Refused, as where it doesn't fit."""
+        check_text(text, "text")
+        request = ReplyRequest(text=text, to=to, by=by or client_identity())
+        return await self._decided(reply(self._client, self._run, request))
+
+    async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:
+        try:
+            return await sent
+        except NotDecided as error:
+            raise Refused(str(error)) from None
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run gracefully after the current turn, or ``now``; it counts as completed."""

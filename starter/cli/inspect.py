@@ -47,7 +47,7 @@ def status(name: RunName, namespace: Namespace = "default", output: Output = Out
         current = await live_status(client, handle)
         if output is OutputFormat.text:
             print_status(stderr_console(), handle.id, current)
-            if current.phase == "Running":
+            if current.is_open:
                 await print_open_calls(client, handle, stderr_console())
             return current.message
         return dump(await run_manifest(client, handle, current), output)

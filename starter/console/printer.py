@@ -14,11 +14,21 @@ from ...conversation.failure import Failure
 from ...conversation.text import truncate
 from ...resources.agent import TERMINATING
 from ..history.live_state import OpenCall
-from ..history.run_events import ActivityCall, CallEnded, RequestReceived, RunEvent, RunInfo, RunStarted
+from ..history.run_events import (
+    ActivityCall,
+    CallEnded,
+    DecisionAsked,
+    DecisionMade,
+    RequestReceived,
+    RunEvent,
+    RunInfo,
+    RunStarted,
+)
 from ..scripted_model.script import MODEL_PREFIX
 from ..text.escape import escape_control_characters
 from ..text.role_output_text import role_output_text
 from ..text.units import format_duration
+from .decision_line import decision_line
 
 SCRIPTED_NOTE = "(the answers below are scripted: no language model is called)"
 """Printed once before the first answer of a scripted model."""
@@ -47,6 +57,8 @@ class EventPrinter:
                     self._print_line(Text(f"{run.id} ({run.type})", style="dim"))
             case RequestReceived():
                 self._print_request(event)
+            case DecisionAsked() | DecisionMade():
+                self._print_line(decision_line(event))
             case CallEnded(call=ActivityCall(hidden=True), failure=None):
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):

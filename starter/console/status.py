@@ -11,7 +11,7 @@ from ...resources.problems import ManifestError
 from ..text.escape import escape_control_characters
 from ..text.units import format_duration, format_usage
 
-_COLOURS = {"Completed": "green", "Running": "yellow"}
+_COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow"}
 
 
 def print_status(console: Console, name: str, status: Status) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 from ..text.escape import escape_control_characters
 
 _COLOURS = {
-    "yellow": ("Running", "Paused", "in_progress"),
+    "yellow": ("Running", "Paused", "InputRequired", "in_progress"),
     "green": ("Completed", "completed"),
     "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
+from ...conversation.contracts.replies import AskPersonRequest
 from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
@@ -77,13 +78,13 @@ class CallTracker:
                 return replace(call, name=agent.engine or agent.models[fallback])
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 tool_call = self._replies[reply].tool_calls[number]
-                return replace(call, name=tool_call.name, arguments=tool_call.arguments)
+                return replace(call, name=tool_call.name, arguments=tool_call.arguments, tool_call=tool_call.id)
             case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
                 return replace(call, name=self.team.chooser.models[fallback])
             case UseToolRequest(reply=None):
                 return replace(call, name=call.speaker)
-            case PerformRequest(function=function):
-                return replace(call, name=function)
+            case PerformRequest(function=name) | AskPersonRequest(member=name):
+                return replace(call, name=name)
         return call
 
     def _brief_of(self, call: ActivityCall) -> SpeakerBrief | None:

@@ -17,7 +17,8 @@ from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
 from .event_data import CALL_EVENTS, RUN_EVENTS, NamedEvent, ended_data, failure_data, started_data, usage_data
-from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted, token_usage
+from .event_usage import token_usage
+from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted
 from .team_turns import TeamTurns
 
 TurnKey = tuple[int, str]

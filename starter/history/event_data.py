@@ -8,10 +8,12 @@ from ...conversation.contracts.requests import (
     SelectResult,
     UseToolResult,
 )
+from ...conversation.contracts.status import format_time
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
-from .run_events import ActivityCall, CallEnded, RequestKind, RequestReceived, token_usage
+from .event_usage import token_usage
+from .run_events import ActivityCall, CallEnded, DecisionAsked, DecisionMade, RequestKind, RequestReceived
 
 NamedEvent = tuple[str, JsonObject]
 """The name of an event, and its data."""
@@ -49,6 +51,28 @@ _REQUEST_EVENTS: dict[RequestKind, str] = {
 def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
     """The event of a client's request: its name, who has asked, and what the request says."""
     return _REQUEST_EVENTS[received.kind], {"by": received.by, **received.data}
+
+
+def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
+    """The event that a call waits for a person's yes, or that it was decided: by whom, how, and what was changed."""
+    asked = event.asked if isinstance(event, DecisionMade) else event
+    if asked.call.activity_type == "ask_person":
+        return _question_event(event, asked)
+    about: JsonObject = {"call": asked.id, "agent": asked.call.agent or None, "tool": asked.call.name}
+    shown = not asked.call.hidden
+    if isinstance(event, DecisionAsked):
+        return "ApprovalRequested", {**about, "arguments": asked.arguments if shown else None}
+    made = event.decision
+    how: JsonObject = {"by": made.by, "how": made.how, "at": format_time(made.at), "reason": made.reason or None}
+    changed = made.arguments if shown else None
+    return "CallApproved" if made.approved else "CallRejected", {**about, **how, "arguments": changed}
+
+
+def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
+    about: JsonObject = {"question": asked.id, "member": asked.call.name}
+    if isinstance(event, DecisionAsked):
+        return "ReplyRequested", {**about, "text": None if asked.call.hidden else asked.arguments}
+    return "ReplyGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
 
 
 def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:

@@ -11,8 +11,8 @@ from ...conversation.messages.message import TokenUsage
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
 from .event_builder import EventBuilder
-from .event_data import NamedEvent, request_event
-from .run_events import RequestReceived, RunEnded, RunEvent, RunInfo, RunStarted
+from .event_data import NamedEvent, decision_event, request_event
+from .run_events import DecisionAsked, DecisionMade, RequestReceived, RunEnded, RunEvent, RunInfo, RunStarted
 
 MAX_VALUE_BYTES = 160
 """The length at which a value is cut in a line of text."""
@@ -56,8 +56,9 @@ class EventRecorder:
     def record(self, event: RunEvent) -> Iterator[Event]:
         """The events that a run event stands for."""
         run, builder = event.run, self._builders.get(event.run.first_run_id)
-        if isinstance(event, RequestReceived):
-            yield from _events(event, run, iter([request_event(event)]))
+        if isinstance(event, RequestReceived | DecisionAsked | DecisionMade):
+            named = request_event(event) if isinstance(event, RequestReceived) else decision_event(event)
+            yield from _events(event, run, iter([named]))
             return
         if builder is None or isinstance(event, RunStarted):
             builder = self._builders[run.first_run_id] = EventBuilder(run)

@@ -13,6 +13,7 @@ from ...conversation.failure import BatonError
 from .activity_calls import CallTracker
 from .activity_types import REQUEST_TYPES, RESULT_TYPES, CallResult
 from .client_requests import REQUEST_EVENTS, decode_request
+from .decision_tracker import DecisionTracker
 from .payloads import decode_failure, decode_payload
 from .run_end import END_EVENTS, decode_run_end
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEvent, RunInfo, RunStarted
@@ -32,7 +33,7 @@ class HistoryDecoder:
 
     def __init__(self, run: RunInfo, converter: DataConverter) -> None:
         self.run, self._converter = run, converter
-        self.calls = CallTracker()
+        self.calls, self.decisions = CallTracker(), DecisionTracker()
         self._started = False
         self._open: dict[int, ActivityCall] = {}
         self._attempts: dict[int, int] = {}
@@ -52,7 +53,7 @@ class HistoryDecoder:
                 return await self._local_activity(at, marker)
             case "activity_task_scheduled", scheduled:
                 call = self._open[event.event_id] = await self._scheduled_call(at, scheduled)
-                return [CallScheduled(self.run, at, call)]
+                return [*self.decisions.scheduled(CallScheduled(self.run, at, call))]
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
             case "activity_task_completed" | "activity_task_failed" | "activity_task_timed_out", ended:
@@ -117,9 +118,9 @@ class HistoryDecoder:
         if hasattr(ended, "result") and call.activity_type in RESULT_TYPES:
             result = await self._result(call, ended.result)
             messages = self.calls.messages(call, result)
-            return [CallEnded(self.run, at, call, attempts, result, messages=messages)]
+            return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, result, messages=messages))]
         failure = await decode_failure(self._converter, ended.failure) if hasattr(ended, "failure") else None
-        return [CallEnded(self.run, at, call, attempts, failure=failure)]
+        return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, failure=failure))]
 
     async def _result(self, call: ActivityCall, payloads: Any) -> CallResult:
         result = await decode_payload(self._converter, payloads, RESULT_TYPES[call.activity_type])

@@ -11,19 +11,21 @@ from temporalio.service import RPCError
 
 from ...conversation.contracts.control_messages import Pause
 from ...conversation.contracts.heartbeats import LiveText
-from ...conversation.contracts.status import Status, format_time
+from ...conversation.contracts.status import Phase, Status, format_time
 from ...conversation.messages.message import TokenUsage
+from .event_usage import token_usage
 from .payloads import decode_failure, decode_payload
 from .run_events import (
     ActivityCall,
     CallEnded,
     CallScheduled,
+    DecisionAsked,
+    DecisionMade,
     RequestReceived,
     RunEnded,
     RunEvent,
     RunInfo,
     RunStarted,
-    token_usage,
 )
 
 
@@ -46,12 +48,16 @@ class OpenCall:
 
 @dataclass
 class RunProgress:
-    """A run that a client has started: its usage until now, whether it is paused, and its end once it is over."""
+    """A run that a client has started: its usage until now, whether it is paused, and its end once it is over.
+
+    ``waits`` are the calls in it, and in the runs below it, that wait for a person, by the ids of the decisions.
+    """
 
     run: RunInfo
     started_at: datetime
     usage: TokenUsage = field(default_factory=TokenUsage)
     pause: Pause | None = None
+    waits: dict[str, DecisionAsked] = field(default_factory=dict)
     end: RunEnded | None = None
 
     @property
@@ -59,7 +65,8 @@ class RunProgress:
         """The run's status, as far as its events show it."""
         if self.end is None:
             start = format_time(self.started_at)
-            return Status(phase="Running", token_usage=self.usage, start_time=start, paused=self.pause)
+            phase: Phase = "InputRequired" if self.waits else "Running"
+            return Status(phase=phase, token_usage=self.usage, start_time=start, paused=self.pause)
         return Status(
             phase=self.end.phase,
             stop_reason=self.end.stop_reason,
@@ -92,6 +99,10 @@ class LiveState:
                 self.open_calls[run.run_id, call.id] = OpenCall(run, call)
             case CallEnded(call=call):
                 self.open_calls.pop((run.run_id, call.id), None)
+            case DecisionAsked(id=id_) if run.root.id in self.runs:
+                self.runs[run.root.id].waits[id_] = event
+            case DecisionMade(asked=asked) if run.root.id in self.runs:
+                self.runs[run.root.id].waits.pop(asked.id, None)
             case RunEnded():
                 self._end(event)
         if run.root.id in self.runs:
@@ -100,6 +111,8 @@ class LiveState:
     def _end(self, ended: RunEnded) -> None:
         first = ended.run.first_run_id
         self.open_calls = {key: each for key, each in self.open_calls.items() if each.run.first_run_id != first}
+        if root := self.runs.get(ended.run.root.id):
+            root.waits = {key: each for key, each in root.waits.items() if each.run.first_run_id != first}
         if ended.run.id in self.runs:
             self.runs[ended.run.id].end = ended
 

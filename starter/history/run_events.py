@@ -8,15 +8,14 @@ from typing import Literal
 from ...conversation.contracts.panel_requests import PerformRequest, SpeakerBrief
 from ...conversation.contracts.requests import (
     AskModelRequest,
-    AskModelResult,
     Pinned,
     SelectRequest,
-    SelectResult,
     UseToolRequest,
 )
 from ...conversation.contracts.status import Phase
 from ...conversation.failure import Failure
-from ...conversation.messages.message import Message, TokenUsage
+from ...conversation.messages.message import Message
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import StopReason
 from ...resources.base import JsonObject
 from .activity_types import CallRequest, CallResult
@@ -73,7 +72,8 @@ class RunInfo:
 class ActivityCall:
     """One call of an activity.
 
-    ``name`` is the model, the tool or the function that is called; ``arguments`` are those of a tool. In a panel,
+    ``name`` is the model, the tool or the function that is called; ``arguments`` are those of a tool, and ``tool_call``
+    is the id that the model has given to the call. In a panel,
     ``brief`` is the speaker's brief and ``member`` the name of the member who makes the call. The result of a
     ``hidden`` call is not shown.
     """
@@ -84,6 +84,7 @@ class ActivityCall:
     request: CallRequest | None = None
     name: str = ""
     arguments: str = ""
+    tool_call: str = ""
     brief: SpeakerBrief | None = None
     member: str = ""
     hidden: bool = False
@@ -174,16 +175,25 @@ class RequestReceived:
     data: JsonObject
 
 
-RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded
+@dataclass(frozen=True)
+class DecisionAsked:
+    """A tool call waits for a person's yes. ``id`` is that of the decision; ``arguments`` are those of the call."""
+
+    run: RunInfo
+    at: datetime
+    call: ActivityCall
+    id: str
+    arguments: str
 
 
-def token_usage(event: RunEvent) -> TokenUsage:
-    """The usage that an event adds: a model call counts when it is answered, a tool call also when it has failed."""
-    match event:
-        case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or event.failure:
-            return TokenUsage(tool_calls=1)
-        case CallEnded(result=AskModelResult(message=message)):
-            return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        case CallEnded(result=SelectResult(usage=usage)):
-            return usage
-    return TokenUsage()
+@dataclass(frozen=True)
+class DecisionMade:
+    """A tool call that has waited was approved or rejected; the history shows it when the run goes on with it."""
+
+    run: RunInfo
+    at: datetime
+    asked: DecisionAsked
+    decision: PersonDecision
+
+
+RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded | DecisionAsked | DecisionMade

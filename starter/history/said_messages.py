@@ -23,8 +23,13 @@ def said_messages(call: ActivityCall, result: CallResult, replies: Mapping[str, 
             for item in items:
                 if isinstance(item, Quote) and item.row in replies:
                     yield item.quoted(replies[item.row])
-                elif not isinstance(item, Quote | Span) and (item.part or _is_from_person(item)):
+                elif not isinstance(item, Quote | Span) and (item.part or _is_from_person(item) or _is_reply(item)):
                     yield item
+
+
+def _is_reply(message: Message) -> bool:
+    """Whether it is the turn of a member that is a person."""
+    return message.role == "assistant" and message.decision is not None
 
 
 def _is_from_person(message: Message) -> bool:

@@ -81,8 +81,9 @@ async def _describe(client: Client, run: WorkflowExecution) -> ListedRun:
         memo = await run.memo()
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
-    if state == "Running" and run.typed_search_attributes.get(PHASE) == "Paused":
-        state = "Paused"
+    phase = run.typed_search_attributes.get(PHASE)
+    if state == "Running" and phase in ("Paused", "InputRequired"):
+        state = phase
     return ListedRun(run.id, name, namespace, run.workflow_type, state, await _start_time(client, run), run.close_time)
 
 

@@ -25,7 +25,7 @@ async def status_of(handle: RunHandle) -> Status:
     """
     status: Status = await handle.query("status", result_type=Status)
     closed = (await handle.describe()).status
-    if status.phase != "Running" or closed in (None, WorkflowExecutionStatus.RUNNING):
+    if not status.is_open or closed in (None, WorkflowExecutionStatus.RUNNING):
         return status
     return status.model_copy(update=_closed_in_temporal(closed))
 
@@ -36,7 +36,7 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
     Those are asked one by one, as they tell the run above them only at their end.
     """
     status = await status_of(handle)
-    if status.phase != "Running":
+    if not status.is_open:
         return status
     if status.responses:
         return await _with_responses(client, status)

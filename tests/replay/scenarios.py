@@ -372,6 +372,25 @@ async def executed_elsewhere(env: Environment) -> Handle:
     return handle
 
 
+async def approvals(env: Environment) -> Handle:
+    """Calls in a run below wait for people: one is approved and changed, one is rejected for all, one times out."""
+    ask, late = call("ask", input="Why?"), call("late", input="When?")
+    env.script(line("lead", ask, ask, ask, late, "Done."), line("expert", "Because."))
+    asks = {"type": "agent", "agent": {"name": "expert"}}
+    tools = [
+        manifest("Tool", "ask", {**asks, "approval": {}}),
+        manifest("Tool", "late", {**asks, "approval": {"timeout": "1s", "onTimeout": "proceed"}}),
+    ]
+    handle = await env.start_query([agent("lead", "ask", "late"), agent("expert"), *tools], "agent/lead")
+    (child,) = await env.find_runs(f"WorkflowId STARTS_WITH '{handle.id}/target-1' AND BatonPhase = 'InputRequired'", 1)
+    for given in ({"arguments": {"input": "How?"}}, {"approved": False, "reason": "No.", "remember": True}):
+        waiting = env.client.get_workflow_handle(child)
+        while not (found := (await waiting.query("status")).get("pendingDecisions")):
+            await asyncio.sleep(0.02)
+        await waiting.execute_update("approve", {"call": found[0]["id"], "by": "ann", **given})
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -403,6 +422,7 @@ SCENARIOS: dict[str, Scenario] = {
         retried_model,
         query,
         query_of_model_and_tool,
+        approvals,
         query_timeout,
         query_timeout_with_a_cause,
         query_canceled,

@@ -241,3 +241,40 @@ async def test_a_child_that_is_asked_by_a_tool_begins_after_the_yes_with_the_cha
     await approve(handle, asked, arguments={"input": "The product?"})
     await env.turn_result(handle)
     assert env.model.requests[1].body["messages"][-1]["content"] == "The product?"
+
+
+async def test_a_long_run_continues_as_new_while_a_call_waits_and_repeats_nothing(
+    env_with_short_histories: Environment, shop: ToolServer
+) -> None:
+    env = env_with_short_histories
+    both = {"text": "", "calls": [BUY["calls"][0], {"name": "look", "arguments": {"item": "map"}}]}
+    env.script(line("buyer", both, "Done."))
+    tools = [tool(shop, {}), tool(shop, None, "look")]
+    handle = await start_buyer(env, *tools, parallelToolCalls=True)
+    (asked,) = await pending(handle)
+    first = (await handle.describe()).run_id
+    while (await handle.describe()).run_id == first:
+        await handle.signal("pause")
+        await handle.signal("resume")
+    assert await pending(handle) == (asked,)
+    assert await env.find_runs(f"WorkflowId = '{handle.id}' AND BatonPhase = 'InputRequired'", 1)
+    assert "don't fit its schema" in await refused(handle, asked, arguments={"amount": "many"})
+    await approve(handle, asked)
+    turn = await env.turn_result(handle)
+    assert sorted(seen.path for seen in shop.seen) == ["/buy?item=map", "/buy?item=pen"]
+    assert [each.name for each in turn.messages if each.role == "tool"] == ["buy", "look"]
+    assert turn.usage.tool_calls == 2
+
+
+async def test_a_run_that_no_worker_remembers_waits_and_is_decided_once(env: Environment, shop: ToolServer) -> None:
+    async with env.without_cache() as other:
+        other.script(line("buyer", BUY, BUY, "Bought."))
+        handle = await start_buyer(other, tool(shop, {}))
+        (first,) = await pending(handle)
+        await approve(handle, first)
+        while (second := (await pending(handle))[0]).id == first.id:
+            await asyncio.sleep(0.02)
+        assert f"{first.id} is decided already: approved by ann@desk" in await refused(handle, first)
+        await approve(handle, second, approved=False)
+        turn = await env.turn_result(handle)
+    assert (len(shop.seen), [m.decision.approved for m in turn.messages if m.decision]) == (1, [True, False])

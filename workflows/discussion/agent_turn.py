@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from temporalio import workflow
 
 from ...conversation.contracts import requests
-from ...conversation.contracts.continuation import AgentState
-from ...conversation.contracts.plan import AgentPlan, ToolPlan
+from ...conversation.contracts.continuation import AgentState, CallOutcome
+from ...conversation.contracts.plan import AgentPlan
 from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
@@ -33,12 +33,12 @@ class AgentTurn:
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
         self.messages, self.cut, self.usage, self.answer = [*state.messages], state.cut, state.usage, state.answer
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
+        self.outcomes, self._is_alone = dict(state.outcomes), turn.index is not None
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
     def state(self) -> AgentState:
         """What a continued run needs to go on with the turn; complete when nothing is pending."""
-        shown = self.so_far
         return AgentState(
             kind="agent",
             head=self.head,
@@ -47,10 +47,8 @@ class AgentTurn:
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
-            messages=shown.messages,
-            cut=shown.cut,
-            usage=self.usage,
-            answer=self.answer,
+            outcomes=self.outcomes,
+            **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
         )
 
     @property
@@ -95,9 +93,8 @@ class AgentTurn:
         """Asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
         self.rejected += 1
         if self.rejected > MAX_OUTPUT_RETRIES:
-            raise ActivityFailed.of(
-                OutputRejected(f"agent {self.agent.name} was asked {self.rejected} times; its answer {wrong}")
-            )
+            asked = f"agent {self.agent.name} was asked {self.rejected} times"
+            raise ActivityFailed.of(OutputRejected(f"{asked}; its answer {wrong}"))
         again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
         self.messages.append(again)
         self.pending.append(again)
@@ -109,7 +106,7 @@ class AgentTurn:
             await self._append_pending()
         reply = await effects.ask_agent(self.run, self._request(), self.agent)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
-        self.open_calls = list(reply.message.tool_calls)
+        self.open_calls, self.outcomes = list(reply.message.tool_calls), {}
         self.messages += [*reply.earlier, reply.message]
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         self.usage += reply.summaries or TokenUsage()
@@ -140,25 +137,28 @@ class AgentTurn:
                 await self._continue_as_new_if_long()
 
     async def _use_batch(self, reply: requests.AskModelResult, batch: Sequence[tuple[int, ToolCall]]) -> None:
-        after = self.head
+        """Carries out some calls. A long run continues as new while one waits for a person, with the outcomes."""
         outcomes = await gather_outcomes(self._use_tool(reply, index, call) for index, call in batch)
-        for (_, call), outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, requests.UseToolResult):
+        done = {index: each for (index, _), each in zip(batch, outcomes, strict=True) if isinstance(each, CallOutcome)}
+        errors = [each for each in outcomes if isinstance(each, BaseException)]
+        if errors and all(isinstance(each, ContinueAsNew) for each in errors):
+            self.outcomes = done
+            await self._append_pending()
+            raise ContinueAsNew
+        for index, call in batch:
+            if outcome := done.get(index):
                 if outcome.ends:
                     self.ends_team, self.answer = True, self.answer or outcome.message.content or None
-                self._add_result(call, outcome.message, Span(after=after, to=outcome.head))
-            elif isinstance(outcome, Message):
-                self._add_result(call, outcome, outcome)
-        if errors := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:
-            raise errors[0]
+                self._add_result(call, outcome.message, outcome.item)
+        if failed := [each for each in errors if not isinstance(each, ContinueAsNew)]:
+            raise failed[0]
 
-    async def _use_tool(
-        self, reply: requests.AskModelResult, index: int, call: ToolCall
-    ) -> requests.UseToolResult | Message:
-        tool = next((tool for tool in self.agent.tools if tool.name == call.name), ToolPlan(name=call.name))
+    async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
+        if known := self.outcomes.get(index):
+            return known
         thread = self.turn.thread.model_copy(update={"head": self.head})
         request = requests.UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
-        use = ToolUse(tool, request, self.run, self._children)
+        use = ToolUse(self.agent.tool(call.name), request, self.run, self._children, continues=self._is_alone)
         try:
             return await use.execute(call)
         finally:
@@ -180,7 +180,7 @@ class AgentTurn:
             self.head = await uncancelled(asyncio.create_task(effects.append(self.run, self.head, items)))
 
     async def _continue_as_new_if_long(self) -> None:
-        if self.turn.index is not None and should_continue_as_new():
+        if self._is_alone and should_continue_as_new():
             await self._append_pending()
             raise ContinueAsNew
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from ...conversation.contracts.decisions import PendingDecision, decision_id
+from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.member_plans import HumanMember
 from ...conversation.contracts.replies import AskPersonRequest, CheckReplyRequest
 from ...conversation.errors import InvalidInput, ReplyOverdue
@@ -28,7 +28,7 @@ class HumanTurn:
     async def execute(self) -> TurnResult:
         """The reply as the message of the turn; no message, if there is none in time and the turn is skipped."""
         member, turn, run = self._member, self._turn, self._team.run
-        asked = run.decisions.waiting_for(self._id) or await self._ask()
+        asked = run.decisions.waiting_for(self._request.decision_id(self._run_id)) or await self._ask()
         check = self._check if member.checked else accept
         decision = await run.decisions.wait(asked, check, continues=turn.index is not None)
         if decision.text is not None:
@@ -38,25 +38,27 @@ class HumanTurn:
         raise ActivityFailed.of(ReplyOverdue(f"{turn.name} has not replied within {member.timeout:g} s"))
 
     @property
-    def _id(self) -> str:
-        turn = self._turn
-        return decision_id(workflow.info().workflow_id, turn.thread.head.id, turn.name, str(turn.number))
-
-    @property
     def _team_id(self) -> str:
         return f"Team/{self._member.namespace}/{self._team.name}"
 
+    @property
+    def _run_id(self) -> str:
+        return workflow.info().workflow_id
+
+    @property
+    def _request(self) -> AskPersonRequest:
+        member, turn = self._member, self._turn
+        request = AskPersonRequest(thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number)
+        return request.model_copy(update={"brief": turn.brief}) if turn.brief else request
+
     async def _ask(self) -> PendingDecision:
-        member, turn, now = self._member, self._turn, workflow.now()
-        place = {"thread": turn.thread, "team": self._team_id, "member": member.name, "turn": turn.number}
-        request = AskPersonRequest.model_validate(place)
-        request = request.model_copy(update={"brief": turn.brief}) if turn.brief else request
+        member, request, now = self._member, self._request, workflow.now()
         read = await people.ask_person(self._team.run, request)
         return PendingDecision(
-            id=self._id,
+            id=request.decision_id(self._run_id),
             kind="question",
-            run=workflow.info().workflow_id,
-            speaker=turn.name,
+            run=self._run_id,
+            speaker=self._turn.name,
             since=now,
             until=now + timedelta(seconds=member.timeout) if member.timeout else None,
             question=read.question,
@@ -71,9 +73,14 @@ class HumanTurn:
             raise ActivityFailed.of(InvalidInput(f"the reply {checked.wrong}"))
 
     async def _said(self, text: str, decision: PersonDecision) -> TurnResult:
-        """Adds the reply to the conversation, after what people said meanwhile, even while the run is cancelled."""
+        """Adds the reply to the conversation, after what people said meanwhile, even while the run is cancelled.
+
+        In a panel, the reply joins the transcript as every contribution does.
+        """
         run, turn = self._team.run, self._turn
         own = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
-        before = [] if turn.brief else run.inbox.drain()
-        head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, (*before, own))))
-        return TurnResult(head=head, messages=(*before, own))
+        if turn.brief:
+            return TurnResult(head=turn.thread.head, messages=(own,))
+        said = (*run.inbox.drain(), own)
+        head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, said)))
+        return TurnResult(head=head, messages=said)

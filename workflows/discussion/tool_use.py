@@ -5,17 +5,18 @@ from datetime import timedelta
 
 from temporalio import workflow
 
+from ...conversation.contracts.continuation import CallOutcome
 from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.plan import ApprovalPlan, DelegatePlan, ToolPlan
 from ...conversation.contracts.requests import UseToolRequest, UseToolResult
-from ...conversation.messages.message import Message, TokenUsage, ToolCall
+from ...conversation.messages.message import TokenUsage, ToolCall
 from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
-from ..state.errors import ActivityFailed, NotAllowed
+from ..state.errors import ActivityFailed, ContinueAsNew, NotAllowed
 from ..state.run_state import RunState
 
 
@@ -37,18 +38,23 @@ class ToolUse:
         self._tool, self._request, self._run, self._children = tool, request, run, children
         self._continues, self.usage = continues, TokenUsage()
 
-    async def execute(self, call: ToolCall) -> UseToolResult | Message:
+    async def execute(self, call: ToolCall) -> CallOutcome:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
+        after = self._request.thread.head
         try:
-            return await self.attempt(truncate(call.name, 64))
+            used = await self.attempt(truncate(call.name, 64))
+            return CallOutcome(message=used.message, after=after, head=used.head, ends=used.ends)
+        except ContinueAsNew:
+            self.usage = TokenUsage()  # the call is made, and counted, in the next run
+            raise
         except NotAllowed as rejected:
-            return call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
+            message = call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
         except ActivityFailed as failed:
             if self._tool.on_error == "fail" or failed.failure.family == "MemoryError":
                 raise
-            message = call.result_message(f"Error: {failed.failure.message}")
             fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
-            return message.model_copy(update=fence)
+            message = call.result_message(f"Error: {failed.failure.message}").model_copy(update=fence)
+        return CallOutcome(message=message, after=after)
 
     async def attempt(self, name: str) -> UseToolResult:
         """The result. Raises NotAllowed, ActivityFailed, ActivityInterrupted or CancelledError if the run is to stop,
@@ -70,22 +76,28 @@ class ToolUse:
             request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
         return await effects.use_tool(self._run, request, name, self._tool.timeout)
 
-    async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
-        """The request with the decision that allows the call, where it needs one. Raises NotAllowed."""
-        request, now = self._request, workflow.now()
-        review = await effects.review(self._run, request, name)
-        if not review.needed:
-            return request
-        asked = PendingDecision(
-            id=request.decision_id,
+    def _question(self, rule: ApprovalPlan, name: str, arguments: str) -> PendingDecision:
+        now = workflow.now()
+        return PendingDecision(
+            id=self._request.decision_id,
             run=workflow.info().workflow_id,
-            speaker=request.speaker.rpartition("/")[2],
+            speaker=self._request.speaker.rpartition("/")[2],
             since=now,
             until=now + timedelta(seconds=rule.timeout) if rule.timeout else None,
             tool=name,
-            arguments=review.arguments,
+            arguments=arguments,
             rule=rule.rule,
         )
+
+    async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
+        """The request with the decision that allows the call, where it needs one. Raises NotAllowed."""
+        request = self._request
+        asked = self._run.decisions.known(request.decision_id)
+        if asked is None:
+            review = await effects.review(self._run, request, name)
+            if not review.needed:
+                return request
+            asked = self._question(rule, name, review.arguments)
 
         async def check(changed: PersonDecision) -> None:
             await effects.review(self._run, request.model_copy(update={"decision": changed}), name)

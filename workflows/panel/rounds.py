@@ -60,6 +60,7 @@ class PanelDiscussion:
             pass  # a turn that was skipped has no contribution
         elif _is_complete(turn, member):
             text = None if isinstance(member, AgentPlan) and member.cast else read_contribution(turn.message)
+            text = turn.message if text is None and isinstance(member, HumanMember) else text
             turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
         elif isinstance(member, TeamMember):
             turn = turn.model_copy(update={"head": self.team.result.so_far.head})

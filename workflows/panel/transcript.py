@@ -43,8 +43,9 @@ class PanelTranscript:
         else:
             content = turn.message if text is None else text
             item = Message(role="assistant", content=content, name=name, part=part, round=round_number)
-        await self.append(item)
-        marked = {"name": name, "part": part, "round": round_number}
+        decided = {"decision": turn.messages[-1].decision} if turn.messages and turn.messages[-1].decision else {}
+        await self.append(item.model_copy(update=decided) if isinstance(item, Message) else item)
+        marked = {"name": name, "part": part, "round": round_number, **decided}
         last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
         own, cut = ((), False) if isinstance(speaker, TeamMember) else (turn.messages[:-1], turn.cut)
         head = self._team.result.so_far.head

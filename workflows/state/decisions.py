@@ -60,6 +60,10 @@ class Decisions:
         """Whether a person is waited for, here or in a run below."""
         return bool(self.pending or self._below)
 
+    def known(self, id_: str) -> PendingDecision | None:
+        """What waits already, since before the run has continued as new."""
+        return self._asked.get(id_)
+
     async def wait(
         self, asked: PendingDecision, check: Check = accept, *, proceeds: bool = False, continues: bool = False
     ) -> PersonDecision:

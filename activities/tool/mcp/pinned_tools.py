@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ....conversation.errors import UnknownResource
 from ....resources.agent import Agent
+from ....resources.approval import Approval, strictest
 from ....resources.base import API_VERSION, JsonObject, Ref, Reference
 from ....resources.catalog import Catalog, Resource
 from ....resources.json_schema import JsonSchema
@@ -86,10 +87,12 @@ class _Pinning:
         chosen = {name: tool for name, tool in tools.items() if fnmatchcase(tool.name, found.mcp_name)}
         if not chosen:
             raise UnknownResource(f"{found.id}: no tool of {server.id} fits '{found.mcp_name}'; {_known(tools)}")
-        return self._make(chosen, server, owner.namespace)
+        return self._make(chosen, server, owner.namespace, found.spec.approval)
 
-    def _make(self, tools: Mapping[str, ListedTool], server: MCPServer, namespace: str) -> Sequence[str]:
-        """Makes a Tool of each, unless there is a manifest of its name; returns the names."""
+    def _make(
+        self, tools: Mapping[str, ListedTool], server: MCPServer, namespace: str, approval: Approval | None = None
+    ) -> Sequence[str]:
+        """Makes a Tool of each, unless there is a manifest of its name; returns the names. All need the approval."""
         for name, listed in tools.items():
             made = Tool(
                 api_version=API_VERSION,
@@ -97,8 +100,10 @@ class _Pinning:
                 metadata=Metadata(name=name, namespace=namespace, labels={SERVER_LABEL: server.name}),
                 spec=ToolSpec(type="mcp", mcp=McpSpec(mcp_server_ref=_ref(server), tool_name=listed.name)),
             )
-            if made.id not in self._known:
-                self._known[made.id] = _described(made, listed)
+            known = self._known.setdefault(made.id, _described(made, listed))
+            if approval and isinstance(known, Tool):
+                stricter = known.spec.model_copy(update={"approval": strictest(known.spec.approval, approval)})
+                self._known[made.id] = known.model_copy(update={"spec": stricter})
         return [*tools]
 
     def _completed(self, tool: Tool) -> Tool:

@@ -1,0 +1,105 @@
+"""Finds what runs wait for from people, in a run and the runs below it, and decides it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from temporalio.client import Client, RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCStatusCode
+
+from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
+from ...conversation.contracts.replies import ReplyRequest
+from ...conversation.contracts.status import Status
+from ...conversation.messages.person_decision import PersonDecision
+from ...conversation.temporal.temporal_client import task_queue
+from ...resources.base import JsonModel
+from .list_runs import ROOT_RUNS
+from .run_handle import RunHandle
+
+COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
+
+
+class NotDecided(Exception):
+    """A decision is refused; the text says why."""
+
+
+async def pending_decisions(client: Client, run: str) -> list[PendingDecision]:
+    """What a run and the runs below it wait for, the oldest first. Runs that end meanwhile wait for nothing."""
+    handle: RunHandle = client.get_workflow_handle(run)
+    try:
+        status: Status = await handle.query("status", result_type=Status)
+    except WorkflowQueryFailedError:
+        return []
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+    below = await asyncio.gather(*(pending_decisions(client, each) for each in status.waiting_runs or ()))
+    found = [*(status.pending_decisions or ()), *(each for found in below for each in found)]
+    return sorted(found, key=lambda each: each.since)
+
+
+async def all_pending_decisions(client: Client, queue: str | None = None) -> list[tuple[str, PendingDecision]]:
+    """What all runs of a task queue wait for, each with the id of the run that a client has started.
+
+    Where the server has no search attributes, every open run is asked.
+    """
+    open_runs = f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
+    try:
+        roots = [run.id async for run in client.list_workflows(f"{open_runs} AND BatonPhase != 'Running'")]
+    except RPCError as error:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        roots = [run.id async for run in client.list_workflows(open_runs)]
+    found = [(root, await pending_decisions(client, root)) for root in roots]
+    return [(root, each) for root, waiting in found for each in waiting]
+
+
+async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> PersonDecision:
+    """Decides a call that waits in a run or in a run below it; the run that waits has the decision then.
+
+    Raises NotDecided: the call is unknown, or decided already, or comes too late; or the arguments don't fit.
+    """
+    return await _send(client, run, "approve", request.call, request, await pending_decisions(client, run.id))
+
+
+async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
+    """Replies to a question that waits in a run or in a run below it: the one that ``to`` names, or the only one.
+
+    Raises NotDecided: it is not clear which, or has a reply already, or it is too late; or the reply doesn't fit.
+    """
+    waiting = await pending_decisions(client, run.id)
+    questions = [each for each in waiting if each.kind == "question"]
+    if request.to is None and len(questions) > 1:
+        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10])
+        raise NotDecided(f"say which question the reply is for; waiting: {listed}")
+    to = request.to or (questions[0].id if questions else "")
+    if not to:
+        raise NotDecided(f"nobody is asked anything in {run.id}")
+    return await _send(client, run, "reply", to, request.model_copy(update={"to": to}), waiting)
+
+
+async def _send(
+    client: Client, run: RunHandle, update: str, id_: str, request: JsonModel, waiting: Sequence[PendingDecision]
+) -> PersonDecision:
+    """Sends an update to the run in which the decision waits."""
+    where = next((each.run for each in waiting if each.id == id_), run.id)
+    handle: RunHandle = client.get_workflow_handle(where)
+    try:
+        decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
+    except WorkflowUpdateFailedError as error:
+        text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
+        raise NotDecided(_with_waiting(text, id_, waiting)) from None
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        raise NotDecided(f"{id_} comes too late: the run {where} has ended") from None
+    return decision
+
+
+def _with_waiting(text: str, call: str, waiting: Sequence[PendingDecision]) -> str:
+    """Why a decision is refused; for an unknown call, with those that wait below the run."""
+    if "does not wait for a decision" not in text:
+        return text
+    known = ", ".join(each.id for each in waiting[:10]) or "nothing"
+    return f"'{call}' does not wait for a decision; waiting: {known}"

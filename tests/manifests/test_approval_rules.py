@@ -1,0 +1,86 @@
+"""The rules of approvals: which calls need a yes, whose rule counts, and what a manifest may not say."""
+
+import pytest
+
+from baton.activities.tool.destructive import with_approvals
+from baton.resources.approval import Approval, strictest
+from baton.resources.tool import Tool
+from tests.harness.environment import Json, agent, manifest
+from tests.harness.manifests import Writer
+
+
+def rule(**given: object) -> Approval:
+    return Approval.model_validate(given)
+
+
+def on(argument: str, pattern: str) -> list[Json]:
+    return [{"argument": argument, "pattern": pattern}]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "needed"),
+    [
+        ("^/etc/", "/etc/passwd", True),
+        ("^/etc/", "/home/etc/", False),
+        ("(?i)drop table", "DROP TABLE users", True),
+        (r"^\d{4,}$", 4800, True),
+        (r"^\d{4,}$", 99, False),
+        ('"admin"', {"role": "admin"}, True),
+        ("^true$", True, True),
+        ("^(a+)+$", "a" * 50_000 + "b", False),
+    ],
+)
+def test_a_pattern_is_searched_in_the_text_of_an_argument_in_linear_time(
+    pattern: str, value: object, needed: bool
+) -> None:
+    assert rule(argumentMatches=on("x", pattern)).is_needed({"x": value}) is needed  # type: ignore[dict-item]
+
+
+def test_a_call_without_the_argument_does_not_match() -> None:
+    assert not rule(argumentMatches=on("path", ".")).is_needed({"other": "/etc"})
+
+
+def test_an_agent_cannot_loosen_what_its_tool_asks_for() -> None:
+    strict = rule(timeout="1h")
+    assert strictest(strict, rule(required=False)) == strict
+    assert strictest(strict, None) == strict
+    assert strictest(None, rule(required=False)) is None
+    loose = rule(timeout="1m", onTimeout="proceed", argumentMatches=on("x", "y"))
+    both = strictest(strict, loose)
+    assert both
+    assert (both.on_timeout, both.argument_matches, both.seconds) == ("reject", (), 60)
+    slower = strictest(rule(timeout="5m", onTimeout="proceed"), loose)
+    assert slower
+    assert (slower.on_timeout, slower.seconds) == ("proceed", 300)
+    assert strictest(rule(onTimeout="proceed"), loose) == rule(onTimeout="proceed", timeout=None, argumentMatches=())
+
+
+def test_calls_that_match_any_rule_of_the_two_need_a_yes() -> None:
+    both = strictest(rule(argumentMatches=on("a", "1")), rule(argumentMatches=on("b", "2")))
+    assert both
+    assert [both.is_needed({"a": x, "b": y}) for x, y in (("1", "0"), ("0", "2"), ("0", "0"))] == [True, True, False]
+
+
+def test_a_wrong_approval_is_refused_with_its_place(write: Writer) -> None:
+    approval = {"timeout": "soon", "onTimeout": "ask", "argumentMatches": on("x", "(")}
+    tool = manifest("Tool", "t", {"type": "agent", "agent": {"name": "a"}, "approval": approval})
+    problems = write.refusal(tool, agent("a"))
+    assert any("spec.approval.timeout" in each and "is not a duration" in each for each in problems)
+    assert any("spec.approval.onTimeout" in each for each in problems)
+    assert any("argumentMatches[0].pattern: is not a regular expression" in each for each in problems)
+
+
+def test_a_tool_that_says_it_destroys_needs_a_yes_unless_its_own_approval_says_otherwise(write: Writer) -> None:
+    spec = {"type": "agent", "agent": {"name": "a"}, "annotations": {"destructiveHint": True}}
+    tools = [
+        manifest("Tool", "plain", {**spec, "annotations": {"destructiveHint": False}}),
+        manifest("Tool", "destroys", spec),
+        manifest("Tool", "trusted", {**spec, "approval": {"required": False}}),
+    ]
+    loaded = write.load(*tools, agent("a"), agent("b", "plain", "destroys", "trusted"))
+    pinned = with_approvals(loaded.catalog)
+    made = {each.name: each.spec.approval for each in pinned.manifests if isinstance(each, Tool)}
+    assert made["plain"] is None
+    assert made["destroys"] == Approval()
+    assert made["trusted"] == Approval(required=False)
+    assert pinned.made_from == loaded.catalog.sha

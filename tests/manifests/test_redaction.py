@@ -1,0 +1,151 @@
+"""Secrets in texts: they are found in every form in which an address, JSON, HTML or an encoding may hold them."""
+
+import base64
+import html
+import io
+import json
+import logging
+import random
+import re
+import time
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.activities.process.redactor import Redactor, forms_of
+from baton.activities.process.secrets import SecretStore
+from baton.activities.runtime.log import EscapingFormatter
+from baton.conversation.messages.message import Message, ToolCall
+from baton.resources.secret import Secret
+from baton.resources.secret_extraction import Secrets
+
+SECRET = 'k+e=y@/"é%41\\ &<z>0123'
+
+
+def knowing(*secrets: str) -> Redactor:
+    redactor = Redactor()
+    for each in secrets:
+        redactor.add(each)
+    return redactor
+
+
+def lower(address: str) -> str:
+    """An address whose percent signs have small digits."""
+    return re.sub("%..", lambda escape: escape[0].lower(), address)
+
+
+FORMS = {
+    "as it is": SECRET,
+    "in a path as it is sent": quote(SECRET, "/:@!$&'()*+,;=~"),
+    "in a query": quote(SECRET, ""),
+    "in a query with small digits": lower(quote(SECRET, "")),
+    "in a form": quote_plus(SECRET),
+    "in JSON": json.dumps(SECRET)[1:-1],
+    "in JSON with letters as they are": json.dumps(SECRET, ensure_ascii=False)[1:-1],
+    "in JSON in JSON": json.dumps(json.dumps(SECRET))[1:-1],
+    "in JSON in JSON in JSON": json.dumps(json.dumps(json.dumps(SECRET)))[1:-1],
+    "each letter escaped": "".join(f"\\u{ord(each):04x}" for each in SECRET),
+    "each letter escaped in JSON": "".join(f"\\\\u{ord(each):04X}" for each in SECRET),
+    "in HTML": html.escape(SECRET),
+    "in HTML by numbers": "".join(f"&#{ord(each)};" for each in SECRET),
+    "in HTML by other numbers": "".join(f"&#x{ord(each):X};" for each in SECRET),
+    "in JSON in an address": quote(json.dumps(SECRET)[1:-1], ""),
+    "twice in an address": quote(quote(SECRET, ""), ""),
+    "in hexadecimal digits": SECRET.encode().hex(),
+    "in large hexadecimal digits": SECRET.encode().hex().upper(),
+    "in base64": base64.b64encode(SECRET.encode()).decode().rstrip("=")[:-1],
+    "in base64 after a name": base64.b64encode(b"user:" + SECRET.encode()).decode(),
+    "in base64 for addresses": base64.urlsafe_b64encode(b"u:" + SECRET.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_found_in_each_form(form: str) -> None:
+    written = FORMS[form]
+    clean = knowing(SECRET).redact(f"before {written} after")
+    assert clean.startswith("before ")
+    assert clean.endswith(" after")
+    assert "[secret]" in clean
+    assert len(clean) < 40
+
+
+def test_what_is_no_secret_stays_as_it_is() -> None:
+    text = r'50% of "x\u0041" &amp; %zz \" \\ &lt;b&gt; key'
+    assert knowing(SECRET).redact(text) == text
+    assert Redactor().redact(text) == text
+
+
+@given(st.text(min_size=6, max_size=40), st.text(max_size=30), st.text(max_size=30))
+def test_no_text_and_no_secret_break_the_search(secret: str, before: str, after: str) -> None:
+    clean = knowing(secret).redact(before + secret + after)
+    assert secret not in clean.replace("[secret]", "") or secret in before + after
+
+
+@given(st.text(st.sampled_from("ab%2\\u0&#;\"'/+= é"), min_size=6, max_size=20))
+def test_a_secret_of_signs_that_escape_is_found_where_it_was_escaped(secret: str) -> None:
+    redactor = knowing(secret)
+    for form in (quote(secret, ""), json.dumps(secret)[1:-1], html.escape(secret)):
+        assert form not in redactor.redact(f"<{form}>")
+
+
+@pytest.mark.parametrize("form", [SECRET, quote(SECRET, ""), json.dumps(SECRET)[1:-1]])
+def test_a_text_that_is_cut_ends_before_a_secret_that_has_begun(form: str) -> None:
+    for length in range(1, len(form)):
+        assert knowing(SECRET).redact_partial(f"before- {form[:length]}").startswith("before-")
+        assert form[: max(length, 3)][:3] not in knowing(SECRET).redact_partial(f"before- {form[:length]}")
+
+
+def store(**values: str) -> SecretStore:
+    own = Secrets()
+    data = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": values}
+    own.add(Secret.model_validate(data))
+    return SecretStore(own, {"OPENAI_API_KEY": "sk-environment-0123"})
+
+
+def test_a_worker_knows_its_own_secrets_from_its_start_also_those_that_nobody_has_read() -> None:
+    text = store(token=f"{SECRET}\n").redact(f"{SECRET} and sk-environment-0123")
+    assert text == "[secret] and [secret]"
+
+
+def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
+    call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}))
+    message = Message(role="assistant", content=SECRET, model=f"gpt-{SECRET}", tool_calls=(call,))
+    clean = store(token=SECRET).redact_message(message)
+    assert clean.model == "gpt-[secret]"
+    assert clean.tool_calls == (ToolCall(id="call-[secret]", name="n[secret]", arguments='{"x": "[secret]"}'),)
+
+
+def test_a_hundred_secrets_and_two_hundred_streams_hold_the_event_loop_for_moments() -> None:
+    chance = random.Random(1)
+    redactor = knowing(*(f"sk-{chance.getrandbits(400):x}" for _ in range(100)))
+    texts = ["".join(chance.choices([*"abc defghij klmnop \n", "%2f", r"\"", "&lt;"], k=16_000)) for _ in range(20)]
+    redactor.redact("the first search prepares all others")
+    took = []
+    for text in texts * 10:
+        begun = time.thread_time()
+        redactor.redact_partial(text)
+        took.append(time.thread_time() - begun)
+    print(f"200 texts of 20 kB: {sum(took):.2f} s, {sorted(took)[100] * 1000:.1f} ms each")
+    assert sorted(took)[190] < 0.05, "seconds of the processor for the longest"
+
+
+def test_there_are_not_many_forms_of_a_secret() -> None:
+    assert len(forms_of(SECRET)) < 30
+
+
+def test_a_line_of_the_log_holds_no_line_end_and_no_escape_of_what_it_quotes() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(EscapingFormatter("%(levelname)s %(message)s"))
+    logger = logging.Logger("quoting")
+    logger.addHandler(handler)
+    logger.warning("it said %s", "no\nINFO all is well\x1b[2K\r\u202egood\x9b")
+    assert stream.getvalue() == "WARNING it said no\\nINFO all is well\\x1b[2K\\r\\u202egood\\x9b\n"
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError:
+        logger.exception("failed")
+    assert "\x1b" not in stream.getvalue()
+    assert "\nTraceback" in stream.getvalue()

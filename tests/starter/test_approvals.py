@@ -1,0 +1,129 @@
+"""Tests of approvals from outside: the commands, the Python interface, the list and the events."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+import yaml
+
+import baton
+from baton.starter.history.events import EventRecorder
+from baton.starter.history.follow import follow
+from baton.starter.scripted_model.script import Script
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
+from tests.harness.processes import ROOT
+from tests.harness.user_machine import UserMachine
+
+SAMPLE = ROOT / "samples" / "purchase.yaml"
+ORDER = call("order", input="12 desks")
+TOOL = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def temporal(
+    env: Environment, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[baton.Connection]:
+    for name, value in env.worker_env.items():
+        monkeypatch.setenv(name, value)
+    async with baton.connect(server.address, task_queue=env.task_queue) as connection:
+        yield connection
+
+
+async def start_order(env: Environment, *tail: str | Json) -> Handle:
+    env.script(line("buyer", ORDER, *(tail or ("Ordered.",))), line("shop", "Confirmed."))
+    return await env.start_query([agent("buyer", "order"), agent("shop"), TOOL], "agent/buyer")
+
+
+async def waiting(handle: baton.Handle) -> baton.PendingDecision:
+    while True:
+        if found := await handle.approvals():
+            return found[0]
+        await asyncio.sleep(0.02)
+
+
+async def events(env: Environment, handle: Handle) -> list[Json]:
+    recorder, found = EventRecorder(), list[Json]()
+    await follow(env.client, handle, lambda each: found.extend(e.value for e in recorder.record(each)))
+    return found
+
+
+async def test_a_program_approves_a_call_of_a_run_below_through_the_root(
+    temporal: baton.Connection, env: Environment
+) -> None:
+    run = await start_order(env)
+    handle = await temporal.attach(run.id)
+    asked = await waiting(handle)
+    assert asked.run.startswith(f"{run.id}/")
+    assert (await handle.status()).phase == "InputRequired"
+    with pytest.raises(baton.Refused, match=f"'nothing' does not wait for a decision; waiting: {asked.id}"):
+        await handle.approve("nothing")
+    made = await handle.approve(asked.id, arguments={"input": "10 desks"}, by="ann")
+    assert (made.approved, made.by) == (True, "ann")
+    assert (await handle.result()).message == "Ordered."
+    with pytest.raises(baton.Refused, match=r"the run .* has ended"):
+        await handle.reject(asked.id)
+
+
+async def test_the_events_tell_who_has_decided_what_and_how(temporal: baton.Connection, env: Environment) -> None:
+    run = await start_order(env, ORDER, "Well.")
+    handle = await temporal.attach(run.id)
+    first = await waiting(handle)
+    await handle.approve(first.id, arguments={"input": "1 desk"}, by="ann")
+    while (second := await waiting(handle)).id == first.id:
+        await asyncio.sleep(0.02)
+    await handle.reject(second.id, "Too many.", by="bob")
+    found = await events(env, run)
+    decided = [each for each in found if each["event"] in ("ApprovalRequested", "CallApproved", "CallRejected")]
+    assert [(each["event"], each["call"]) for each in decided] == [
+        ("ApprovalRequested", first.id),
+        ("CallApproved", first.id),
+        ("ApprovalRequested", second.id),
+        ("CallRejected", second.id),
+    ]
+    assert (decided[1]["by"], decided[1]["arguments"]) == ("ann", '{"input": "1 desk"}')
+    assert (decided[3]["by"], decided[3]["reason"], decided[3]["how"]) == ("bob", "Too many.", "person")
+    assert [each["event"] for each in found].count("AgentExecutionCompleted") == 2
+
+
+async def test_a_call_whose_arguments_do_not_fit_waits_for_nobody(env: Environment) -> None:
+    env.script(line("buyer", call("order", amount=1), "Well."))
+    run = await env.start_query([agent("buyer", "order"), agent("shop"), TOOL], "agent/buyer")
+    names = [each["event"] for each in await events(env, run)]
+    assert "ApprovalRequested" not in names
+    assert names.count("ToolCallFailed") == 1
+
+
+def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> None:
+    machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)
+    buyer = machine.start("run", "-f", SAMPLE)
+    machine.wait_for_calls(1)
+    listed: list[Json] = []
+    while not listed:
+        done = machine.run("approvals", "-o", "json")
+        listed = json.loads(done.stdout) if done.returncode == 0 and done.stdout else []
+        assert buyer.poll() is None, buyer.communicate()
+        time.sleep(0.2)
+    (asked,) = listed
+    assert json.loads(asked["arguments"]) == {"goods": "desk", "pieces": 12, "price": 4800}
+    assert "InputRequired" in machine.run("list").stdout
+    wrong = machine.run("approve", "buy-desks", asked["id"], "--arguments", '{"goods": "desk"}')
+    assert (wrong.returncode, "don't fit its schema" in wrong.stderr) == (1, True)
+    changed = '{"goods": "desk", "pieces": 10, "price": 4000}'
+    assert machine.run("approve", "buy-desks", asked["id"], "--arguments", changed).returncode == 0
+    out, err = buyer.communicate(timeout=60)
+    assert out.strip() == "Twelve desks are ordered for 4,800 euros."
+    assert f"? order waits for a yes: baton approve {asked['root']} {asked['id']}" in err
+    assert re.search(rf"✓ order approved by \S+@\S+ with {re.escape(changed)}", err)
+    late = machine.run("reject", "buy-desks", asked["id"])
+    assert (late.returncode, "has ended" in late.stderr) == (1, True)
+
+
+def test_the_approval_of_the_page_stands_in_the_sample() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "people.md").read_text(), re.DOTALL)
+    sample = {each["metadata"]["name"]: each["spec"] for each in yaml.safe_load_all(SAMPLE.read_text())}
+    assert yaml.safe_load(shown)["approval"] == sample["order"]["approval"]
