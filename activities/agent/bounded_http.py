@@ -10,6 +10,7 @@ from ...resources.values import check_url
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
 from ..runtime.bounded_body import BodyLimits, bound_response
+from ..runtime.certificates import read_once
 from ..tool.address_guard import public_address
 
 MAX_BYTES = 8_000_000
@@ -23,7 +24,8 @@ CONNECT_SECONDS = 10.0
 
 def new_pool() -> httpx.AsyncHTTPTransport:
     """Connections for all calls of a worker, which bounds their number itself."""
-    return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None, max_keepalive_connections=20))
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+    return httpx.AsyncHTTPTransport(verify=read_once(httpx.create_ssl_context), limits=limits)
 
 
 class Origin(str):

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import httpx2
 from pydantic import JsonValue
 
 from ...conversation.errors import AnswerTooLong, InvalidManifest
@@ -10,6 +11,7 @@ from ...resources.model import BedrockConfig, HttpConnection, Model
 from ...resources.values import check_url
 from ..context.value_resolver import ValueResolver
 from ..runtime.bounded_body import BodyLimits, client_options
+from ..runtime.certificates import read_once
 from .guarded_transport import GuardedTransport
 
 MAX_EVENT = 20_000_000
@@ -27,7 +29,9 @@ NO_KEY = "none"
 
 def http_options(*, guarded: bool) -> dict[str, Any]:
     """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones."""
-    return {**client_options(LIMITS), **({"transport": GuardedTransport()} if guarded else {})}
+    trusted = read_once(httpx2.create_ssl_context)
+    transport = {"transport": GuardedTransport(verify=trusted)} if guarded else {}
+    return {**client_options(LIMITS), "verify": trusted, **transport}
 
 
 def headers_of(config: HttpConnection, values: ValueResolver, model: Model) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ import httpx
 
 from ...conversation.errors import ToolFailed
 from ..runtime.bounded_body import BodyLimits, client_options
+from ..runtime.certificates import read_once
 from .address_guard import public_address
 from .http_request import HttpRequest
 from .http_response import result_of
@@ -47,6 +48,7 @@ class HttpClient:
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             cookies=no_cookies,
+            verify=read_once(httpx.create_ssl_context),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # a worker bounds its calls itself
             **client_options(UNPACKED),
         )

@@ -53,8 +53,8 @@ class AgentState(JsonModel):
 
     ``asked`` counts its model calls and ``refused`` its answers that did not fit the output schema. ``reply`` is the
     last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
-    in the conversation up to ``head``; ``messages`` are the latest of them. ``outcomes`` are those of calls, by their
-    number, that are done while others of the same message wait for a person.
+    in the conversation up to ``head``; ``messages`` are the latest of them, and ``cut`` tells that they are not all.
+    ``outcomes`` are those of calls, by their number, that are done while others of the same message wait for a person.
     """
 
     kind: Literal["agent"]
@@ -65,6 +65,7 @@ class AgentState(JsonModel):
     done: int = 0
     ends: bool = False
     messages: tuple[Message, ...] = ()
+    cut: bool = False
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
     outcomes: dict[int, CallOutcome] = {}

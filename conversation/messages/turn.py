@@ -1,10 +1,11 @@
-"""The start and the result of a turn: `Thread` and `TurnResult`."""
+"""The start and the result of a turn: `Thread` and `TurnResult`; the latest messages of several turns."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from ...resources.base import JsonModel
 from ..failure import Failure
-from .message import Head, Message, TokenUsage, last_spoken
+from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
 
 StopReason = Literal[
     "completed", "terminated", "condition", "no_progress", "max_turns", "canceled", "timeout", "failed"
@@ -37,15 +38,16 @@ class Thread(JsonModel):
 class TurnResult(JsonModel):
     """The result of a turn of a member, or of a whole team or agent.
 
-    ``messages`` are the latest messages. ``ended`` tells that an agent has ended its team. ``failure`` is set exactly
-    when ``stop_reason`` is ``failed``, ``timeout``, or ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if
-    the answer is not the last message: after ``terminate``, or from a parallel team. ``unread`` are messages of people
-    that came too late for a child workflow: its parent takes them back. ``member_failures`` are those of members
-    without whom a team has gone on.
+    ``messages`` are the latest messages, without a gap; ``cut`` tells that earlier ones were left out. ``ended`` tells
+    that an agent has ended its team. ``failure`` is set exactly when ``stop_reason`` is ``failed``, ``timeout``, or
+    ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if the answer is not the last message: after
+    ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
+    its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
     """
 
     head: Head
     messages: tuple[Message, ...] = ()
+    cut: bool = False
     turns: int = 1
     ended: bool = False
     stop_reason: StopReason = "completed"
@@ -63,3 +65,15 @@ class TurnResult(JsonModel):
             return self.answer
         word = last_spoken(self.messages)
         return word.content if word else ""
+
+
+def latest_messages(turns: Sequence[TurnResult]) -> tuple[tuple[Message, ...], bool]:
+    """The latest messages of turns that followed each other, without a gap, and whether earlier ones were left out.
+
+    Of the last turn as many as there are, and ``MAX_RECENT`` bytes of those before it.
+    """
+    whole_since = max((index for index, turn in enumerate(turns) if turn.cut), default=0)
+    *before, last = turns[whole_since:]
+    recent = recent_messages([message for turn in before for message in turn.messages])
+    messages = latest_within((*recent, *last.messages))
+    return messages, any(turn.cut for turn in turns) or len(messages) < sum(len(turn.messages) for turn in turns)

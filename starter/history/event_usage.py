@@ -3,13 +3,13 @@
 from ...conversation.contracts.panel_requests import PerformRequest
 from ...conversation.contracts.requests import AskModelResult, SelectResult, UseToolRequest
 from ...conversation.messages.message import TokenUsage
-from .run_events import ActivityCall, CallEnded, CallScheduled, RunEvent
+from .run_events import ActivityCall, CallEnded, RunEvent
 
 
 def token_usage(event: RunEvent) -> TokenUsage:
-    """The usage that an event adds: a tool call counts when it is scheduled, a model call when it is answered."""
+    """The usage that an event adds: a model call counts when it is answered, a tool call also when it has failed."""
     match event:
-        case CallScheduled(call=ActivityCall(request=UseToolRequest() | PerformRequest())):
+        case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or event.failure:
             return TokenUsage(tool_calls=1)
         case CallEnded(result=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)

@@ -285,7 +285,7 @@ async def test_a_cancel_is_passed_on_to_the_task(
     async def slow(turn: Turn) -> None:
         await asyncio.sleep(unnamed)
         task = await turn.task()
-        await task.start_work(task.new_agent_message([Part(text="Working on it.")]))
+        await task.add_artifact([Part(text="Working on it.")])
         await asyncio.sleep(60)
 
     agents.behaviour, agents.version = slow, version
@@ -293,13 +293,12 @@ async def test_a_cancel_is_passed_on_to_the_task(
         handle = await env.start(
             "agent", {"agent": "oracle", "input": "?", "resources": [a2a_agent("oracle"), a2a_server(agents)]}
         )
-        while not agents.turns:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)
+        while not await live_text(env, handle):  # the worker knows the task
+            await asyncio.sleep(0.05)
         await handle.signal("cancel")
         turn = await env.turn_result(handle)
         assert turn.stop_reason == "canceled"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not agents.canceled:
                 await asyncio.sleep(0.05)
     assert agents.canceled == [agents.turns[0].context.task_id]

@@ -22,7 +22,7 @@ async def test_functions_that_take_long_dont_hold_up_what_else_needs_threads() -
         await asyncio.sleep(0.01)
     began = time.monotonic()
     await asyncio.get_running_loop().getaddrinfo("localhost", 80)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert len(seen) == 20, "the others wait"
     ended.set()
     assert await asyncio.gather(*calls) == [True] * 40

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -31,6 +32,16 @@ async def failure(http: HttpClient, asked: HttpRequest, seconds: float = 5, *, r
     with pytest.raises(ToolFailed) as failed:
         await http.send(asked, seconds, repeatable=repeatable)
     return failed.value
+
+
+async def test_the_certificates_are_read_once_and_not_for_each_client() -> None:
+    begun = time.process_time()
+    httpx.create_ssl_context()
+    once = time.process_time() - begun
+    clients = [HttpClient() for _ in range(20)]
+    assert time.process_time() - begun - once < 10 * once
+    for client in clients:
+        await client.close()
 
 
 async def test_the_result_is_the_responses_text(http: HttpClient, tool_server: ToolServer) -> None:

@@ -144,7 +144,7 @@ async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Jour
     await journal.append(Head(), replies("a"), "call-1")
     await execute(journal_url, "drop table baton_messages")
     with pytest.raises(JournalUnavailable, match=r"the journal refuses a statement: .*baton_messages") as refused:
-        await asyncio.wait_for(journal.append(Head(), replies("b"), "call-2"), 5)
+        await asyncio.wait_for(journal.append(Head(), replies("b"), "call-2"), 30)
     assert refused.value.non_retryable
 
 
@@ -152,7 +152,7 @@ async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Jour
 async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal, wrong: object) -> None:
     row = {"session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
     with pytest.raises(JournalUnavailable, match="the journal refuses a statement: "):
-        await asyncio.wait_for(journal.database.insert(schema.bookmarks, row), 5)
+        await asyncio.wait_for(journal.database.insert(schema.bookmarks, row), 30)
 
 
 async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
@@ -231,6 +231,6 @@ async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, 
         for write in writes:
             write.cancel()
         await asyncio.gather(*writes, return_exceptions=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await other.append(Head(), replies("mine"), f"other{turn}")
     await other.close()

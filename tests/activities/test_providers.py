@@ -14,7 +14,7 @@ from baton.resources.loader import load_files
 from baton.resources.model import Model
 from tests.harness.environment import Json, manifest
 from tests.harness.manifests import Writer
-from tests.harness.processes import process_env
+from tests.harness.processes import PATIENCE, process_env
 
 CONNECTIONS: dict[str, Json] = {"anthropic": {"apiKey": "k" * 9}, "bedrock": {"region": "eu-west-1"}}
 LIBRARIES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
@@ -45,7 +45,7 @@ def python(code: str, *, without: str = "") -> "subprocess.CompletedProcess[str]
     """Runs a program, in a process where a library is not installed."""
     blocked = BLOCKED.format(without) if without else ""
     return subprocess.run(
-        [sys.executable, "-c", blocked + code], capture_output=True, text=True, env=process_env(), timeout=60
+        [sys.executable, "-c", blocked + code], capture_output=True, text=True, env=process_env(), timeout=PATIENCE
     )
 
 

@@ -143,7 +143,7 @@ async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its
     async with serve_health(("127.0.0.1", port), {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
-        assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 4")
+        assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 4")
         writer.close()
         assert await state(f"http://127.0.0.1:{port}/healthz") == 200
 
@@ -152,25 +152,26 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.mark.parametrize(
-    ("sent", "seconds"),
+    "sent",
     [
-        (REQUEST + b"X-Large: " + b"x" * 70_000, 2),
-        (REQUEST + b"X-Large: " + b"x" * 70_000 + b"\r\n\r\n", 2),
-        (REQUEST + b"\r\n", 2),
-        (b"nonsense\r\n\r\n", 2),
-        (REQUEST, LONGEST_CONNECTION + 2),
-        (b"", LONGEST_CONNECTION + 2),
+        REQUEST + b"X-Large: " + b"x" * 70_000,
+        REQUEST + b"X-Large: " + b"x" * 70_000 + b"\r\n\r\n",
+        REQUEST + b"\r\n",
+        b"nonsense\r\n\r\n",
+        REQUEST,
+        b"",
     ],
 )
-async def test_no_connection_to_a_health_check_stays_open(sent: bytes, seconds: float) -> None:
+async def test_no_connection_to_a_health_check_stays_open(sent: bytes) -> None:
     port, _ = free_ports((0, 0))
     async with serve_health(("127.0.0.1", port), {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
             writer.write(sent)
         assert connections(port)
-        await asyncio.sleep(seconds)
-        assert connections(port) == [], "the clients keep their side open"
+        async with asyncio.timeout(LONGEST_CONNECTION + 30):
+            while connections(port):  # the clients keep their side open
+                await asyncio.sleep(0.05)
         for _, writer in clients:
             writer.close()
 

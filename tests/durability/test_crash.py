@@ -1,28 +1,21 @@
 """A worker that is killed at any time loses no message, writes none twice, and repeats no answered call."""
 
-import json
 import time
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client
 
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, connect
+from baton.conversation.temporal.temporal_client import connect
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import KEY, agent, manifest, team, texts
+from tests.harness.environment import Handle, agent, ended, manifest, team, texts
 from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
-from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.replayer import replay
 from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
@@ -35,14 +28,8 @@ def answer(request: Request) -> Reply:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[KillableWorker]:
-    model = ScriptedModel(answer)
-    with model.serve() as url:
-        env = process_env(
-            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
-        )
-        worker = WorkerProcess(env, tmp_path / "worker.log")
-        yield KillableWorker(client, model, worker, tmp_path / "journal.db")
-        await worker.stop()
+    async with KillableWorker.ready(client, server.address, tmp_path, answer) as killable:
+        yield killable
 
 
 def reached(killable: KillableWorker, rows: int) -> bool:
@@ -55,19 +42,12 @@ async def test_a_tool_call_survives_the_death_of_its_worker(killable: KillableWo
         calls=[ScriptedToolCall(name="terminate", arguments={"response": "Done."})]
     )
     for rows in (2, 3):
-        killable.worker.start()
         before = killable.journal_rows()
-        handle = await killable.client.start_workflow(
-            "round-robin",
-            {"team": "t", "input": "Why?", "resources": [agent("one", "terminate"), team("t", "one", maxTurns=9)]},
-            id=f"crash-{uuid.uuid4().hex[:8]}",
-            task_queue=TASK_QUEUE,
-            task_timeout=WORKFLOW_TASK_TIMEOUT,
-        )
+        brought = [agent("one", "terminate"), team("t", "one", maxTurns=9)]
+        handle = await killable.start("round-robin", team="t", input="Why?", resources=brought)
         await wait_until(partial(reached, killable, before + rows))
-        killable.worker.kill()
-        killable.worker.start()
-        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
+        killable.restart()
+        turn = await ended(handle, TurnResult)
         assert (turn.stop_reason, turn.turns, turn.message) == ("terminated", 1, "Done.")
         assert killable.journal_rows() == before + 3
         killable.worker.kill()
@@ -77,7 +57,7 @@ async def test_a_tool_call_survives_the_death_of_its_worker(killable: KillableWo
 UNKNOWN = "was begun before and broken off; whether it was carried out is unknown"
 
 
-async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: str) -> WorkflowHandle[Any, Any]:
+async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: str) -> Handle:
     """Starts an agent that uses a tool over HTTP once, and then repeats its result."""
 
     def say(request: Request) -> Reply:
@@ -86,11 +66,7 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
 
     killable.model._answer = say
     order = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": method}})
-    given = {"agent": "one", "input": "Order!", "resources": [agent("one", "order"), order]}
-    killable.worker.start()
-    return await killable.client.start_workflow(
-        "agent", given, id=f"crash-{uuid.uuid4().hex[:8]}", task_queue=TASK_QUEUE, task_timeout=WORKFLOW_TASK_TIMEOUT
-    )
+    return await killable.start("agent", agent="one", input="Order!", resources=[agent("one", "order"), order])
 
 
 @pytest.mark.parametrize(
@@ -106,9 +82,8 @@ async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of
     tool_server.answers(Answer(hang=True), Answer("ok"))
     handle = await start_tool(killable, tool_server, method)
     await wait_until(lambda: len(tool_server.seen) == 1)
-    killable.worker.kill()
-    killable.worker.start()
-    turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
+    killable.restart()
+    turn = await ended(handle, TurnResult)
     assert turn.message == received
     assert len(tool_server.seen) == calls
     assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
@@ -122,40 +97,29 @@ async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(
         before, tool_server.seen[:] = killable.journal_rows(), []
         handle = await start_tool(killable, tool_server, "GET")
         await wait_until(partial(reached, killable, before + 3))
-        killable.worker.kill()
-        killable.worker.start()
-        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
+        killable.restart()
+        turn = await ended(handle, TurnResult)
         assert (turn.message, len(tool_server.seen)) == ("sunny", 1)
         killable.worker.kill()
     killable.worker.start()
 
 
 KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
-    "before-the-first-call": lambda killable: killable.journal_rows() == 1,
-    "in-a-call": lambda killable: len(killable.model.requests) == 5,
-    "just-after-an-answer-was-written": lambda killable: killable.journal_rows() == 5,
+    "before-the-first-call": lambda killable: killable.journal_rows() >= 1,
+    "in-a-call": lambda killable: len(killable.model.requests) >= 5,
+    "just-after-an-answer-was-written": lambda killable: killable.journal_rows() >= 5,
 }
 
 
 @pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, kill_point: str) -> None:
-    killable.worker.start()
-    handle = await killable.client.start_workflow(
-        "round-robin",
-        {"team": "team", "input": "Why?", "resources": MANIFESTS},
-        id=f"crash-{uuid.uuid4().hex[:8]}",
-        task_queue=TASK_QUEUE,
-        task_timeout=WORKFLOW_TASK_TIMEOUT,
-    )
+    handle = await killable.start("round-robin", team="team", input="Why?", resources=MANIFESTS)
     await wait_until(lambda: KILL_POINTS[kill_point](killable))
     killable.worker.kill()
     killed, asked = time.time(), len(killable.model.requests)
     killable.worker.start()
 
-    with pytest.raises(WorkflowFailureError) as failure:
-        await handle.result()
-    assert isinstance(failure.value.cause, ApplicationError)
-    turn = TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
+    turn = await ended(handle, TurnResult)
     assert turn.stop_reason == "max_turns"
     assert texts(turn.messages) == REPLIES
     assert killable.journal_rows() == 1 + len(REPLIES), "each message stands once in the journal"
@@ -173,36 +137,18 @@ async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one
     server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> None:
     """It is killed at two moments around that at which the run goes on."""
-    model = ScriptedModel(lambda request: Reply(text=str(len(request["messages"]) - 1)))
-    with model.serve() as url:
-        env = process_env(
-            TEMPORAL_ADDRESS=server_with_short_histories.address,
-            BATON_HOME=str(tmp_path),
-            OPENAI_BASE_URL=url,
-            OPENAI_API_KEY=KEY,
-        )
-        worker = WorkerProcess(env, tmp_path / "log")
-        killable = KillableWorker(
-            await connect(server_with_short_histories.address), model, worker, tmp_path / "journal.db"
-        )
-        killable.worker.start()
-        given = {"team": "t", "input": "?", "resources": [agent("one"), team("t", "one", maxTurns=24)]}
-        handle = await killable.client.start_workflow(
-            "round-robin",
-            given,
-            id=f"crash-{uuid.uuid4().hex[:8]}",
-            task_queue=TASK_QUEUE,
-            task_timeout=WORKFLOW_TASK_TIMEOUT,
-        )
+    address = server_with_short_histories.address
+
+    def count(request: Request) -> Reply:
+        return Reply(text=str(len(request["messages"]) - 1))
+
+    async with KillableWorker.ready(await connect(address), address, tmp_path, count) as killable:
+        brought = [agent("one"), team("t", "one", maxTurns=24)]
+        handle = await killable.start("round-robin", team="t", input="?", resources=brought)
         for rows in (8, 17):
             await wait_until(partial(reached, killable, rows))
-            killable.worker.kill()
-            killable.worker.start()
-        with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
-        assert isinstance(failure.value.cause, ApplicationError)
-        turn = TurnResult.model_validate_json(json.dumps(failure.value.cause.details[0]))
+            killable.restart()
+        turn = await ended(handle, TurnResult)
         assert (turn.stop_reason, turn.turns) == ("max_turns", 24)
         assert texts(turn.messages) == [str(number) for number in range(1, 25)]
         assert killable.journal_rows() == 25, "each message stands once in the journal"
-        await killable.worker.stop()

@@ -12,7 +12,7 @@ import pytest
 from baton.starter.scripted_model.script import Script
 from baton.starter.server.state_dir import LOGS, MAX_LOG_BYTES
 from tests.harness.environment import KEY, line
-from tests.harness.processes import ROOT, kill_server, process_env
+from tests.harness.processes import PATIENCE, ROOT, kill_server, process_env
 from tests.harness.user_machine import UserMachine
 from tests.starter.test_cli import DUO, QUERY
 
@@ -38,7 +38,7 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
     kill_server(machine.dev().pid)
-    out, err = following.communicate(timeout=60)
+    out, err = following.communicate(timeout=PATIENCE)
     assert (following.returncode, out, said_lines(err)) == (0, "b\n", RESULT), err
     assert len(machine.model.requests) == 6, "no call was made twice"
     assert "the Temporal server has died and is restarted" in (machine.state_dir.folder / "dev.log").read_text()
@@ -48,7 +48,7 @@ def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_i
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
     os.kill(machine.dev().pid, signal.SIGKILL)
-    out, err = following.communicate(timeout=60)
+    out, err = following.communicate(timeout=PATIENCE)
     assert (following.returncode, out) == (3, ""), err
     assert "lost: the run goes on as soon as Temporal and a worker are back. Come back with: baton watch talk-" in err
     assert "error: Temporal did not answer: " in err
@@ -61,7 +61,7 @@ def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_i
     assert said_lines(machine.run("watch", "talk").stderr) == RESULT
     assert sum(each.answered for each in machine.model.requests) == 6, "no answered call was repeated"
     dev.terminate()
-    dev.communicate(timeout=20)
+    dev.communicate(timeout=PATIENCE)
 
 
 def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_drawn(machine: UserMachine) -> None:
@@ -71,7 +71,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     following = machine.start("run", "-f", sample)
     machine.wait_for_calls(5)
     os.kill(machine.dev().pid, signal.SIGKILL)
-    following.communicate(timeout=60)
+    following.communicate(timeout=PATIENCE)
     dev = machine.start("dev")
     while not machine.state_dir.read_dev_server():
         time.sleep(0.05)
@@ -85,7 +85,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     answered = sum(each.answered and each.disconnected_at is None for each in machine.model.requests)
     assert answered == status["tokenUsage"]["modelCalls"] == 10, "no answered call was repeated"
     dev.terminate()
-    dev.communicate(timeout=20)
+    dev.communicate(timeout=PATIENCE)
     drawn = machine.run("graph", "-f", sample, "-o", "svg").stdout
     assert drawn.startswith("<svg")
     assert all(f">{name}" in drawn for name in ("newsroom", "desk", "panel", "writer", "corrections = reporter"))
@@ -102,7 +102,7 @@ def test_logs_that_grow_are_moved_away_and_written_on(machine: UserMachine) -> N
         time.sleep(0.1)
     assert all(log.with_name(f"{log.name}.1").stat().st_size > MAX_LOG_BYTES for log in logs)
     kill_server(machine.dev().pid)
-    _, err = following.communicate(timeout=60)
+    _, err = following.communicate(timeout=PATIENCE)
     assert following.returncode == 0, err
     own, server = (log.read_text() for log in logs)
     assert "the Temporal server has died and is restarted" in own

@@ -4,22 +4,18 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.history.task_recorder import list_tasks
 from baton.starter.scripted_model.script import Script
-from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import KEY, texts
+from tests.harness.environment import ended, texts
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.panels import SYNTHESIS, panel, panelist_line, prompt_line, role_member
-from tests.harness.processes import ROOT, WorkerProcess, process_env
+from tests.harness.processes import ROOT
 from tests.harness.replayer import replay
 
 SLOW = {"text": "b2", "delay": 1.0}
@@ -34,9 +30,9 @@ SCRIPT = Script(
 SAID = [each for n in "123" for each in (f"a{n}", f"b{n}", f"{{'choice': {n}}}", f"c{n}")]
 
 KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
-    "in-a-members-call": lambda killable: len(killable.model.requests) == 5,
-    "as-a-contribution-is-entered": lambda killable: killable.journal_rows() == 9,
-    "after-the-function-has-spoken": lambda killable: killable.journal_rows() == 13,
+    "in-a-members-call": lambda killable: len(killable.model.requests) >= 5,
+    "as-a-contribution-is-entered": lambda killable: killable.journal_rows() >= 9,
+    "after-the-function-has-spoken": lambda killable: killable.journal_rows() >= 13,
 }
 
 
@@ -44,28 +40,16 @@ KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
 async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     client: Client, server: EmbeddedServer, tmp_path: Path, kill_point: str
 ) -> None:
-    model = ScriptedModel(SCRIPT.answer)
-    with model.serve() as url:
-        given = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-        env = process_env(**given, BATON_FUNCTIONS="tests.harness.functions", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-        killable = KillableWorker(client, model, WorkerProcess(env, tmp_path / "worker.log"), tmp_path / "journal.db")
-        killable.worker.start()
+    own = {"BATON_FUNCTIONS": "tests.harness.functions", "PYTHONPATH": str(ROOT)}
+    async with KillableWorker.ready(client, server.address, tmp_path, SCRIPT.answer, **own) as killable:
         members = role_member("a"), role_member("b"), {"name": "ballot", "type": "activity"}
         resources = [panel(*members, maxRounds=3, referee=True, contributions={"session": "s"})]
-        start = {"team": "panel", "input": "Why?", "resources": resources}
-        options: dict[str, Any] = {
-            "id": f"panel-{kill_point}",
-            "task_queue": TASK_QUEUE,
-            "task_timeout": WORKFLOW_TASK_TIMEOUT,
-        }
-        handle = await client.start_workflow("round-robin", start, **options)
+        handle = await killable.start("round-robin", team="panel", input="Why?", resources=resources)
         await wait_until(lambda: KILL_POINTS[kill_point](killable))
-        killable.worker.kill()
-        killable.worker.start()
-        turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
-        await killable.worker.stop()
+        killable.restart()
+        turn = await ended(handle, TurnResult)
     assert texts(turn.messages) == [*SAID, "The deliverable."]
-    answered = Counter(_question(each.body["messages"]) for each in model.requests if each.answered)
+    answered = Counter(_question(each.body["messages"]) for each in killable.model.requests if each.answered)
     assert set(answered.values()) == {1}, "no answered call was repeated"
     assert (tmp_path / "worker.log").read_text().count("made one by str()") == 1
     await replay([await handle.fetch_history()])

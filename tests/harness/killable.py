@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable
+import uuid
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import Handle, agent, team
-from tests.harness.processes import WorkerProcess, kill_server
+from tests.harness.environment import KEY, Handle, agent, team
+from tests.harness.processes import WorkerProcess, kill_server, process_env
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
 REPLIES = [f"answer {number}" for number in range(1, 10)]
@@ -39,6 +40,36 @@ class KillableWorker:
 
     def __init__(self, client: Client, model: ScriptedModel, worker: WorkerProcess, journal: Path) -> None:
         self.client, self.model, self.worker, self.journal = client, model, worker, journal
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def ready(
+        cls, client: Client, address: str, folder: Path, answer: Callable[[Request], Reply], **env: str
+    ) -> AsyncIterator["KillableWorker"]:
+        """A worker of the server at ``address`` that is started later; at the end it is stopped.
+
+        It uses what runs bring, since the servers of tests are in its own network.
+        """
+        model = ScriptedModel(answer)
+        with model.serve() as url:
+            own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
+            given = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **env)
+            killable = cls(client, model, WorkerProcess(given, folder / "worker.log"), folder / "journal.db")
+            try:
+                yield killable
+            finally:
+                await killable.worker.stop()
+
+    async def start(self, workflow: str, **given: Any) -> Handle:
+        """Starts the worker and a run with this input."""
+        self.worker.start()
+        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+        return await self.client.start_workflow(workflow, given, id=f"killed-{uuid.uuid4().hex[:8]}", **options)
+
+    def restart(self) -> None:
+        """Kills the worker, and starts it again."""
+        self.worker.kill()
+        self.worker.start()
 
     def journal_rows(self) -> int:
         """How many rows the journal has."""

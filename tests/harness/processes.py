@@ -11,6 +11,8 @@ import psutil  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"
+PATIENCE = 200
+"""Seconds after which a process hangs; pytest itself gives up later."""
 
 
 def process_env(**given: str) -> dict[str, str]:
@@ -57,7 +59,7 @@ class WorkerProcess:
 def baton(*arguments: str | Path, env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs the command line to its end."""
     return subprocess.run(
-        [BATON, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=80, check=False
+        [BATON, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

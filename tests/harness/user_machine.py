@@ -15,7 +15,7 @@ import yaml
 from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.state_dir import DevServer, StateDir
-from tests.harness.processes import BATON, ROOT, baton
+from tests.harness.processes import BATON, PATIENCE, ROOT, baton
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
 
@@ -60,7 +60,7 @@ class Terminal:
 
     def end(self) -> int:
         """Waits for the command's end; its exit code."""
-        code = self._process.wait(timeout=40)
+        code = self._process.wait(timeout=PATIENCE)
         self._reader.join()
         os.close(self._out)
         return code

@@ -18,7 +18,7 @@ from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import KEY
 from tests.harness.mcp_process import McpServerProcess
-from tests.harness.processes import ROOT, baton, process_env
+from tests.harness.processes import PATIENCE, ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
@@ -305,7 +305,7 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
         env=process_env(BATON_HOME=str(tmp_path / ".baton"), PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -327,7 +327,7 @@ def test_the_program_of_the_readme_runs_by_itself(machine: UserMachine) -> None:
     program.write_text(PROGRAMS[0])
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "editorial-review.yaml").answer
     done = subprocess.run(
-        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=80
+        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.stdout.startswith("The Moon raises two bulges of water"), done.stderr
     assert done.stderr == ""

@@ -16,7 +16,7 @@ from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, agent
-from tests.harness.processes import ROOT, WorkerProcess, baton, process_env
+from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, baton, process_env
 from tests.harness.tls import Certificates, tls_proxy
 
 TEMPORAL_KEY = "temporal-key-0123456789"
@@ -49,7 +49,7 @@ class Project:
         command = (sys.executable, str(ROOT / "worker.py"))
         given = {**self.env, **env}
         worker = asyncio.to_thread(
-            subprocess.run, command, env=given, cwd=self.folder, capture_output=True, text=True, timeout=60
+            subprocess.run, command, env=given, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE
         )
         both = await asyncio.gather(self.baton("status", "x", **env), worker)
         for each in both:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from baton.starter.runs.run_manifest import run_manifest
 from baton.starter.runs.run_status import final_status
 from baton.starter.scripted_model.script import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
-from tests.harness.environment import Environment, agent, team, texts
+from tests.harness.environment import Environment, Handle, agent, team, texts
 from tests.harness.resets import reset, reset_points
 from tests.starter.test_events import events
 
@@ -34,7 +35,7 @@ async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
 
     async def disturbed(number: int) -> tuple[str, str | None, int]:
         handle = await env_with_short_histories.start_team(endless)
-        while (await handle.query("status"))["turns"] < 7:
+        while not await has_come_to(handle, 36 + 2 * number):
             await asyncio.sleep(0.05)
         for _ in range(10):
             await handle.signal("nothing", number)
@@ -57,6 +58,12 @@ async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
     assert [reason for reason, *_ in ended] == ["terminated", "canceled"] * 8
     assert [note for _, note, _ in ended[::2]] == [f"enough {number}" for number in range(0, 16, 2)]
     assert max(runs for *_, runs in ended) > 1
+
+
+async def has_come_to(handle: Handle, events: int) -> bool:
+    """Whether a run has so many events, or has continued as new; the run itself is not asked."""
+    info = (await handle.describe()).raw_description.workflow_execution_info
+    return info.history_length > events or info.execution.run_id != info.first_run_id
 
 
 async def test_the_events_of_all_its_executions_are_read_once_and_in_order(
@@ -105,7 +112,8 @@ async def test_a_status_counts_from_the_first_execution_and_the_run_is_found_and
     await check_continued(env_with_short_histories, handle)
     status: Any = await handle.query("status")
     assert status["turns"] == turn.turns == 30
-    assert status["startTime"] == began.isoformat(timespec="seconds").replace("+00:00", "Z")
+    second = (await continued_runs(env_with_short_histories, handle))[1].events[0].event_time.ToDatetime(UTC)
+    assert began - timedelta(seconds=1) < datetime.fromisoformat(status["startTime"]) < second
     await env_with_short_histories.find_runs("BatonStopReason = 'max_turns' AND BatonTeam = 'team'", 1)
     assert await env_with_short_histories.find_runs("BatonPhase = 'Failed' AND BatonStrategy = 'round-robin'", 1) == [
         handle.id
@@ -122,7 +130,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     env_with_short_histories: Environment,
 ) -> None:
     env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.1)
-    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 2.5", maxTurns=999)]
+    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 4", maxTurns=999)]
     asked = await env_with_short_histories.start_team(endless)
     names = [f"a{n}" for n in range(12)]
     slow = [agent(name) for name in names]
@@ -132,7 +140,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     turn, status = await env_with_short_histories.turn_result(asked), await env_with_short_histories.status(limited)
     assert not turn.failure, turn.failure
     assert (turn.stop_reason, len(await continued_runs(env_with_short_histories, asked)) > 1) == ("condition", True)
-    assert 0.1 * turn.turns + 2 > 2.5 and turn.turns < 26
+    assert turn.turns <= 41
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
 
 
@@ -179,7 +187,7 @@ async def test_a_query_reaches_its_team_in_any_execution(env_with_short_historie
     else:
         await handle.signal("terminate_team", {"reason": "enough", "now": how == "now"})
     with contextlib.suppress(WorkflowFailureError):
-        await asyncio.wait_for(handle.result(), 10)
+        await asyncio.wait_for(handle.result(), 60)
     status = Status.model_validate_json(json.dumps(await handle.query("status")))
     assert status.stop_reason == ("canceled" if how == "cancel" else "terminated")
     assert len(env_with_short_histories.model.requests) < 200

@@ -14,7 +14,7 @@ from baton.starter.server.embedded import EmbeddedServer, ServerError, free_port
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, agent, line, manifest
 from tests.harness.event_loop import watched_loop
-from tests.harness.processes import BATON, ROOT, process_env
+from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
 from tests.harness.user_machine import UserMachine
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
@@ -43,7 +43,7 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
         machine.state_dir.file("dev.json").write_text(json.dumps(last))
         machine.env = process_env()
     began = [machine.start("dev", "--linger", "5") for machine in machines]
-    printed = [each.communicate(timeout=60)[1] for each in began]
+    printed = [each.communicate(timeout=PATIENCE)[1] for each in began]
     assert [each.returncode for each in began] == [0, 0], printed
     assert "Temporal is at" in printed[0]
     assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
@@ -60,7 +60,7 @@ def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
             pass
         time.sleep(0.5)
     assert dev.poll() is None
-    assert dev.communicate(timeout=30)
+    assert dev.communicate(timeout=PATIENCE)
     assert dev.returncode == 0
 
 
@@ -69,14 +69,14 @@ async def test_the_worker_goes_on_while_a_command_is_attached(tmp_path: Path) ->
     dev = asyncio.create_task(run_dev_server(state_dir, DevOptions(linger=30), lambda *_: up.set()))
     await up.wait()
     with state_dir.lock("clients", shared=True):
-        longest = []
-        for _ in range(4):
+        longest = [1.0]
+        while longest[-1] >= 0.09 and len(longest) < 20:  # until the machine leaves the test alone for a while
             async with watched_loop() as waits:
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(1.2)
             longest.append(waits.longest)
     dev.cancel()
     await asyncio.wait([dev])
-    assert min(longest) < 0.09, "each second the worker looks whether a command is attached, for a tenth of a second"
+    assert longest[-1] < 0.09, "each second the worker looks whether a command is attached, for a tenth of a second"
 
 
 def start_dev(machine: UserMachine, *arguments: str | Path) -> list[str]:

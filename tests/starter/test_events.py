@@ -1,7 +1,10 @@
 """The events of a run: made from its history alone, named as in ARK, in the order of time."""
 
 import asyncio
+import dataclasses
 import json
+import threading
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -17,11 +20,14 @@ from temporalio.client import (
     WorkflowHistoryEventAsyncIterator,
 )
 
+from baton import worker
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.resources.loader import Loaded
 from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.history_decoder import HistoryDecoder
 from baton.starter.history.run_events import RunEvent, RunInfo
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.replay.recorded import HISTORIES
@@ -337,3 +343,40 @@ async def test_the_calls_of_an_agent_that_is_executed_elsewhere_name_its_engine(
     assert [each.get("content") for each in found if "content" in each] == ["no", '{"ok": true}']
     turns = named(await recorded("executed_elsewhere.1.sequential"), "AgentExecutionCompleted")
     assert [(each["agent"], each["tokenUsage"]["modelCalls"]) for each in turns] == [("remote", 2), ("critic", 1)]
+
+
+async def test_a_tool_call_that_is_given_up_before_any_worker_has_it_counts_neither_in_the_status_nor_in_the_events(
+    env: Environment,
+) -> None:
+    released = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        released.wait(60)
+        failing = request["messages"][0]["content"] == "You are failing."
+        return Reply(status=400, text="no") if failing else Reply(calls=[ScriptedToolCall(name="noop")])
+
+    env.answer = answer
+    other = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
+    queues = {f"BATON_{kind}_TASK_QUEUE": f"{other.task_queue}-{kind}" for kind in ("MODEL", "TOOL")}
+    deciding, calling = (
+        {**other.worker_env, **queues, "BATON_ROLES": roles} for roles in ("workflows", "models,tools")
+    )
+    manifests = [agent("failing"), agent("busy", "noop"), team("team", "failing", "busy", strategy="parallel")]
+    async with worker.run_worker(env.client, Loaded(), calling):
+        async with worker.run_worker(env.client, Loaded(), deciding):
+            handle = await other.start_team(manifests)
+            await env.wait_for_calls(2)
+        released.set()
+        while len([each for each in (await handle.fetch_history()).events if is_answer(each)]) < 2:
+            await asyncio.sleep(0.05)
+        async with worker.run_worker(env.client, Loaded(), deciding):  # it gets both answers at once
+            turn = await other.turn_result(handle)
+    [end] = named([each.value for each in await events(env.client, handle)], "TeamExecutionFailed")
+    assert (turn.usage.model_calls, turn.usage.tool_calls) == (1, 0)
+    assert end["tokenUsage"] == turn.usage.model_dump(mode="json")
+
+
+def is_answer(event: HistoryEvent) -> bool:
+    """Whether a history event is the end of an activity."""
+    ends = "activity_task_completed_event_attributes", "activity_task_failed_event_attributes"
+    return event.WhichOneof("attributes") in ends

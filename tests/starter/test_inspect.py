@@ -9,7 +9,7 @@ import yaml
 
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Json, agent, call, line, team
-from tests.harness.processes import WorkerProcess
+from tests.harness.processes import PATIENCE, WorkerProcess
 from tests.harness.user_machine import UserMachine
 
 LONG = {"text": "These are the first words of a long answer, and here are those at its very end: finis", "pause": 1.5}
@@ -170,7 +170,7 @@ def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> N
     while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
         pass
     assert not machine.model.requests[0].answered
-    rest, _ = following.communicate(timeout=40)
+    rest, _ = following.communicate(timeout=PATIENCE)
     assert json.loads(rest.splitlines()[-1])["event"] == "QueryCompleted"
     assert following.returncode == 0
 

@@ -16,7 +16,7 @@ import pytest
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import agent
 from tests.harness.panels import panelist_line
-from tests.harness.processes import ROOT
+from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine
 
 MODULES = ("activities", "conversation", "resources", "starter", "worker", "workflows")
@@ -85,7 +85,7 @@ def project(machine: UserMachine) -> UserMachine:
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     """The output of a command, which must end well."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=80, check=False)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

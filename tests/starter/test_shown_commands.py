@@ -20,7 +20,7 @@ from baton.starter.scripted_model.script import Reply, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY
-from tests.harness.processes import ROOT, WorkerProcess, process_env
+from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, process_env
 from tests.harness.user_machine import UserMachine
 
 README = (ROOT / "README.md").read_text()
@@ -79,7 +79,7 @@ def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> 
     program = machine.folder / "program.py"
     program.write_text(text)
     done = subprocess.run(
-        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=80
+        [sys.executable, program], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.stdout.splitlines() == [
         "writer Rivers carry salt into it.",

@@ -61,7 +61,7 @@ async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(e
     for _ in range(10):
         await handle.signal("pause")
         await handle.signal("resume")
-    assert (await asyncio.wait_for(env.turn_result(handle), 30)).stop_reason == "completed"
+    assert (await asyncio.wait_for(env.turn_result(handle), 60)).stop_reason == "completed"
 
 
 async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_said(env: Environment) -> None:

@@ -126,7 +126,7 @@ async def test_a_stop_reaches_whom_a_tool_asks(env: Environment) -> None:
     handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
     await env.wait_for_calls(2)
     await handle.signal("terminate_team", {"reason": "enough", "now": True})
-    turn = await asyncio.wait_for(env.turn_result(handle), 10)
+    turn = await asyncio.wait_for(env.turn_result(handle), 25)
     assert turn.stop_reason == "terminated"
     (child,) = await children(handle)
     assert (await child.describe()).status.name in ("CANCELED", "COMPLETED")  # type: ignore[union-attr]

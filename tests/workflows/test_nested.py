@@ -6,7 +6,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from baton.starter.scripted_model.script import Reply
-from tests.harness.environment import Environment, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
 
@@ -108,6 +108,29 @@ async def test_a_nested_team_that_failed_is_failed_in_temporal_and_what_it_said_
     assert (turn.stop_reason, texts(turn.messages)) == ("failed", ["end", "1", "1"])
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "end", "1", "1"]
     assert (turn.usage.model_calls, turn.failure and turn.failure.type) == (3, "MaxTurnsReached")
+
+
+LONG_TURNS: list[list[str | Json]] = [[f"{number} {'x' * 9_000}" for number in range(3)]]
+LONG_TURNS += [
+    [
+        call("calculator", "x" * 30_000, expression="6*7"),
+        call("calculator", "x" * 30_000, expression="6*7"),
+        "y" * 30_000,
+    ]
+]
+
+
+@pytest.mark.parametrize("said", LONG_TURNS, ids=["by a nested team", "in one turn of its agent"])
+async def test_the_messages_shown_have_no_gap_where_earlier_ones_of_a_member_are_left_out(
+    env: Environment, said: list[str | Json]
+) -> None:
+    env.script(line("last", "begin"), line("busy", *said))
+    inner = team("inner", "busy", maxTurns=sum(isinstance(each, str) for each in said), onMaxTurns="complete")
+    outer = team("team", "last", "inner", strategy="sequential")
+    turn = await env.turn_result(await env.start_team([*AGENTS, agent("busy", "calculator"), inner, outer]))
+    shown, kept = texts(turn.messages), [row["content"] for row in env.transcript(turn.head.id)]
+    assert kept[1] == "begin"
+    assert shown == kept[-len(shown) :]
 
 
 async def test_a_message_that_a_failing_nested_team_has_not_read_comes_back_to_its_parent(env: Environment) -> None:

@@ -49,7 +49,7 @@ async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(env: E
     env.script(line("one", {"text": "late", "delay": 30}), line("two", {"status": 400, "text": "no"}))
     begun = time.monotonic()
     status = await env.status(await env.start_query(THREE, "agent/one", "agent/two", failFast=True))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25
     assert status.phase == "Failed"
     assert [(each.status, each.stop_reason, each.error) for each in status.responses] == [
         ("Failed", "canceled", "the run of one was canceled"),

@@ -11,7 +11,7 @@ from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line
 
 
 def slow(*texts: str) -> list[Any]:
-    return [{"text": text, "delay": 0.4} for text in texts]
+    return [{"text": text, "delay": 0.8} for text in texts]
 
 
 async def test_what_a_person_says_is_read_before_the_next_model_call(env: Environment) -> None:
@@ -112,7 +112,7 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_r
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await asyncio.sleep(1)
+    await asyncio.sleep(1.5)
     assert len(env.model.requests) == 1
     await handle.signal("resume")
     await env.status(handle)
@@ -125,7 +125,10 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await asyncio.sleep(0.6)
+    while (seen := (await handle.describe()).raw_description).pending_activities or seen.HasField(
+        "pending_workflow_task"
+    ):
+        await asyncio.sleep(0.02)
     await handle.signal(how)
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == (reason, ["a"], 1)

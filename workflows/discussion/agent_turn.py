@@ -31,9 +31,9 @@ class AgentTurn:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
         self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
         self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
-        self.messages, self.usage, self.outcomes = [*state.messages], state.usage, dict(state.outcomes)
+        self.messages, self.cut, self.usage = [*state.messages], state.cut, state.usage
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
-        self.answer, self._is_alone = state.answer, turn.index is not None
+        self.answer, self.outcomes, self._is_alone = state.answer, dict(state.outcomes), turn.index is not None
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
 
     @property
@@ -47,17 +47,16 @@ class AgentTurn:
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
-            messages=latest_within(self.messages),
-            usage=self.usage,
-            answer=self.answer,
             outcomes=self.outcomes,
+            **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
         )
 
     @property
     def so_far(self) -> TurnResult:
         """What was said in the turn until now."""
-        messages, answer = latest_within(self.messages), self.answer or None
-        return TurnResult(head=self.head, messages=messages, usage=self.usage, answer=answer)
+        messages = latest_within(self.messages)
+        cut = self.cut or len(messages) < len(self.messages)
+        return TurnResult(head=self.head, messages=messages, cut=cut, usage=self.usage, answer=self.answer or None)
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""

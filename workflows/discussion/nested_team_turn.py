@@ -37,7 +37,7 @@ class NestedTeamTurn:
         if result.failure:
             return result.model_copy(update={"head": head})
         if self._member.joins == "nothing" or not result.message:
-            return result.model_copy(update={"head": head, "messages": ()})
+            return result.model_copy(update={"head": head, "messages": (), "cut": False})
         message = Message(role="assistant", content=result.message, name=self._member.name)
         task = asyncio.create_task(effects.append(self._team.run, head, (message,)))
-        return result.model_copy(update={"head": await uncancelled(task), "messages": (message,)})
+        return result.model_copy(update={"head": await uncancelled(task), "messages": (message,), "cut": False})

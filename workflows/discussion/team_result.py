@@ -3,8 +3,8 @@
 from ...conversation.contracts.plan import TeamPlan
 from ...conversation.errors import MaxTurnsReached
 from ...conversation.failure import Failure
-from ...conversation.messages.message import Head, Message, TokenUsage, latest_within, recent_messages
-from ...conversation.messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
+from ...conversation.messages.message import Head, Message, TokenUsage, latest_within
+from ...conversation.messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult, latest_messages
 from ...conversation.text import truncate
 from ..state.run_state import RunState
 
@@ -33,9 +33,10 @@ class TeamResult:
 
         All at once: of hundreds, each by itself would take longer the more there are.
         """
-        before = (*self.so_far.messages, *(message for turn in turns[:-1] for message in turn.messages))
+        messages, cut = latest_messages((self.so_far, *turns))
         self._update(
-            messages=latest_within((*recent_messages(before), *turns[-1].messages)),
+            messages=messages,
+            cut=cut,
             turns=self.so_far.turns + len(turns),
             ended=self.so_far.ended or any(turn.ended for turn in turns),
             usage=sum((turn.usage for turn in turns), self.so_far.usage),
@@ -55,7 +56,8 @@ class TeamResult:
 
     def add_message(self, message: Message) -> None:
         """Adds a message that is in the conversation already, but was no turn."""
-        self._update(messages=latest_within((*self.so_far.messages, message)))
+        messages = latest_within((*self.so_far.messages, message))
+        self._update(messages=messages, cut=self.so_far.cut or len(messages) <= len(self.so_far.messages))
 
     def move_to(self, head: Head) -> None:
         """The conversation has grown up to ``head``."""

@@ -21,7 +21,7 @@ from ..state.run_state import RunState
 
 
 class ToolUse:
-    """One use of a tool; ``usage`` is what it has cost until now.
+    """One use of a tool; ``usage`` is what it has cost until now: it counts once it has a result or an error.
 
     Where it ``continues``, a long run may continue as new while the call waits for a person's yes.
     """
@@ -36,8 +36,7 @@ class ToolUse:
         continues: bool = False,
     ) -> None:
         self._tool, self._request, self._run, self._children = tool, request, run, children
-        self._continues = continues
-        self.usage = TokenUsage(tool_calls=1)
+        self._continues, self.usage = continues, TokenUsage()
 
     async def execute(self, call: ToolCall) -> CallOutcome:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
@@ -60,6 +59,16 @@ class ToolUse:
     async def attempt(self, name: str) -> UseToolResult:
         """The result. Raises NotAllowed, ActivityFailed, ActivityInterrupted or CancelledError if the run is to stop,
         and ContinueAsNew."""
+        answered = TokenUsage(tool_calls=1)
+        try:
+            result = await self._use(name)
+        except ActivityFailed:
+            self.usage += answered
+            raise
+        self.usage += answered
+        return result
+
+    async def _use(self, name: str) -> UseToolResult:
         request = self._request
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)

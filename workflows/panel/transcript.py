@@ -47,8 +47,9 @@ class PanelTranscript:
         await self.append(item.model_copy(update=decided) if isinstance(item, Message) else item)
         marked = {"name": name, "part": part, "round": round_number, **decided}
         last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
-        own = () if isinstance(speaker, TeamMember) else turn.messages[:-1]
-        return turn.model_copy(update={"head": self._team.result.so_far.head, "messages": (*own, last)})
+        own, cut = ((), False) if isinstance(speaker, TeamMember) else (turn.messages[:-1], turn.cut)
+        head = self._team.result.so_far.head
+        return turn.model_copy(update={"head": head, "messages": (*own, last), "cut": cut})
 
     async def append(self, *items: Quote | Message) -> None:
         """Adds items to the conversation, and moves the bookmark under which a session shares the transcript."""

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 
 from ....conversation.errors import ToolFailed
+from ...runtime.certificates import read_once
 from ...runtime.retry import retry_after
 from ..address_guard import public_address
 from .exchange import Exchange, current_exchange
@@ -36,7 +37,8 @@ class McpHttpClient(httpx2.AsyncClient):
         # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
         # No limit on connections: slow calls must not keep others waiting, and a worker bounds its calls itself.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        super().__init__(timeout=None, limits=limits, headers={**headers, "accept-encoding": "identity"})
+        plain, trusted = {**headers, "accept-encoding": "identity"}, read_once(httpx2.create_ssl_context)
+        super().__init__(timeout=None, limits=limits, headers=plain, verify=trusted)
         self._guarded, self._on_failure = guarded, on_failure
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
