@@ -60,8 +60,9 @@ class Pin:
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
-        plan = await asyncio.to_thread(build_plan, _start(request, catalog), catalog, request.workflow)
-        return self._pinned(thread, plan, self._queues)
+        start = _start(request, catalog)
+        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
+        return self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
@@ -80,6 +81,8 @@ class Pin:
         head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
+        if any(each.budget for each in catalog.manifests):
+            thread = _below(start, thread.model_copy(update={"account": run}))
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
@@ -123,6 +126,11 @@ class Pin:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
         own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
         return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+
+
+def _below(start: Startable, thread: Thread) -> Thread:
+    """The thread of what is done below a manifest: under its budget, if it has one."""
+    return thread.under(start.id) if start.budget and thread.account else thread
 
 
 def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:

@@ -9,12 +9,22 @@
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
     ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
+    ├── BudgetError          BudgetExceeded
     └── MemoryError          JournalLost · JournalUnavailable*
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
 
-from .failure import AuthenticationFault, MemoryFault, ModelFault, TimeoutFault, ToolFault, ValidationFault
+from .failure import (
+    AuthenticationFault,
+    BudgetFault,
+    BudgetReached,
+    MemoryFault,
+    ModelFault,
+    TimeoutFault,
+    ToolFault,
+    ValidationFault,
+)
 
 
 class InvalidInput(ValidationFault):
@@ -153,6 +163,13 @@ class CallTimeout(TimeoutFault):
     """A call of a model or a tool took too long."""
 
     retryable = True
+
+
+class BudgetExceeded(BudgetFault):
+    """A call was not begun, because it could exceed a budget."""
+
+    def __init__(self, message: str, reached: BudgetReached) -> None:
+        super().__init__(message, reached.model_dump(mode="json", by_alias=True))
 
 
 class JournalUnavailable(MemoryFault):

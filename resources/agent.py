@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from .base import FieldError, JsonModel, Name, Path, Ref, Reference
+from .budget import Budget
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
@@ -91,6 +92,7 @@ class AgentSpec(JsonModel):
     )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
+    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
     parallel_tool_calls: bool = Field(
         False, description="true to execute the tool calls of one message at the same time"
     )
@@ -170,6 +172,11 @@ class Agent(Manifest):
     @property
     def can_terminate(self) -> bool:
         return any(tool.terminates for tool in self.spec.tools)
+
+    @property
+    def budget(self) -> Budget | None:
+        """How much may be used for all that is done below it in one run."""
+        return self.spec.budget
 
     def references(self) -> Iterator[Reference]:
         yield from super().references()

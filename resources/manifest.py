@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer
+from .budget import Budget
 from .values import sources
 
 
@@ -47,6 +48,11 @@ class Manifest(JsonModel):
     def id(self) -> str:
         """The id of the resource: ``Kind/namespace/name``."""
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def budget(self) -> Budget | None:
+        """How much may be used for all that is done below it in one run."""
+        return None
 
     def references(self) -> Iterator[Reference]:
         """The resources that this one needs; here those that its values come from."""

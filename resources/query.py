@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Ref, Reference
+from .budget import Budget
 from .duration import Duration
 from .labels import LabelSelector
 from .manifest import Manifest
@@ -44,6 +45,7 @@ class QuerySpec(JsonModel):
     conversation_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
     service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
+    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
     ttl: Annotated[Duration | None, NOT_SUPPORTED_YET] = None
     cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
@@ -88,6 +90,11 @@ class Query(Manifest):
     def parameters(self) -> tuple[Parameter, ...]:
         """Values for its input and its targets."""
         return self.spec.parameters
+
+    @property
+    def budget(self) -> Budget | None:
+        """How much may be used for all that is done below it in one run."""
+        return self.spec.budget
 
     def references(self) -> Iterator[Reference]:
         yield from super().references()

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from .agent import Agent
 from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
+from .budget_rules import unknown_costs
 from .catalog import Catalog
 from .config_map import ConfigMap
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
@@ -46,6 +47,8 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _unknown_presets(manifest, catalog)
     for owner, path, text in too_long_ids(catalog):
         yield Violation(owner, path, text)
+    for owner, text in unknown_costs(catalog):
+        yield Violation(owner, ("spec", "budget", "cost"), text)
     for tool, text in too_deep_tools(catalog):
         yield Violation(tool, ("spec", tool.spec.type), text)
 
@@ -117,6 +120,8 @@ def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violatio
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
     selector = team.spec.selector
     if team.spec.max_turns is not None or not team.spec.is_endless or (selector and selector.enable_terminate_tool):
+        return
+    if team.budget and team.budget.ends_runs:
         return
     members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):

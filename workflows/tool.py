@@ -43,7 +43,7 @@ class ToolTurn:
         except (ActivityInterrupted, asyncio.CancelledError):
             turn = turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
         except ActivityFailed as failed:
-            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            turn = turn.ended_by(failed.failure, request.speaker)
         return turn.model_copy(update={"usage": use.usage})
 
 

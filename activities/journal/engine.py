@@ -36,7 +36,7 @@ class _Options(TypedDict):
 
 
 _AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
-"""Each statement commits by itself: no two of the journal's statements have to succeed together."""
+"""Each statement commits by itself: only those of ``run_in_transaction`` have to succeed together."""
 
 
 class _Cursor(Protocol):
@@ -68,11 +68,21 @@ class Engine(ABC):
         """
         return await translated(self._run_exclusively(work))
 
+    async def run_in_transaction(self, work: Work[T]) -> T:
+        """Calls a function with a connection in one transaction, beside those of others.
+
+        Raises JournalUnavailable as ``run`` does.
+        """
+        return await translated(self._run_in_transaction(work))
+
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def _run_exclusively(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _run_in_transaction(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def dispose(self) -> None:
@@ -94,6 +104,8 @@ class _SQLite(Engine):
 
     async def _run_exclusively(self, work: Work[T]) -> T:
         return await self._on_thread(lambda: self._begin_immediate(work))
+
+    _run_in_transaction = _run_exclusively  # SQLite has one writer at a time
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -150,6 +162,12 @@ class _PostgreSQL(Engine):
         async with engine.begin() as connection:
             await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             return await connection.run_sync(work)
+
+    async def _run_in_transaction(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            await connection.execution_options(isolation_level="READ COMMITTED")  # until it is closed here
+            async with connection.begin():
+                return await connection.run_sync(work)
 
     async def dispose(self) -> None:
         await self._engine.dispose()

@@ -23,4 +23,5 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
         targets=tuple(targets),
         timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
         fail_fast=query.spec.fail_fast,
+        budget=query.budget,
     )

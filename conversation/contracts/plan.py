@@ -6,6 +6,7 @@ from pydantic import Field
 
 from ...resources.agent import OnError
 from ...resources.base import JsonModel, JsonObject
+from ...resources.budget import Budget
 from ...resources.panel import Visibility
 from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
@@ -56,6 +57,7 @@ class AgentPlan(JsonModel):
     parallel_tool_calls: bool = False
     engine: str | None = None
     timeout: float | None = None
+    budget: Budget | None = None
 
     @property
     def speaker(self) -> str:
@@ -150,6 +152,7 @@ class TeamPlan(JsonModel):
     no_progress: NoProgress | None = None
     conditional: bool = False
     panel: PanelPlan | None = None
+    budget: Budget | None = None
 
     @property
     def id(self) -> str:
@@ -175,6 +178,7 @@ class QueryPlan(JsonModel):
     targets: tuple[TargetPlan, ...]
     timeout: float | None = None
     fail_fast: bool = False
+    budget: Budget | None = None
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

@@ -28,7 +28,7 @@ class ToolUse:
         try:
             return await self.attempt(truncate(call.name, 64))
         except ActivityFailed as failed:
-            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError":
+            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
             message = call.result_message(f"Error: {failed.failure.message}")
             fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
@@ -55,8 +55,8 @@ class ToolUse:
         task = asyncio.current_task()
         if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
             raise asyncio.CancelledError
-        if result.failure:
-            raise ActivityFailed(result.failure)
+        if failure := result.failure or result.above:
+            raise ActivityFailed(failure)
         return result.message
 
 
