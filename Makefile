@@ -92,9 +92,11 @@ bench-mcp: $(READY)
 bench-selector: $(READY)
 	$(BIN)/python -m benchmarks.selector
 
-# Kills workers and servers under teams of all strategies, and searches for leaked secrets.
+# Kills workers and servers under teams of all strategies, and under calls of MCP servers, A2A servers and engines, which
+# are killed as well. Searches for leaked secrets.
 bench-kills: $(READY)
 	$(BIN)/python -m tests.chaos.kills --each 2
+	$(BIN)/python -m tests.chaos.remote_kills --each 3
 
 # Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
 bench-control: $(READY)

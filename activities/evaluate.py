@@ -1,6 +1,5 @@
 """The activity ``evaluate``: evaluates a team's conditions after a turn, or a panel's after a round."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from temporalio import activity
@@ -11,9 +10,10 @@ from ..conversation.failure import BatonError
 from ..conversation.messages.message import last_spoken
 from ..conversation.messages.turn import Thread
 from ..resources.base import JsonObject
-from ..resources.condition import Facts, evaluate_condition
+from ..resources.condition import Facts
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
+from .context.conditions import holds
 from .context.lookup import find_team
 from .journal.journal import Journal
 from .journal.row import Row
@@ -95,6 +95,6 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
 async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
     field, expression = condition
     try:
-        return await asyncio.to_thread(evaluate_condition, expression, facts)
+        return await holds(expression, facts)
     except ValueError as error:
         raise ConditionFailed(f"{team.id}: {field} can't be evaluated after turn {facts['turn']}: {error}") from None

@@ -19,6 +19,7 @@ from .pin import Pin
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .process.settings import Role
+from .review import Review
 from .select import Select
 from .tool.tools import Tools
 from .use_tool import UseTool
@@ -45,6 +46,7 @@ def activities_of(
             Conclude(journal, secrets).conclude,
             FindLastFailures().last_failures,
             Delegate(journal, tools, secrets).delegate,
+            Review(journal, tools, secrets).review,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

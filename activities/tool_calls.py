@@ -6,7 +6,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from ..conversation.contracts.requests import UseToolRequest
-from ..conversation.errors import BadArguments, JournalLost, ToolFailed, UnknownResource, UnknownTool
+from ..conversation.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
 from ..conversation.messages.message import ToolCall
 from ..conversation.text import repair_surrogates
 from ..resources import tool as resources
@@ -32,7 +32,23 @@ class ToolCalls:
         self._journal, self._tools, self._secrets = journal, tools, secrets
 
     async def resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
-        """The call and the tool. The call is read from the journal: the history may hold only a part of it."""
+        """The call and the tool. Raises NotApproved for a call that needs a person's yes and has none."""
+        call, tool = await self.find(request, key)
+        approved = request.decision is not None and request.decision.approved
+        if tool.approval and not approved and tool.approval.is_needed(_parsed(call.arguments)):
+            raise NotApproved(f"{call.name} needs the approval of a person")
+        return call, tool
+
+    async def find(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
+        """The call, with the arguments that a person has changed, and the tool.
+
+        The call is read from the journal: the history may hold only a part of it.
+        """
+        call, tool = await self._find(request, key)
+        changed = request.decision.arguments if request.decision else None
+        return (call if changed is None else call.model_copy(update={"arguments": changed})), tool
+
+    async def _find(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
@@ -70,7 +86,7 @@ class ToolCalls:
 
 async def use(call: ToolCall, tool: CallableTool) -> str:
     """The tool's answer. Raises BadArguments, and whatever the tool raises."""
-    arguments = await _arguments(tool.definition, call.arguments)
+    arguments = await checked_arguments(tool.definition, call.arguments)
     try:
         return await tool.use(arguments)
     except ToolFailed as failed:
@@ -94,7 +110,16 @@ def _only_argument(tool: ToolDefinition) -> str:
     return name
 
 
-async def _arguments(tool: ToolDefinition, text: str) -> JsonObject:
+def _parsed(text: str) -> JsonObject:
+    """The arguments of a call; none where they can't be read, with which it is not carried out."""
+    try:
+        value: JsonValue = json.loads(text or "{}")
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
+async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
     """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
     try:
         value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))

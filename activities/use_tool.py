@@ -32,6 +32,7 @@ class UseTool:
                 await self._calls.charge(request, key)
                 answer = await use(call, tool)
             message = _reply(call, tool, await tool.finish(answer), to_model=request.reply is not None)
+            message = message.model_copy(update={"decision": request.decision}) if request.decision else message
             clean = self._secrets.redact_message(message)
             row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
         shown = row.message.truncated().model_copy(update={"fence": None})  # which only the model needs

@@ -135,6 +135,14 @@ class BadArguments(ToolFault):
     """A model called a tool with invalid arguments."""
 
 
+class CallRejected(ToolFault):
+    """A tool call was rejected by a person, or nobody has approved it in time."""
+
+
+class NotApproved(ToolFault):
+    """A tool call that needs a person's yes was to be carried out without one."""
+
+
 class FilterFailed(ToolFault):
     """A tool has answered, and one of its functions can't be applied to the answer."""
 

@@ -5,7 +5,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import FieldError, JsonModel, Name, Path, Ref, Reference
+from .approval import Approval
+from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
 from .budget import Budget
 from .execution_engine import A2A
 from .json_schema import JsonSchema
@@ -23,7 +24,6 @@ A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
 """Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
 
 ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity", "openapi"]
-
 OnError = Literal["feed", "fail", "retry"]
 
 
@@ -35,8 +35,9 @@ class AgentTool(JsonModel):
     description: str | None = Field(None, description="a description for the model, instead of the tool's own")
     functions: tuple[Function, ...] = Field((), description="filters {name: jq, value} for its result, in their order")
     partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
-    untrusted_content: bool | None = Field(
-        None, description="whether its result is marked as untrusted; by default as its Tool says"
+    untrusted_content: bool | None = Field(None, description="whether its result is marked as untrusted")
+    approval: Approval | None = Field(
+        None, description="which of its calls wait for a person's yes, besides those that its Tool names"
     )
     on_error: OnError = Field(
         "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
@@ -46,9 +47,8 @@ class AgentTool(JsonModel):
     def _known(self) -> Self:
         if self.built_in and self.own_name not in BUILT_INS:
             path = ("partial", "name") if self.partial and self.partial.name else ("name",)
-            raise FieldError(
-                path, f"'{self.own_name}' is not a built-in tool; {did_you_mean(self.own_name, BUILT_INS)}"
-            )
+            hint = did_you_mean(self.own_name, BUILT_INS)
+            raise FieldError(path, f"'{self.own_name}' is not a built-in tool; {hint}")
         return self
 
     @property
@@ -84,6 +84,7 @@ class AgentSpec(JsonModel):
     tools: tuple[AgentTool, ...] = Field(
         (), description="tools {name, type}, in the order in which the model reads them"
     )
+    skills: tuple[NameOrRef, ...] = Field((), description="names of Skills that its model can load")
     parameters: tuple[Parameter, ...] = Field((), description="values for the templates in prompt and tools")
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema of its final answer")
     execution_engine: Ref | None = Field(
@@ -173,16 +174,13 @@ class Agent(Manifest):
     def can_terminate(self) -> bool:
         return any(tool.terminates for tool in self.spec.tools)
 
-    @property
-    def budget(self) -> Budget | None:
-        """How much may be used for all that is done below it in one run."""
-        return self.spec.budget
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         if not self.is_a2a:
             yield self.model_reference()
         yield from (reference for _, reference in self.tools() if reference)
+        for index, skill in enumerate(self.spec.skills):
+            yield self._refer(("spec", "skills", index), ("Skill",), skill)
         if executor := self.executor():
             yield executor
 

@@ -20,12 +20,24 @@ from .mcp_server import MCPServer
 from .memory import Memory
 from .model import Model
 from .query import TARGETS, Query
+from .skill import Skill
 from .team import Team
 from .tool import Tool
 from .values import ContributionsRef, sources
 
 Resource = (
-    Query | Team | Agent | Model | Tool | ConfigMap | Memory | MCPServer | A2AServer | ExecutionEngine | Capability
+    Query
+    | Team
+    | Agent
+    | Model
+    | Tool
+    | ConfigMap
+    | Memory
+    | MCPServer
+    | A2AServer
+    | ExecutionEngine
+    | Capability
+    | Skill
 )
 KINDS: dict[str, type[Resource]] = {
     "Query": Query,
@@ -39,6 +51,7 @@ KINDS: dict[str, type[Resource]] = {
     "A2AServer": A2AServer,
     "ExecutionEngine": ExecutionEngine,
     "Capability": Capability,
+    "Skill": Skill,
 }
 
 

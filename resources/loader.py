@@ -17,6 +17,7 @@ from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
 from .secret import Secret
 from .secret_extraction import Secrets, extract_secrets
+from .skill_folder import with_folder
 from .team import Team
 from .unrendered import variables_in_free_text
 from .validation import Violation, missing_keys, notices, queries_without_targets, unsupported_fields, violations
@@ -131,7 +132,7 @@ def load_files(
         if not files and manifest_files(path, recursive=True):
             text = "contains no manifest; the folders in it are read with -R"
             problems.append(Problem(str(path), 0, "", "", text))
-    return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems)
+    return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems, folders=True)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
@@ -151,13 +152,17 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
     return loaded.secrets, tuple(dict.fromkeys(unreadable))
 
 
-def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = ()) -> Loaded:
-    """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``."""
+def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = (), *, folders: bool = False) -> Loaded:
+    """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``.
+
+    The ``folders`` of Skills are only read for files, and never for what a run brings.
+    """
     loaded, found, manifests = Loaded(), list(problems), list[Resource]()
     for document in chain.from_iterable(map(split_list, documents)):
         before = len(loaded.secrets)
         try:
-            manifests.extend(_add(document, loaded))
+            added = _add(document, loaded)
+            manifests.extend(with_folder(each, document) if folders else each for each in added)
         except ManifestError as error:
             found.extend(error.problems)
         if len(loaded.secrets) > before:

@@ -51,8 +51,9 @@ class Manifest(JsonModel):
 
     @property
     def budget(self) -> Budget | None:
-        """How much may be used for all that is done below it in one run."""
-        return None
+        """How much may be used for all that is done below it in one run: of queries, teams and agents."""
+        found: Budget | None = getattr(getattr(self, "spec", None), "budget", None)
+        return found
 
     def references(self) -> Iterator[Reference]:
         """The resources that this one needs; here those that its values come from."""

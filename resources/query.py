@@ -91,11 +91,6 @@ class Query(Manifest):
         """Values for its input and its targets."""
         return self.spec.parameters
 
-    @property
-    def budget(self) -> Budget | None:
-        """How much may be used for all that is done below it in one run."""
-        return self.spec.budget
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield from self.targets()

@@ -151,11 +151,6 @@ class Team(Manifest):
     kind: Literal["Team"] = "Team"
     spec: TeamSpec = Field(description="the team's strategy and members")
 
-    @property
-    def budget(self) -> Budget | None:
-        """How much may be used for all that is done below it in one run."""
-        return self.spec.budget
-
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield from self.members()

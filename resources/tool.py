@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from .agent import BUILT_INS
+from .approval import Approval
 from .base import (
     FieldError,
     JsonModel,
@@ -52,6 +53,7 @@ class ToolSpec(JsonModel):
     )
     untrusted_content: bool = Field(True, description="whether its result is marked as untrusted for the model")
     annotations: Annotations | None = None
+    approval: Approval | None = Field(None, description="which of its calls wait for a person's yes")
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: NameOrRef | None = Field(None, description="the MCPServer, where there is no mcp")

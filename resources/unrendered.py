@@ -16,7 +16,7 @@ _HELM = re.compile(
 
 FREE_TEXT = {
     *("prompt", "input", "description", "goal", "role", "stance", "terminatePrompt", "selectorPrompt"),
-    *("data", "outputSchema", "inputSchema", "annotations"),
+    *("data", "outputSchema", "inputSchema", "annotations", "instructions", "files"),
 }
 """Fields whose texts may have such signs of their own, because they are about them."""
 

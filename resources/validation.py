@@ -8,6 +8,7 @@ from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, 
 from .budget_rules import unknown_costs
 from .catalog import Catalog
 from .config_map import ConfigMap
+from .jq_syntax import broken_filters
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .model import Model, missing_package
@@ -16,6 +17,7 @@ from .problems import dotted_path
 from .query import Query
 from .schema_rules import broken_schema_rules
 from .secret_extraction import Secrets
+from .skill_rules import broken_skill_rules
 from .team import Team
 from .tool import Tool
 from .tool_depth import too_deep_tools
@@ -45,7 +47,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _misnamed_tools(manifest, catalog)
         if isinstance(manifest, Agent | Tool):
             yield from _unknown_presets(manifest, catalog)
-    for owner, path, text in too_long_ids(catalog):
+    for owner, path, text in (*too_long_ids(catalog), *broken_skill_rules(catalog), *broken_filters(catalog)):
         yield Violation(owner, path, text)
     for owner, text in unknown_costs(catalog):
         yield Violation(owner, ("spec", "budget", "cost"), text)

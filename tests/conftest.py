@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from baton.activities.process.bounded_process import close_idle
 from baton.activities.process.sdk_runtime import set_worker_runtime
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
@@ -34,6 +35,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it
 def pytest_collection_finish() -> None:
     """Leaves what stays for the whole run out of every later garbage collection."""
     gc.freeze()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
+async def _bounded_processes_end() -> AsyncIterator[None]:
+    """Ends the processes of tests that have no worker, before the event loop is closed."""
+    yield
+    await close_idle()
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolPlan, ToolTarget
 from ..conversation.contracts.requests import UseToolRequest
 from ..conversation.contracts.run_result import RunResult
+from ..conversation.errors import CallRejected
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
 from .calls.child_workflows import ChildWorkflows
 from .discussion.tool_use import ToolUse
-from .state.errors import ActivityFailed, ActivityInterrupted
+from .state.errors import ActivityFailed, ActivityInterrupted, NotAllowed
 from .state.run_state import RunState
 
 
@@ -35,13 +36,16 @@ class ToolTurn:
         """The tool's result as the message of the turn."""
         plan, thread = self._plan, self._thread
         request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
-        tool = ToolPlan(name=plan.name, timeout=plan.timeout, asks=plan.asks)
+        tool = ToolPlan(name=plan.name, timeout=plan.timeout, asks=plan.asks, approval=plan.approval)
         use, turn = ToolUse(tool, request, self._run, self._children), TurnResult(head=thread.head)
         try:
             used = await use.attempt(plan.name)
             turn = turn.model_copy(update={"head": used.head, "messages": (used.message,)})
         except (ActivityInterrupted, asyncio.CancelledError):
             turn = turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
+        except NotAllowed as rejected:
+            failure = CallRejected(str(rejected)).as_failure()
+            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failure})
         except ActivityFailed as failed:
             turn = turn.ended_by(failed.failure, request.speaker)
         return turn.model_copy(update={"usage": use.usage})

@@ -13,6 +13,7 @@ from ...resources.panel import FunctionRef
 from ...resources.team import Team
 from ...resources.template import fill
 from ..context.lookup import find_team
+from ..context.skills import speaker_prompt
 from ..context.value_resolver import ValueResolver
 from ..journal.row import Row
 from ..process.functions import FunctionRegistry
@@ -65,7 +66,7 @@ class SpeakerContext:
     ) -> list[Message]:
         """The messages for the model of the agent with the id ``speaker``."""
         if speaker.partition("/")[0] not in (MEMBER, ROLE):
-            prompt, text = values.prompt(agent), self.as_json()
+            prompt, text = speaker_prompt(agent, values), self.as_json()
         else:
             prompt = await self._prompt(agent, values, functions)
             sections = PromptSections(self.transcript, self.briefing, agent.spec.context_window, idempotency_key())

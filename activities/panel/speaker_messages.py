@@ -5,7 +5,8 @@ from ...conversation.messages.message import Head, Message
 from ...resources.agent import Agent
 from ...resources.model import Model
 from ..context.context_window import model_messages, window_end
-from ..context.untrusted_content import fenced
+from ..context.skills import speaker_prompt
+from ..context.untrusted_content import fenced, with_changed_arguments
 from ..context.value_resolver import ValueResolver
 from ..journal.journal import Journal
 from ..process.functions import FunctionRegistry
@@ -31,6 +32,6 @@ async def speaker_messages(
     else:
         rows = await journal.read(head, window_end(thread.question, begun, request.window))
         question = await journal.row(thread.question)
-        prompt = values.prompt(agent) if agent else None
+        prompt = speaker_prompt(agent, values) if agent else None
         messages = model_messages(prompt, rows, question, begun, request.window)
-    return [fenced(values.with_secrets(each)) for each in messages]
+    return [with_changed_arguments(fenced(values.with_secrets(each))) for each in messages]

@@ -1,7 +1,8 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
-from ...conversation.contracts.plan import AgentPlan, DelegatePlan, ToolPlan, ToolTarget
+from ...conversation.contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan, ToolTarget
 from ...resources.agent import Agent, AgentTool
+from ...resources.approval import Approval, strictest
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
@@ -49,9 +50,12 @@ def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) 
     tool = find(catalog, reference) if reference else None
     timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
     plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout)
-    own = given.untrusted_content
-    untrusted = own if own is not None else isinstance(tool, Tool) and tool.is_untrusted
-    other = {"untrusted": untrusted, "asks": _asks(tool, catalog) if isinstance(tool, Tool) else None}
+    said = given.untrusted_content
+    untrusted = said if said is not None else isinstance(tool, Tool) and tool.is_untrusted
+    asks, own = (_asks(tool, catalog), tool.spec.approval) if isinstance(tool, Tool) else (None, None)
+    rule = tool.id if isinstance(tool, Tool) else given.name
+    approval = _approval(strictest(own, given.approval), rule)
+    other = {"untrusted": untrusted, "asks": asks, "approval": approval}
     return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
@@ -63,6 +67,14 @@ def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
     if isinstance(found, Agent):
         return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
     return None
+
+
+def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
+    if rule is None or not rule.required:
+        return None
+    plan = ApprovalPlan(rule=manifest)
+    other = {"timeout": rule.seconds, "proceeds": rule.on_timeout == "proceed"}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
@@ -80,8 +92,8 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
     plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
-    asks = _asks(tool, catalog)
-    return plan.model_copy(update={"asks": asks}) if asks else plan
+    other = {"asks": _asks(tool, catalog), "approval": _approval(tool.spec.approval, tool.id)}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:

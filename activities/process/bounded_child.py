@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import marshal
 import resource
 import struct
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 LENGTH = struct.Struct(">I")
-"""The number of bytes of the JSON that follows."""
+"""The number of bytes of what follows: a request is marshalled, and an answer, which nobody trusts, is JSON."""
 
 
 def main(target: str, memory: int) -> None:
@@ -28,9 +29,9 @@ def main(target: str, memory: int) -> None:
         resource.setrlimit(limit, (most, most))
     _write(sys.stdout.buffer, b"")
     while head := sys.stdin.buffer.read(LENGTH.size):
-        request = json.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))
-        _limit_time(request["seconds"])
-        _write(sys.stdout.buffer, json.dumps(_outcome(function, request["value"])).encode())
+        seconds, value = marshal.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))  # by the parent, which is trusted
+        _limit_time(seconds)
+        _write(sys.stdout.buffer, json.dumps(_outcome(function, value)).encode())
 
 
 def _limit_time(seconds: float) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
+from ...conversation.messages.person_decision import PersonDecision
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.secret_extraction import Secrets
@@ -86,7 +87,15 @@ class SecretStore:
         if message.remote:
             remote = {name: self.redact(text) for name, text in message.remote.model_dump(by_alias=False).items()}
             clean = clean.model_copy(update={"remote": message.remote.model_copy(update=remote)})
+        if message.decision:
+            clean = clean.model_copy(update={"decision": self._redact_decision(message.decision)})
         return clean.model_copy(update={"tool_calls": calls}) if calls else clean
+
+    def _redact_decision(self, decision: PersonDecision) -> PersonDecision:
+        texts = {"reason": self.redact(decision.reason), "arguments": decision.arguments}
+        if decision.arguments:
+            texts["arguments"] = self.redact(decision.arguments)
+        return decision.model_copy(update={name: text for name, text in texts.items() if text})
 
     def redact_partial(self, text: str) -> str:
         """The same for a text that is not complete: without an end that may be the beginning of a secret."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
-from ...conversation.contracts.requests import LiveText
+from ...conversation.contracts.heartbeats import LiveText
 
 T = TypeVar("T")
 

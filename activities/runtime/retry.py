@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
-from ...conversation.contracts.requests import MISSED_HEARTBEATS
+from ...conversation.contracts.heartbeats import MISSED_HEARTBEATS
 
 RETRYABLE = frozenset({408, 409, 425, 429})
 """HTTP status codes below 500 after which the same request may succeed later."""

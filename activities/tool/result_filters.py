@@ -8,13 +8,14 @@ from ...resources.values import Function
 from ..process.bounded_process import BoundedFunction, LimitExceeded
 from .tool import CallableTool
 
+_apply = BoundedFunction(f"{__package__}.jq_filter:apply_filters")
+
 
 class ResultFilters:
     """Applies filters. ``redact`` removes secrets before, of which a filter could leave a part."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
-        self._apply = BoundedFunction(f"{__package__}.jq_filter:apply_filters")
 
     def applied_to(self, tool: CallableTool, functions: Sequence[Function]) -> CallableTool:
         """The tool with filtered results. Raises FilterFailed where a filter fails: the tool was used then."""
@@ -24,14 +25,10 @@ class ResultFilters:
 
         async def filtered(answer: str) -> str:
             try:
-                return str(await self._apply.call({"text": self._redact(answer), "filters": [*filters]}))
+                return str(await _apply.call({"text": self._redact(answer), "filters": [*filters]}))
             except (ValueError, LimitExceeded) as error:
                 raise FilterFailed(
                     f"{tool.definition.name} has answered, but its functions can't be applied: {error}"
                 ) from None
 
         return replace(tool, finish=filtered)
-
-    async def close(self) -> None:
-        """Ends the processes."""
-        await self._apply.close()

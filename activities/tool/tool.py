@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ...resources import tool as resources
 from ...resources.agent import Agent
+from ...resources.approval import Approval
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
@@ -31,7 +32,8 @@ class CallableTool:
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``finish`` turns the tool's answer
+    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``approval``: which
+    calls need a person's yes. ``finish`` turns the tool's answer
     into the result that is kept.
     """
 
@@ -40,6 +42,7 @@ class CallableTool:
     ends: bool = False
     retries: bool = False
     untrusted: bool = False
+    approval: Approval | None = None
     finish: Callable[[str], Awaitable[str]] = unchanged
 
 

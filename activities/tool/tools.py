@@ -6,10 +6,12 @@ from dataclasses import replace
 from ...conversation.errors import NotCarriedOut, UnknownResource
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
+from ...resources.approval import strictest
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..process.bounded_process import close_idle
 from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
 from .asking import AskingTools
@@ -20,6 +22,7 @@ from .mcp.source import McpTools
 from .openapi import OpenApiTools
 from .presets import with_presets
 from .result_filters import ResultFilters
+from .skills import skill_tools
 from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
@@ -48,7 +51,7 @@ class Tools:
     async def of_agent(
         self, agent: Agent, values: ValueResolver, begin_once: BeginOnce = no_guard
     ) -> list[CallableTool]:
-        """An agent's tools, in the order of its manifest.
+        """An agent's tools, in the order of its manifest, and the one that reads its skills.
 
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
@@ -59,7 +62,7 @@ class Tools:
             tool = _as_given(await self._discover(context), given)
             tool = with_presets(tool, given.partial, agent, agent, values)
             tools.append(self._filters.applied_to(tool, given.functions))
-        return tools
+        return [*tools, *skill_tools(agent, values.catalog)]
 
     async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
@@ -78,14 +81,14 @@ class Tools:
         if manifest.spec.type not in self._sources:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
-        tool = replace(tool, untrusted=manifest.is_untrusted)
+        tool = replace(tool, untrusted=manifest.is_untrusted, approval=strictest(manifest.spec.approval))
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
     async def close(self) -> None:
-        """Closes the connections, and ends the processes."""
+        """Closes the connections, and ends the processes that judge what nobody trusts."""
         for source in self._sources.values():
             await source.close()
-        await self._filters.close()
+        await close_idle()
 
 
 def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:
@@ -93,7 +96,9 @@ def _as_given(tool: CallableTool, given: AgentTool) -> CallableTool:
     described = given.description or tool.definition.description
     untrusted = tool.untrusted if given.untrusted_content is None else given.untrusted_content
     definition = replace(tool.definition, name=given.name, description=described)
-    return replace(tool, definition=definition, retries=given.on_error == "retry", untrusted=untrusted)
+    approval = strictest(tool.approval, given.approval)
+    retries = given.on_error == "retry"
+    return replace(tool, definition=definition, retries=retries, untrusted=untrusted, approval=approval)
 
 
 def _find(catalog: Catalog, reference: Reference) -> resources.Tool:

@@ -13,6 +13,7 @@ from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage
 from ..messages.turn import StopReason, TurnResult
 from .control_messages import Pause
+from .decisions import DecisionsState
 from .requests import AskModelResult, EvaluateResult, Pinned
 
 
@@ -119,4 +120,5 @@ class Continuation(JsonModel):
     wish: StopRequest | None = None
     session: JsonObject = {}
     floor: InboxState | None = None
+    decisions: DecisionsState | None = None
     state: State

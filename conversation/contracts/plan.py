@@ -23,10 +23,22 @@ class DelegatePlan(JsonModel):
     workflow: str
 
 
+class ApprovalPlan(JsonModel):
+    """Calls of a tool may need a person's yes, for which they wait ``timeout`` seconds, or without a limit.
+
+    ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
+    is rejected.
+    """
+
+    rule: str
+    timeout: float | None = None
+    proceeds: bool = False
+
+
 class ToolPlan(JsonModel):
     """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run.
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes.
     """
 
     name: str
@@ -34,6 +46,7 @@ class ToolPlan(JsonModel):
     timeout: float | None = None
     untrusted: bool = False
     asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
 
 
 class AgentPlan(JsonModel):
@@ -73,6 +86,7 @@ class ToolTarget(JsonModel):
     namespace: str
     timeout: float | None = None
     asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
 
 
 class TeamMember(JsonModel):

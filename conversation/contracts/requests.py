@@ -5,17 +5,15 @@ from typing import Literal
 from ...resources.base import JsonModel, JsonObject
 from ...resources.window import ContextWindow
 from ..messages.message import Head, Message, Quote, Span, TokenUsage
+from ..messages.person_decision import PersonDecision
 from ..messages.turn import Thread
 from ..text import Text
+from .decisions import decision_id
 from .panel_requests import SpeakerBrief
 from .plan import Plan
 
 ConversationItem = Message | Span | Quote
 """What can be appended to a conversation: a message, the rows of another branch, or a copy of one row."""
-
-
-MISSED_HEARTBEATS = 20
-"""Extra attempts of a model call: in them only a missed heartbeat is retried, and any other failure is final."""
 
 
 class PinRequest(JsonModel):
@@ -104,7 +102,8 @@ class UseToolRequest(JsonModel):
 
     ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
     ``answer`` is what the agent or the team that the tool asks has answered. ``delegate`` takes the same: begin the
-    conversation in which they answer.
+    conversation in which they answer. ``decision`` is the one that allows the call, where one is needed. ``review``
+    takes the same, to find out whether it is.
     """
 
     thread: Thread
@@ -112,6 +111,12 @@ class UseToolRequest(JsonModel):
     reply: str | None = None
     call: int = 0
     answer: Text | None = None
+    decision: PersonDecision | None = None
+
+    @property
+    def decision_id(self) -> str:
+        """The id under which the call waits for a decision."""
+        return decision_id(self.reply or self.thread.question, str(self.call))
 
 
 class UseToolResult(JsonModel):
@@ -120,6 +125,13 @@ class UseToolResult(JsonModel):
     message: Message
     head: Head
     ends: bool = False
+
+
+class ReviewResult(JsonModel):
+    """The result of ``review``: whether the call needs a person's yes, and its arguments as JSON text to be shown."""
+
+    needed: bool
+    arguments: Text = "{}"
 
 
 class SelectRequest(JsonModel):
@@ -183,10 +195,3 @@ class AppendRequest(JsonModel):
     head: Head
     items: tuple[ConversationItem, ...]
     bookmark: Bookmark | None = None
-
-
-class LiveText(JsonModel):
-    """The heartbeat of a model's or an agent's call: the last part of the text so far, and the offset of that part."""
-
-    offset: int = 0
-    text: Text = ""

@@ -7,14 +7,15 @@ from typing import Literal
 
 from ...resources.base import JsonModel, JsonObject
 from ...resources.budget import Budget
-from ...resources.query import TargetType
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
 from ..messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 from ..text import truncate
 from .budget_status import BudgetStatus
 from .control_messages import Pause
-from .plan import QueryPlan, TargetPlan
+from .decisions import PendingDecision
+from .plan import QueryPlan
+from .response import Response, joined_error, joined_message, joined_reason, response_of
 
 MAX_STATUS_MESSAGES = 150_000
 """Bytes of messages in the status of a query, shared evenly by its targets; its texts have the same limit again.
@@ -22,36 +23,8 @@ MAX_STATUS_MESSAGES = 150_000
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
 
-Phase = Literal["Running", "Completed", "Failed", "Canceled"]
-
-
-class StatusTarget(JsonModel):
-    """The target of a response."""
-
-    type: TargetType
-    name: str
-    namespace: str | None = None
-
-
-class Response(JsonModel):
-    """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
-
-    ``run`` is the id of the run that answers: while it goes on, its own status has what was said until now.
-    ``member_failures`` are the failures of members without whom a team has gone on.
-    """
-
-    target: StatusTarget
-    message: str = ""
-    status: Literal["Running", "Success", "Failed"]
-    stop_reason: StopReason | None = None
-    error: str | None = None
-    failure: Failure | None = None
-    messages: tuple[Message, ...] = ()
-    head: Head | None = None
-    run: str | None = None
-    turns: int | None = None
-    token_usage: TokenUsage | None = None
-    member_failures: tuple[Failure, ...] | None = None
+Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
+"""The phase of a run; ``InputRequired``: it goes on, and waits for a person's decision."""
 
 
 class Status(JsonModel):
@@ -59,7 +32,9 @@ class Status(JsonModel):
 
     While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
-    child runs that go on. ``budget`` is that of the query, the team or the agent itself.
+    child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
+    child runs that wait for a person, or have runs below them that do. ``budget`` is
+    that of the query, the team or the agent itself.
     """
 
     phase: Phase
@@ -76,11 +51,18 @@ class Status(JsonModel):
     paused: Pause | None = None
     session: JsonObject | None = None
     waiting: tuple[Message, ...] | None = None
+    pending_decisions: tuple[PendingDecision, ...] | None = None
+    waiting_runs: tuple[str, ...] | None = None
     member_failures: tuple[Failure, ...] | None = None
     runs: tuple[str, ...] | None = None
     budget: BudgetStatus | None = None
     start_time: str
     completion_time: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run goes on."""
+        return self.phase in ("Running", "InputRequired")
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:
@@ -107,13 +89,13 @@ def query_status(
     start, end = times
     usage = sum((turn.usage for turn in answers.values()), TokenUsage())
     asked = zip_longest(plan.targets, runs)
-    responses = tuple(_response(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
-    error = failure.message if failure else _joined_error(responses)
+    responses = tuple(response_of(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
+    error = failure.message if failure else joined_error(responses)
     return Status(
         phase=phase_of(reason, error) if end else "Running",
-        message=truncate(_joined(responses), MAX_STATUS_MESSAGES) or (f"Error: {error}" if error else ""),
+        message=truncate(joined_message(responses), MAX_STATUS_MESSAGES) or (f"Error: {error}" if error else ""),
         responses=responses,
-        stop_reason=_joined_reason(responses, reason, error) if end else None,
+        stop_reason=joined_reason(responses, reason, error) if end else None,
         note=note,
         error=error if end else None,
         failure=failure or next((each.failure for each in responses if each.failure), None),
@@ -151,51 +133,6 @@ def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
     failures = turn.member_failures[: max(1, MAX_MEMBER_FAILURES // targets)]
     shown = {"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
     return turn.model_copy(update={**shown, "member_failures": failures})
-
-
-def _response(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
-    target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
-    if turn is None:
-        return Response(target=target_status, status="Running", run=run)
-    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
-    error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
-    return Response(
-        target=target_status,
-        message=turn.message,
-        status="Failed" if error else "Success",
-        stop_reason=turn.stop_reason,
-        error=error,
-        failure=failure,
-        messages=turn.messages,
-        head=turn.head,
-        run=run,
-        turns=turn.turns,
-        token_usage=turn.usage,
-        member_failures=turn.member_failures or None,
-    )
-
-
-def _joined(responses: tuple[Response, ...]) -> str:
-    if len(responses) == 1:
-        return responses[0].message
-    return "\n\n".join(f"{each.target.name}:\n{each.message}" for each in responses if each.message)
-
-
-def _joined_error(responses: tuple[Response, ...]) -> str | None:
-    errors = [f"{each.target.name}: {each.error}" for each in responses if each.error]
-    if len(responses) == 1:
-        return responses[0].error
-    return f"{len(errors)} of {len(responses)} targets failed: {'; '.join(errors)}" if errors else None
-
-
-def _joined_reason(responses: tuple[Response, ...], reason: StopReason | None, error: str | None) -> StopReason:
-    """The stop reason of a query: that of a stop request, unless its targets have failed before."""
-    if reason in ("canceled", "timeout") or (reason and not error):
-        return reason
-    reasons = {each.stop_reason for each in responses if each.stop_reason}
-    if len(reasons) == 1:
-        return reasons.pop()
-    return "failed" if error else "completed"
 
 
 def format_time(time: datetime) -> str:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
+from .person_decision import PersonDecision
 
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
@@ -82,7 +83,7 @@ class Message(JsonModel):
     the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
     message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
     ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
-    ``content`` as it is.
+    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -97,6 +98,7 @@ class Message(JsonModel):
     round: int | None = None
     remote: RemoteTask | None = None
     fence: Text | None = None
+    decision: PersonDecision | None = None
 
     @property
     def byte_size(self) -> int:

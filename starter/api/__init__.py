@@ -26,6 +26,7 @@ from .panels import debate, referee, roster_agent, round_robin, synthesizer
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
+from .resources import SkillDefinition as Skill
 from .teams import MemberDefinition as Member
 from .teams import TeamDefinition as Team
 
@@ -53,6 +54,7 @@ __all__ = [
     "Refused",
     "Result",
     "RunFailed",
+    "Skill",
     "Status",
     "Team",
     "UnreachableError",

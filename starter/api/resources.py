@@ -1,6 +1,7 @@
 """Definitions of models, agents and queries in Python: ``baton.Model``, ``baton.Agent``, ``baton.Query``."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from pydantic import BaseModel
@@ -8,6 +9,7 @@ from pydantic import BaseModel
 from ...resources.functions import Function
 from ...resources.model import ProviderName
 from ...resources.query import TARGETS
+from ...resources.skill_folder import read_skill
 from .arguments import check, check_list, check_mapping
 from .manifest import Dependencies, ResourceDefinition, camel_case, reject_unknown, schema_of, spec_fields
 
@@ -58,6 +60,15 @@ class ModelDefinition(ResourceDefinition):
         super().__init__("Model", name, spec, namespace=namespace, dependencies=dependencies)
 
 
+class SkillDefinition(ResourceDefinition):
+    """A skill: a folder with a SKILL.md, as it is now. Raises ValueError for a folder that is none."""
+
+    def __init__(self, folder: str | Path, *, namespace: str = "default") -> None:
+        check(folder, (str, Path), "folder", "the path of a folder")
+        name, spec = read_skill(Path(folder))
+        super().__init__("Skill", name, spec.model_dump(exclude_unset=True), namespace=namespace)
+
+
 class AgentDefinition(ResourceDefinition):
     """An agent: a system prompt for a model, with tools."""
 
@@ -68,12 +79,14 @@ class AgentDefinition(ResourceDefinition):
         prompt: str,
         model: str | ModelDefinition | None = None,
         tools: Sequence[ToolInput] = (),
+        skills: Sequence[str | SkillDefinition] = (),
         parameters: Mapping[str, ValueInput] | None = None,
         output_schema: SchemaInput | None = None,
         namespace: str = "default",
         **more: Unpack["AgentOptions"],
     ) -> None:
         check_list(tools, "tools", wanted="a list of tools")
+        check_list(skills, "skills", wanted="a list of names and Skills")
         dependencies = Dependencies(namespace)
         schema, output_model = schema_of(output_schema)
         values = _parameters(parameters)
@@ -83,6 +96,7 @@ class AgentDefinition(ResourceDefinition):
             "model": {"name": model} if isinstance(model, str) else None,
             "model_ref": dependencies.reference(model) if isinstance(model, ModelDefinition) else None,
             "tools": [dependencies.tool(tool) for tool in tools] or None,
+            "skills": [dependencies.reference(skill) for skill in skills] or None,
             "parameters": values or None,
             "output_schema": schema,
         }

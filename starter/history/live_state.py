@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...conversation.contracts.control_messages import Pause
-from ...conversation.contracts.requests import LiveText
+from ...conversation.contracts.heartbeats import LiveText
 from ...conversation.contracts.status import Status, format_time
 from ...conversation.messages.message import TokenUsage
 from .payloads import decode_failure, decode_payload

@@ -1,11 +1,14 @@
 """Tests of the table of providers: what is loaded when, and what is said where a provider's library is missing."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client
 
 from baton.resources.loader import load_files
 from baton.resources.model import Model
@@ -15,6 +18,7 @@ from tests.harness.processes import process_env
 
 CONNECTIONS: dict[str, Json] = {"anthropic": {"apiKey": "k" * 9}, "bedrock": {"region": "eu-west-1"}}
 LIBRARIES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
+BLOCKED = "import sys; sys.modules['{}'] = None\n"
 OPENED = """
 import sys
 from baton.activities.model.providers import Providers, types_in
@@ -39,7 +43,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def python(code: str, *, without: str = "") -> "subprocess.CompletedProcess[str]":
     """Runs a program, in a process where a library is not installed."""
-    blocked = f"import sys; sys.modules[{without!r}] = None\n" if without else ""
+    blocked = BLOCKED.format(without) if without else ""
     return subprocess.run(
         [sys.executable, "-c", blocked + code], capture_output=True, text=True, env=process_env(), timeout=60
     )
@@ -63,6 +67,23 @@ def test_validate_says_which_library_is_missing(file: Path) -> None:
     assert done.stdout == "1 manifest is valid\n"
     assert lacks(file.stem) in " ".join(done.stderr.split())
     assert not load_files([file]).notices(), "it is installed here"
+
+
+async def test_a_worker_that_starts_says_which_library_is_missing(client: Client, file: Path) -> None:
+    code = f"{BLOCKED.format(LIBRARIES[file.stem])}import runpy\nsys.argv = ['worker', {str(file)!r}]\n"
+    code += "runpy.run_module('baton.worker', run_name='__main__', alter_sys=True)"
+    where = {"TEMPORAL_ADDRESS": client.service_client.config.target_host, "BATON_TASK_QUEUE": uuid.uuid4().hex}
+    given = process_env(BATON_HOME=str(file.parent), OPENAI_API_KEY="k", **where)
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=given, stderr=subprocess.PIPE)
+    assert worker.stderr
+    said: list[str] = []
+    while "working on the task queue" not in "".join(said):
+        said.append((await worker.stderr.readline()).decode())
+        assert said[-1], said
+    worker.terminate()
+    assert await worker.wait() == 0
+    (warned,) = [each for each in said if "WARNING" in each]
+    assert f"Model/default/m: spec.provider: {lacks(file.stem)}" in warned
 
 
 def test_a_call_says_which_library_is_missing(file: Path) -> None:

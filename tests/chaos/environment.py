@@ -5,6 +5,7 @@ import contextlib
 import json
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,16 +46,23 @@ class ProcessEnvironment:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, answer: Answer, workers: int = 1, tuning: Sequence[tuple[str, str]] = ()
+        cls,
+        answer: Answer,
+        workers: int = 1,
+        tuning: Sequence[tuple[str, str]] = (),
+        own: Callable[[Path], Sequence[Json]] = lambda _: (),
     ) -> AsyncIterator["ProcessEnvironment"]:
-        """Runs an environment in a new folder: so many workers that are ready, and a server with more ``tuning``."""
+        """Runs an environment in a new folder: so many workers that are ready, and a server with more ``tuning``.
+
+        ``own`` gives further manifests of the workers for the folder.
+        """
         with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, StateDir(Path(name)).lock("dev") as lock:
             assert lock
             server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
             env = cls(server, await server.start(), Path(name), answer)
             with env.model.serve() as url:
                 try:
-                    env._start_workers(url, workers)
+                    env._start_workers(url, workers, own(env.folder))
                     await env.workers_ready()
                     yield env
                 finally:
@@ -62,7 +70,7 @@ class ProcessEnvironment:
                         await worker.stop()
                     await server.stop()
 
-    def _start_workers(self, url: str, workers: int) -> None:
+    def _start_workers(self, url: str, workers: int, own: Sequence[Json]) -> None:
         config = {"baseUrl": {"value": url}, "apiKey": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}}
         held = manifest(
             "Model",
@@ -77,7 +85,7 @@ class ProcessEnvironment:
         }
         given = self.folder / "given" / "secret.yaml"
         given.parent.mkdir()
-        given.write_text(yaml.safe_dump_all([secret, held]))
+        given.write_text(yaml.safe_dump_all([secret, held, *own]))
         env = process_env(TEMPORAL_ADDRESS=self.server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         for number in range(workers):
             log = self.folder / f"worker-{number}.log"
@@ -137,6 +145,21 @@ class ProcessEnvironment:
         assert self.server._process
         self.server_process.kill()
         await self.server._process.wait()
+
+    async def kill(self, *, worker: bool, server: bool) -> float:
+        """Kills the first worker, the server or both, and starts them again at once; the time of the restart."""
+        if worker:
+            self.workers[0].kill()
+        if server:
+            await self.kill_server()
+        else:
+            self.server_process.resume()
+        restarted = time.time()
+        if worker:
+            self.workers[0].start()
+        if server:
+            await self.server.start()
+        return restarted
 
     def memory(self) -> float:
         """Resident memory of the first worker, in MB."""

@@ -6,7 +6,6 @@ process is started again at once. Compared are a run's result, every message, an
 
 import asyncio
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,7 +17,11 @@ from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import TEAMS, MarkingModel, TeamRun
 from tests.harness.environment import Json
 
-TARGETS = {"worker": (True, False), "server": (False, True), "both": (True, True)}
+TARGETS = {
+    "worker": {"worker": True, "server": False},
+    "server": {"worker": False, "server": True},
+    "both": {"worker": True, "server": True},
+}
 
 
 @dataclass
@@ -65,26 +68,11 @@ class KillTest:
         kill = Kill(kill_point, target, len(self.env.workers))
         kill.hit = sum(IS_HIT[kill_point](self.model, run, written[run.label]) for run in runs)
         before = self.model.said
-        restarted = await self._kill(*TARGETS[target])
+        restarted = await self.env.kill(**TARGETS[target])
         for run in runs:
             await self._examine(kill, run, written[run.label], restarted)
         kill.waits = [*self._waits(runs, before, restarted)]
         return kill
-
-    async def _kill(self, worker: bool, server: bool) -> float:
-        """Kills the processes and starts them again at once; the time of the restart."""
-        if worker:
-            self.env.workers[0].kill()
-        if server:
-            await self.env.kill_server()
-        else:
-            self.env.server_process.resume()
-        restarted = time.time()
-        if worker:
-            self.env.workers[0].start()
-        if server:
-            await self.env.server.start()
-        return restarted
 
     async def _examine(self, kill: Kill, run: TeamRun, written: dict[str, int], restarted: float) -> None:
         """Compares a run with the expected result.

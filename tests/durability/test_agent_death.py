@@ -1,7 +1,6 @@
 """Agents that are executed elsewhere, and a worker or a server that dies: nothing is lost, nothing is done twice."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,16 +8,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from a2a.server.tasks import InMemoryTaskStore
 from a2a.types import Part, TaskState
-from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client
 
 from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.agent_server import AgentServer, Turn
-from tests.harness.environment import Handle, Json
+from tests.harness.environment import Handle, Json, ended
 from tests.harness.killable import journal_rows, wait_until
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
@@ -46,16 +45,6 @@ async def start(client: Client, *manifests: Json) -> Handle:
     )
 
 
-async def ended(handle: Handle) -> TurnResult:
-    """The result of a run, also of one that has failed."""
-    try:
-        result = await handle.result()
-    except WorkflowFailureError as failure:
-        assert isinstance(failure.cause, ApplicationError)
-        result = failure.cause.details[0]
-    return TurnResult.model_validate_json(json.dumps(result))
-
-
 def of_server(agents: AgentServer, **spec: Any) -> list[Json]:
     """An agent, and its A2AServer."""
     return [a2a_agent("oracle"), a2a_server(agents, **spec)]
@@ -78,7 +67,7 @@ async def test_an_execution_whose_worker_dies_is_repeated_only_by_an_idempotent_
     await wait_until(lambda: len(tool_server.seen) == 1)
     worker.kill()
     worker.start()
-    turn = await ended(handle)
+    turn = await ended(handle, TurnResult)
     assert len(tool_server.seen) == requests
     assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
     if idempotent:
@@ -122,7 +111,7 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
         await end(worker)
         killed.set()
         worker.start()
-        turn = await ended(handle)
+        turn = await ended(handle, TurnResult)
     assert turn.message == "Because."
     assert len(agents.turns) == 1
     sent = [call for call in agents.calls if call.startswith(("Send", "message/"))]
@@ -147,7 +136,7 @@ async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_aga
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
         worker.start()
-        turn = await ended(handle)
+        turn = await ended(handle, TurnResult)
     assert (turn.message, len(agents.turns)) == ("Because.", 1)
     assert "ListTasks" in agents.calls
 
@@ -168,7 +157,7 @@ async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_ag
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
         worker.start()
-        turn = await ended(handle)
+        turn = await ended(handle, TurnResult)
     assert len(agents.turns) == turns
     assert len({each.message.message_id for each in agents.turns}) == 1
     assert turn.message == "Because." if idempotent else turn.failure and turn.failure.type == "OutcomeUnknown"
@@ -187,12 +176,13 @@ async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: W
         await wait_until(lambda: len(first.turns) == 1)
         await asyncio.sleep(0.5)
     await asyncio.sleep(2)  # nobody is there
+    assert isinstance(first.store, InMemoryTaskStore)
     for tasks in first.store._impl.tasks.values():  # what a durable agent does after its restart
         for task in tasks.values():
             task.status.state = TaskState.TASK_STATE_COMPLETED
             task.status.message.parts.append(Part(text="Because."))
     with first.serving():
-        turn = await ended(handle)
+        turn = await ended(handle, TurnResult)
     assert (turn.message, len(first.turns)) == ("Because.", 1)
 
 
@@ -207,9 +197,9 @@ async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: C
         handle = await start(client, *of_server(first))
         await wait_until(lambda: len(first.turns) == 1)
         await asyncio.sleep(0.5)
-    first.store = type(first.store)()
+    first.store = InMemoryTaskStore()
     with first.serving():
-        turn = await ended(handle)
+        turn = await ended(handle, TurnResult)
     assert turn.failure
     assert turn.failure.type == "OutcomeUnknown"
     assert "no longer knows the task" in turn.failure.message
@@ -226,5 +216,5 @@ async def test_an_answer_that_stands_is_not_asked_for_again(
         await wait_until(lambda: journal_rows(tmp_path / "journal.db") >= 3 * number)  # noqa: B023  # awaited at once
         worker.kill()
         worker.start()
-        assert (await ended(handle)).message == "Because."
+        assert (await ended(handle, TurnResult)).message == "Because."
         assert len(tool_server.seen) == number

@@ -15,7 +15,7 @@ from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes.jsonrpc_routes import create_jsonrpc_routes
 from a2a.server.routes.rest_routes import create_rest_routes
-from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Message, Part, Role
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -74,7 +74,7 @@ class AgentServer(AgentExecutor):
         self.canceled: list[str] = []
         self.seen: list[Seen] = []
         self.url, self._port = "", 0
-        self.store = InMemoryTaskStore()
+        self.store: TaskStore = InMemoryTaskStore()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Takes one turn."""

@@ -163,19 +163,11 @@ class Environment:
 
     async def turn_result(self, handle: Handle) -> TurnResult:
         """The result of a team or an agent, also of one that has failed or was canceled."""
-        return await self._ended(handle, TurnResult)
+        return await ended(handle, TurnResult)
 
     async def status(self, handle: Handle) -> Status:
         """The status of a query, also of one that has failed or was canceled."""
-        return await self._ended(handle, Status)
-
-    async def _ended(self, handle: Handle, kind: type[Ended]) -> Ended:
-        try:
-            result = await handle.result()
-        except WorkflowFailureError as failure:
-            assert isinstance(failure.cause, ApplicationError | CancelledError)
-            result = failure.cause.details[0]
-        return kind.model_validate_json(json.dumps(result))
+        return await ended(handle, Status)
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
         """Every closed run of this environment, child runs included."""
@@ -205,6 +197,16 @@ class Environment:
             chain.append(rows[head])
             head = chain[-1]["parent"]
         return chain[::-1]
+
+
+async def ended(handle: Handle, kind: type[Ended]) -> Ended:
+    """The result of a run, also of one that has failed or was canceled."""
+    try:
+        result = await handle.result()
+    except WorkflowFailureError as failure:
+        assert isinstance(failure.cause, ApplicationError | CancelledError)
+        result = failure.cause.details[0]
+    return kind.model_validate_json(json.dumps(result))
 
 
 def texts(messages: Iterable[Any]) -> list[str]:

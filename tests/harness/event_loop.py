@@ -10,10 +10,13 @@ STEP = 0.002
 
 
 class Waits:
-    """How long the event loop was kept from what waited for it, in seconds; ``longest`` is the longest time so far."""
+    """How long the event loop was kept from what waited for it, in seconds; ``longest`` is the longest time so far.
+
+    ``held`` is the longest processor time of this process within such a time: what a busy machine adds does not count.
+    """
 
     def __init__(self) -> None:
-        self.longest = self.total = 0.0
+        self.longest = self.total = self.held = 0.0
 
     @property
     def share(self) -> float:
@@ -23,9 +26,10 @@ class Waits:
     async def watch(self) -> None:
         """Looks at the clock until it is cancelled."""
         while True:
-            before = time.perf_counter()
+            before, used = time.perf_counter(), time.process_time()
             await asyncio.sleep(STEP)
             self.longest = max(self.longest, time.perf_counter() - before - STEP)
+            self.held = max(self.held, time.process_time() - used)
 
 
 @contextlib.asynccontextmanager

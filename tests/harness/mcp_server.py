@@ -104,7 +104,7 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
     return server
 
 
-class _OlderEra:
+class OlderEra:
     """A server that has never heard of the protocol of 2026-07-28: it takes its requests for those of a session."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -127,7 +127,7 @@ async def _main(era: str, folder: Path, port: int) -> None:
     import uvicorn  # noqa: PLC0415  # not for stdio
 
     app: ASGIApp = server.sse_app() if era == "sse" else server.streamable_http_app()
-    config = uvicorn.Config(_OlderEra(app) if era == "2025" else app, port=port, log_level="critical")
+    config = uvicorn.Config(OlderEra(app) if era == "2025" else app, port=port, log_level="critical")
     config.timeout_graceful_shutdown = 1
     await uvicorn.Server(config).serve()
 

@@ -219,3 +219,20 @@ WRONG: list[tuple[Json, str]] = [
 def test_an_error_names_its_file_its_resource_and_its_field(write: Writer, wrong: Json, says: str) -> None:
     said = write.refusal(wrong)
     assert any(each.startswith("m.yaml:") and says in each for each in said), said
+
+
+def filtered(*filters: str) -> Json:
+    return agent("a", tools=[{"name": "noop", "functions": [{"name": "jq", "value": each} for each in filters]}])
+
+
+def test_a_filter_that_jq_does_not_understand_is_refused(write: Writer) -> None:
+    endless = '"x" * 1000000000 * 1000000000 | length'
+    refused = write.refusal(filtered(".items[", ".a | nothing", ".a", "", 'include "/etc/passwd"; .', endless))
+    place = "Agent/default/a: spec.tools[0].functions"
+    unknown = "value: is no filter that jq understands:"
+    assert [each.partition(": ")[2] for each in refused] == [
+        f"{place}[0].{unknown} syntax error, unexpected end of file at <top-level>, line 1, column 7:",
+        f"{place}[1].{unknown} nothing/0 is not defined at <top-level>, line 1, column 6:",
+        f"{place}[4].{unknown} module not found: /etc/passwd",
+        f"{place}[5].value: can't be compiled by jq within 5 s and 512 MB",
+    ]

@@ -117,6 +117,12 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"],
     ),
     (
+        "expenses",
+        [],
+        "You get 380 EUR back, since Oslo's limit is 190 EUR per night (rule 1). The other 40 EUR are not paid.",
+        ["bookkeeper", "load_skill", "bookkeeper", "load_skill", "bookkeeper"],
+    ),
+    (
         "editorial-review",
         [],
         "The Moon raises two bulges of water, one towards it and one away from it.\nAs the Earth turns, our harbour "
@@ -135,6 +141,12 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         [],
         "Keep the one program. Should search ever stop the checkout, give it a service of its own, and no more.",
         ["moderator", "splitter", "keeper", "moderator", "keeper", "splitter", "judge", "synthesizer"],
+    ),
+    (
+        "budget",
+        [],
+        "Nobody has answered that yet.",
+        ["researcher", "critic", "researcher", "critic", "critic"],
     ),
 ]
 
@@ -174,6 +186,17 @@ def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
         "/v1/search?name=Madrid&count=1",
         "/v1/forecast?current=temperature_2m,wind_speed_10m&latitude=40.4165&longitude=-3.70256",
     ]
+
+
+def test_the_openapi_sample_uses_an_operation_of_its_document(machine: UserMachine, tool_server: ToolServer) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "openapi.yaml").answer
+    tool_server.answers(Answer('{"daily": {"rain_sum": [0, 0]}}'))
+    text = (ROOT / "samples" / "openapi.yaml").read_text().replace("https://api.open-meteo.com", tool_server.url)
+    (machine.folder / "openapi.yaml").write_text(text)
+    done = machine.run("run", "-f", machine.folder / "openapi.yaml", "-o", "json")
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert response["message"] == "No rain is expected in Lisbon tomorrow."
+    assert [seen.path for seen in tool_server.seen] == ["/v1/forecast?latitude=38.72&longitude=-9.14&daily=rain_sum"]
 
 
 def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_asks(machine: UserMachine) -> None:

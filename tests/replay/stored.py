@@ -16,21 +16,25 @@ from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
+from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
 from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import (
     continuation,
     control_messages,
+    decisions,
+    heartbeats,
     inputs,
     last_failures,
     panel_requests,
     plan,
     requests,
+    response,
     run_result,
     status,
 )
-from baton.conversation.messages import message, panel, turn
+from baton.conversation.messages import message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
 from baton.resources.base import JsonModel
 from baton.workflows.registry import WORKFLOWS
@@ -50,6 +54,7 @@ ACTIVITIES = (
     Perform.perform,
     FindLastFailures.last_failures,
     Delegate.delegate,
+    Review.review,
 )
 
 
@@ -84,7 +89,7 @@ def stored() -> dict[str, Any]:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
         *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
-        *(status, run_result, turn, inputs, continuation, failure),
+        *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
     )
     models = [
         each

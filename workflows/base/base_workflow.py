@@ -1,35 +1,35 @@
 """The base of all workflow types: reading the input, the handlers of signals and updates, and closing the run."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...conversation.contracts.continuation import Continuation, State
-from ...conversation.contracts.control_messages import Pause, SteerRequest, SteerResult
-from ...conversation.contracts.inputs import QueryInput, TurnInput
+from ...conversation.contracts.control_messages import SteerRequest, SteerResult
+from ...conversation.contracts.decisions import ApproveRequest
+from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
 from ...conversation.messages.message import Head, Message
-from ...conversation.temporal import search_attributes
+from ...conversation.messages.person_decision import PersonDecision
 from ...resources.base import JsonModel, JsonObject
-from ...resources.problems import dotted_path, explain_errors
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
-from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
+from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, SESSION_BOUND_AT_START
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
+from .decision_handlers import DecisionHandlers
 from .message_handlers import SESSION_TOO_LARGE, MessageHandlers, first_value
-
-Input = TypeVar("Input", QueryInput, TurnInput)
+from .read_input import Input, read_input
+from .shown_phase import ShownPhase
 
 
 class BaseWorkflow(Generic[Input]):
@@ -44,8 +44,12 @@ class BaseWorkflow(Generic[Input]):
     def __init__(self, *given: JsonValue) -> None:
         self.run_state = RunState()
         self.children = ChildWorkflows(self.run_state)
-        self._handlers = MessageHandlers(self.run_state, self.children, self.next_turn, self._show_pause)
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
+        self._decisions = DecisionHandlers(self.run_state, self.children, self._parent)
+        self._phase = ShownPhase(self.run_state, self._decisions.tell_parent)
+        self._handlers = MessageHandlers(
+            self.run_state, self.children, self._decisions, self.next_turn, self._phase.show_pause
+        )
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
         if isinstance(self._given, ActivityFailed):
@@ -75,6 +79,12 @@ class BaseWorkflow(Generic[Input]):
         assert self._pinned
         return self._pinned
 
+    @property
+    def _parent(self) -> str | None:
+        """The id of the run above; None for a run that a client, or a workflow that is not Baton's, has started."""
+        parent = workflow.info().parent
+        return parent.workflow_id if parent and isinstance(self._given, TurnInput) and self._given.thread else None
+
     def next_turn(self) -> int | None:
         """The turn in which a message that comes now is read at the latest; None where that is not known."""
         return None
@@ -88,11 +98,12 @@ class BaseWorkflow(Generic[Input]):
     def begin(self, pinned: Pinned) -> None:
         """Takes up what the run is about, and sets its search attributes where the server knows them."""
         self._take_up(pinned)
-        self._set_attributes({**search_attributes.attributes_of(pinned.plan), search_attributes.PHASE: "Running"})
+        self._phase.begin(pinned.plan)
 
     def _take_up(self, pinned: Pinned) -> None:
         given = self.given.question if isinstance(self.given, TurnInput) else None
         self._pinned, self.run_state.task_queues = pinned, pinned.route
+        self._phase.searchable = pinned.searchable
         self.run_state.question = given or pinned.question
         self.run_state.details.show_question(self.run_state.question)
 
@@ -104,6 +115,7 @@ class BaseWorkflow(Generic[Input]):
             since=run.started_at,
             wish=run.stop.state,
             floor=run.inbox.state,
+            decisions=run.decisions.state,
             session=run.session.values,
             state=state,
         )
@@ -116,17 +128,21 @@ class BaseWorkflow(Generic[Input]):
         run.stop.restore(continuation.wish)
         run.session.update(continuation.session)
         run.inbox.restore(continuation.floor)
+        self._decisions.restore(continuation.decisions)
+        self._phase.restore()
 
     async def settle(self) -> None:
         """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
         if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
             finished = workflow.wait_condition(workflow.all_handlers_finished)
             await uncancelled(asyncio.create_task(finished))
+        await self._decisions.settle()
 
     async def close_inbox(self) -> list[Message]:
         """Accepts no further message of a person; the messages that nobody has read."""
         await self.settle()
         self.run_state.inbox.is_closed = True
+        self.run_state.decisions.close()
         if self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN):
             return []
         return self.run_state.inbox.drain()
@@ -140,22 +156,12 @@ class BaseWorkflow(Generic[Input]):
     def close(self, status: Status, result: JsonModel, *, is_root: bool = True, fails: bool = True) -> None:
         """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
         a root run that was canceled: Temporal drops its result, and no parent needs it."""
-        attributes = {search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason}
-        self._set_attributes(attributes)
+        self._phase.end(status)
         if is_root and status.phase == "Canceled":
             raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
         if fails and status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
-
-    def _show_pause(self, pause: Pause | None) -> None:
-        self.run_state.details.show_pause(pause)
-        if self._pinned and self._pinned.searchable and workflow.patched(PAUSE_IN_ATTRIBUTES):
-            self._set_attributes({search_attributes.PHASE: "Paused" if pause else "Running"})
-
-    def _set_attributes(self, values: search_attributes.AttributeValues) -> None:
-        if self._pinned and self._pinned.searchable:
-            workflow.upsert_search_attributes(search_attributes.updates(values))
 
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
@@ -175,6 +181,15 @@ class BaseWorkflow(Generic[Input]):
     def _validate_session(self, changes: JsonObject) -> None:
         self._handlers.validate_session(changes)
 
+    @workflow.update(name="approve", description="Yes or no to a call that waits: {call, approved, arguments, reason}.")
+    async def approve(self, request: ApproveRequest) -> PersonDecision:
+        """A person's decision about a tool call that waits in this run."""
+        return await self._decisions.approve(request)
+
+    @approve.validator
+    def _validate_approve(self, request: ApproveRequest) -> None:
+        self._decisions.validate(request)
+
     @workflow.update(name="steer", description="A message to whoever speaks next: {text, name}. Returns its turn.")
     async def steer(self, request: SteerRequest) -> SteerResult:
         """A person's message, read before the next model call of this run or, if any runs, of its children."""
@@ -183,17 +198,3 @@ class BaseWorkflow(Generic[Input]):
     @steer.validator
     def _validate_steer(self, request: SteerRequest) -> None:
         self._handlers.validate_steer(request)
-
-
-def read_input(given: Sequence[JsonValue], input_type: type[Input]) -> Input | ActivityFailed:
-    """The input of a run, which a client may have sent in any shape; or what is wrong with it, as InvalidInput."""
-    try:
-        (value,) = given
-        return input_type.model_validate_json(json.dumps(value))
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{dotted_path(path) or 'the input'}: {text}" for path, text in explain_errors(error, input_type)
-        )
-        return ActivityFailed.of(InvalidInput(wrong))
-    except (TypeError, ValueError):
-        return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))

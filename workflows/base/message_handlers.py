@@ -22,6 +22,7 @@ from ...conversation.text import MAX_MESSAGE, byte_size
 from ...resources.base import JsonObject
 from ..calls.child_workflows import ChildWorkflows
 from ..state.run_state import RunState
+from .decision_handlers import DecisionHandlers
 
 MAX_SESSION = 16_000
 """Bytes of a session's values, as JSON: they are part of every brief."""
@@ -40,10 +41,12 @@ class MessageHandlers:
         self,
         run: RunState,
         children: ChildWorkflows,
+        decisions: DecisionHandlers,
         next_turn: Callable[[], int | None],
         on_pause: Callable[[Pause | None], None],
     ) -> None:
-        self._run, self._children, self._next_turn, self._on_pause = run, children, next_turn, on_pause
+        self._run, self._children, self._decisions = run, children, decisions
+        self._next_turn, self._on_pause = next_turn, on_pause
 
     async def signal(self, name: str, value: JsonValue) -> None:
         """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""
@@ -59,6 +62,8 @@ class MessageHandlers:
             await self.change_session(value)
         elif name == "steer" and (message := read_steer_request(value)):
             await self.steer(message)
+        else:
+            await self._decisions.signal(name, value)
 
     async def pause(self, person: str | None, *, resume: bool) -> None:
         """Lets the run and its children wait before their next model call, or go on."""

@@ -34,6 +34,7 @@ FAMILIES = {
     "select": "ModelError",
     "use_tool": "ToolError",
     "delegate": "ToolError",
+    "review": "ToolError",
     "perform": "ToolError",
     "evaluate": "ValidationError",
     "last_failures": "TimeoutError",

@@ -10,6 +10,7 @@ from temporalio.exceptions import CancelledError as ChildCancelled
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from ...conversation.contracts.control_messages import SteerRequest, TerminateRequest
+from ...conversation.contracts.decisions import RememberedDecision
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.errors import InvalidInput, RunClosed
 from ...conversation.failure import Failure
@@ -38,11 +39,16 @@ class ChildWorkflows:
         self._started = 0
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
         self._running: list[ChildMailbox] = []
+        self._open: list[str] = []
 
     @property
     def running(self) -> tuple[str, ...]:
         """The ids of the children that run."""
         return tuple(each.child.id for each in self._running)
+
+    def is_open(self, child_id: str) -> bool:
+        """Whether a child of that id runs, or is being started."""
+        return child_id in self._open
 
     def id_of(self, place: str, name: str) -> str:
         """The id of the child at a place."""
@@ -65,7 +71,7 @@ class ChildWorkflows:
                 child_id = self.id_of(place, given.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
                     return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
-                turn = nothing if self._run.stop.now else await self._result(workflow_type, given, child_id)
+                turn = nothing if self._run.stop.now else await self._open_child(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
@@ -77,6 +83,14 @@ class ChildWorkflows:
             canceled = RunClosed(f"the run of {given.name} was canceled").as_failure()
             turn = turn.model_copy(update={"failure": canceled})
         return turn
+
+    async def _open_child(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
+        self._open.append(child_id)
+        try:
+            return await self._result(workflow_type, given, child_id)
+        finally:
+            self._open.remove(child_id)
+            self._run.decisions.child_waits(child_id, waits=False)
 
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
@@ -128,6 +142,8 @@ class ChildWorkflows:
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
         if run.inbox.pause:
             mailbox.put(ChildMessage("pause", {"name": run.inbox.pause.by}))
+        for rule, decision in run.decisions.remembered.items():
+            mailbox.put(ChildMessage("remembered", RememberedDecision(rule=rule, decision=decision)))
         for message in run.inbox.drain():
             mailbox.put(ChildMessage("steer", SteerRequest(text=message.content, name=message.name or "user")))
 

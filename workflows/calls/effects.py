@@ -20,6 +20,7 @@ from ...conversation.contracts.requests import (
     EvaluateResult,
     Pinned,
     PinRequest,
+    ReviewResult,
     SelectRequest,
     SelectResult,
     UseToolRequest,
@@ -110,6 +111,11 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
     options: ActivityOptions = {**CALL, **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
+
+
+async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
+    """Whether a call needs a person's yes. Fails where its arguments don't fit, as the call itself would."""
+    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need a yes?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:

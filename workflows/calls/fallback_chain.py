@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...conversation.contracts.requests import MISSED_HEARTBEATS
+from ...conversation.contracts.heartbeats import MISSED_HEARTBEATS
 from ..state.constants import FALLBACK_FAMILIES
 from ..state.errors import ActivityFailed
 from ..state.run_state import RunState

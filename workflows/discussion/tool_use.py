@@ -1,32 +1,49 @@
 """The use of a tool: by an activity, or in a child run of the agent or the team that the tool asks."""
 
 import asyncio
+from datetime import timedelta
 
 from temporalio import workflow
 
+from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.contracts.plan import DelegatePlan, ToolPlan
+from ...conversation.contracts.plan import ApprovalPlan, DelegatePlan, ToolPlan
 from ...conversation.contracts.requests import UseToolRequest, UseToolResult
 from ...conversation.messages.message import Message, TokenUsage, ToolCall
+from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
-from ..state.errors import ActivityFailed
+from ..state.errors import ActivityFailed, NotAllowed
 from ..state.run_state import RunState
 
 
 class ToolUse:
-    """One use of a tool; ``usage`` is what it has cost until now."""
+    """One use of a tool; ``usage`` is what it has cost until now.
 
-    def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
+    Where it ``continues``, a long run may continue as new while the call waits for a person's yes.
+    """
+
+    def __init__(
+        self,
+        tool: ToolPlan,
+        request: UseToolRequest,
+        run: RunState,
+        children: ChildWorkflows,
+        *,
+        continues: bool = False,
+    ) -> None:
         self._tool, self._request, self._run, self._children = tool, request, run, children
+        self._continues = continues
         self.usage = TokenUsage(tool_calls=1)
 
     async def execute(self, call: ToolCall) -> UseToolResult | Message:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
         try:
             return await self.attempt(truncate(call.name, 64))
+        except NotAllowed as rejected:
+            return call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
         except ActivityFailed as failed:
             if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
@@ -35,15 +52,44 @@ class ToolUse:
             return message.model_copy(update=fence)
 
     async def attempt(self, name: str) -> UseToolResult:
-        """The result. Raises ActivityFailed, and ActivityInterrupted or CancelledError if the run is to stop."""
+        """The result. Raises NotAllowed, ActivityFailed, ActivityInterrupted or CancelledError if the run is to stop,
+        and ContinueAsNew."""
         request = self._request
+        if self._tool.approval:
+            request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
-            request = request.model_copy(update={"answer": await self._answer(self._tool.asks)})
+            request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
         return await effects.use_tool(self._run, request, name, self._tool.timeout)
 
-    async def _answer(self, asked: DelegatePlan) -> str:
+    async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
+        """The request with the decision that allows the call, where it needs one. Raises NotAllowed."""
+        request, now = self._request, workflow.now()
+        review = await effects.review(self._run, request, name)
+        if not review.needed:
+            return request
+        asked = PendingDecision(
+            id=request.decision_id,
+            run=workflow.info().workflow_id,
+            speaker=request.speaker.rpartition("/")[2],
+            since=now,
+            until=now + timedelta(seconds=rule.timeout) if rule.timeout else None,
+            tool=name,
+            arguments=review.arguments,
+            rule=rule.rule,
+        )
+
+        async def check(changed: PersonDecision) -> None:
+            await effects.review(self._run, request.model_copy(update={"decision": changed}), name)
+
+        decisions = self._run.decisions
+        decision = await decisions.wait(asked, check, proceeds=rule.proceeds, continues=self._continues)
+        if not decision.approved:
+            raise NotAllowed(decision)
+        return request.model_copy(update={"decision": decision})
+
+    async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
         """The answer of whom the tool asks, in a conversation of its own."""
-        thread = await effects.delegate(self._run, self._request, asked.name)
+        thread = await effects.delegate(self._run, request, asked.name)
         named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
         given = TurnInput.model_validate(named)
         result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)

@@ -27,6 +27,9 @@ APPEND_BYTES = 6_000
 MAX_OUTPUT_RETRIES = 2
 """How often an agent is asked again when its answer does not fit its output schema."""
 
+MAX_DECIDED = 100
+"""Decisions of which a run remembers who has made them, for those who decide too late."""
+
 STALL_SIMILARITY = 0.9
 """Share of common words from which on two texts count as the same, of all words in either of them."""
 

@@ -1,8 +1,11 @@
 """The current details of a run in Temporal's UI: the latest part of its conversation, as Markdown."""
 
+from collections.abc import Sequence
+
 from temporalio import workflow
 
 from ...conversation.contracts.control_messages import Pause
+from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.status import Status
 from ...conversation.messages.message import Message, latest_within
 from ...conversation.messages.turn import TurnResult
@@ -11,12 +14,15 @@ from ...conversation.text import truncate
 SHOWN_CHARACTERS = 8_000
 """Characters of a conversation that the details show."""
 
+SHOWN_DECISIONS = 20
+"""Decisions, and runs, that the details show."""
+
 
 class CurrentDetails:
     """What Temporal's UI shows of a run at the moment."""
 
     def __init__(self) -> None:
-        self._text, self._pause, self._question = "", "", ""
+        self._text, self._pause, self._question, self._waits = "", "", "", ""
 
     def show_question(self, question: str) -> None:
         """Shows above what is said what the run was asked."""
@@ -48,9 +54,20 @@ class CurrentDetails:
         self._pause = f"**Paused{by} since {pause.since}**\n\n" if pause else ""
         self._set(self._text)
 
+    def show_decisions(self, pending: Sequence[PendingDecision], runs: Sequence[str]) -> None:
+        """Shows for which decisions the run waits, and which of its child runs do."""
+        own = (
+            f"- **waits for approval** `{each.id}`: {each.speaker} calls `{each.tool}` "
+            f"with `{truncate(each.arguments or '', 500)}`"
+            for each in pending[:SHOWN_DECISIONS]
+        )
+        below = (f"- **waits for a person** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
+        self._waits = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if pending or runs else "")
+        self._set(self._text)
+
     def _set(self, text: str) -> None:
         self._text = text
-        workflow.set_current_details(self._pause + self._question + text)
+        workflow.set_current_details(self._pause + self._waits + self._question + text)
 
 
 def _as_markdown(message: Message) -> str:

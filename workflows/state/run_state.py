@@ -1,15 +1,17 @@
-"""The state that all parts of a run share: its stop request, its inbox, its session, and where its activities run."""
+"""The state that all parts of a run share: stop request, inbox, decisions, session, and where activities run."""
 
 import asyncio
 
 from temporalio import workflow
 from temporalio.common import Priority
 
+from ...conversation.contracts.decisions import shown
 from ...conversation.contracts.requests import TaskQueues
 from ...conversation.contracts.status import Status
 from .cancellation import StopState
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .current_details import CurrentDetails
+from .decisions import Decisions
 from .errors import ActivityInterrupted
 from .inbox import Inbox
 from .session_state import SessionState
@@ -25,6 +27,7 @@ class RunState:
     def __init__(self) -> None:
         self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
         self.details, self.task_queues = CurrentDetails(), TaskQueues()
+        self.decisions = Decisions(self.stop)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
@@ -42,7 +45,12 @@ class RunState:
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
         session, waiting = self.session.values or None, self.inbox.waiting or None
-        return status.model_copy(update={"paused": self.inbox.pause, "session": session, "waiting": waiting})
+        asked = {"paused": self.inbox.pause, "session": session, "waiting": waiting}
+        pending, below = shown(self.decisions.pending), self.decisions.waiting_below
+        phase = {"phase": "InputRequired"} if pending or below else {}
+        return status.model_copy(
+            update={**asked, **phase, "pending_decisions": pending or None, "waiting_runs": below or None}
+        )
 
     @property
     def priority(self) -> Priority:

@@ -1,0 +1,86 @@
+"""``approval``: which calls of a tool wait for a person's yes (ARK: approvals)."""
+
+import json
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field, JsonValue, field_validator
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+
+from .base import JsonModel, JsonObject, Text
+from .duration import Duration, parse_duration
+
+OnTimeout = Literal["reject", "proceed"]
+
+
+class ArgumentMatch(JsonModel):
+    """An argument, and a regular expression that is searched in its text."""
+
+    argument: Text = Field(description="the argument's name")
+    pattern: str = Field(
+        max_length=1_000, description="a regular expression for its text; a value that is no text is written as JSON"
+    )
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            _searcher(pattern)
+        except SchemaError as error:
+            raise ValueError(f"is not a regular expression: {str(error).splitlines()[-1].strip()[:200]}") from None
+        return pattern
+
+    def holds(self, arguments: JsonObject) -> bool:
+        """Whether the pattern is found in the argument; never where there is no such argument."""
+        return self.argument in arguments and _found(self.pattern, arguments[self.argument])
+
+
+class Approval(JsonModel):
+    """A tool's calls wait for a person's yes: all of them, or those with an argument that matches."""
+
+    required: bool = Field(True, description="false for calls that need no yes")
+    timeout: Duration | None = Field(None, description="how long a call waits, such as '1h'; by default without end")
+    on_timeout: OnTimeout = Field("reject", description="after that time: 'reject' the call, or 'proceed' with it")
+    argument_matches: tuple[ArgumentMatch, ...] = Field(
+        (), description="{argument, pattern}: only calls for which one of them matches wait"
+    )
+
+    @property
+    def seconds(self) -> float | None:
+        """The timeout in seconds."""
+        return parse_duration(self.timeout).total_seconds() if self.timeout else None
+
+    def is_needed(self, arguments: JsonObject) -> bool:
+        """Whether a call with these arguments waits."""
+        return self.required and (
+            not self.argument_matches or any(each.holds(arguments) for each in self.argument_matches)
+        )
+
+
+def strictest(*rules: Approval | None) -> Approval | None:
+    """What holds if each rule has to: an agent's rule can't loosen its tool's. None if no call needs a yes."""
+    asked = [rule for rule in rules if rule and rule.required]
+    if len(asked) < 2:
+        return asked[0] if asked else None
+    on_timeout: OnTimeout = "proceed" if all(rule.on_timeout == "proceed" for rule in asked) else "reject"
+    limits = sorted((rule for rule in asked if rule.seconds is not None), key=lambda rule: rule.seconds or 0)
+    bounded = limits if on_timeout == "reject" or len(limits) == len(asked) else []
+    chosen = bounded[0 if on_timeout == "reject" else -1].timeout if bounded else None
+    always = any(not rule.argument_matches for rule in asked)
+    matches = () if always else tuple(match for rule in asked for match in rule.argument_matches)
+    return Approval(timeout=chosen, on_timeout=on_timeout, argument_matches=matches)
+
+
+@lru_cache(1_000)
+def _searcher(pattern: str) -> SchemaValidator:
+    """The pattern in a library that searches in linear time, whatever the pattern and the text are."""
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+
+
+def _found(pattern: str, value: JsonValue) -> bool:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        _searcher(pattern).validate_python(text)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,43 @@
+"""``kind: Skill``: instructions for one kind of task, and files, which an agent reads when it needs them."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from .base import FieldError, JsonModel, Text
+from .manifest import Manifest
+
+LOAD_SKILL = "load_skill"
+"""The tool by which an agent reads its skills."""
+
+MAX_DESCRIPTION = 1_024
+"""Characters of a description, which every model call of its agents has (Agent Skills: front matter)."""
+
+
+class SkillSpec(JsonModel):
+    """The ``spec`` of a Skill: a folder, or what stands in it."""
+
+    folder: Text | None = Field(None, description="the folder with a SKILL.md, from the manifest's folder")
+    description: Text | None = Field(
+        None,
+        max_length=MAX_DESCRIPTION,
+        description="what it is for: agents know this before they load it",
+    )
+    instructions: Text | None = Field(None, description="what an agent reads that loads the skill")
+    files: dict[Text, str] = Field({}, description="more texts that it may load, each under its path")
+
+    @model_validator(mode="after")
+    def _folder_or_content(self) -> Self:
+        own = [name for name in ("description", "instructions", "files") if getattr(self, name)]
+        if self.folder and own:
+            raise FieldError((own[0],), "can't be combined with folder: keep one of them")
+        if not self.folder and not (self.description and self.instructions):
+            raise FieldError(("instructions" if self.description else "description",), "is missing, or write folder")
+        return self
+
+
+class Skill(Manifest):
+    """Instructions and files for one kind of task."""
+
+    kind: Literal["Skill"] = "Skill"
+    spec: SkillSpec = Field(description="what the skill says")

@@ -1,0 +1,243 @@
+"""Tests of approvals: calls that wait for a person's yes, who decides them, and what comes of it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from baton.conversation.contracts.decisions import PendingDecision
+from baton.conversation.contracts.status import Status
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.tool_server import Answer, ToolServer
+
+BUY = call("buy", item="pen", amount=3)
+ITEMS = {"item": {"type": "string"}, "amount": {"type": "integer"}}
+SCHEMA: Json = {"type": "object", "properties": ITEMS, "required": ["item"]}
+
+
+@pytest.fixture
+def shop(tool_server: ToolServer) -> ToolServer:
+    return tool_server
+
+
+def tool(shop: ToolServer, approval: Json | None, name: str = "buy", **spec: object) -> Json:
+    http = {"url": f"{shop.url}/buy?item={{item}}", "method": "POST", "body": "{{.input.amount}}"}
+    given = {"type": "http", "http": http, "inputSchema": SCHEMA, **spec}
+    return manifest("Tool", name, {**given, **({"approval": approval} if approval is not None else {})})
+
+
+async def pending(handle: Handle, count: int = 1) -> tuple[PendingDecision, ...]:
+    """What a run waits for, as soon as that are so many decisions."""
+    while True:
+        status: Status = await handle.query("status", result_type=Status)
+        if len(status.pending_decisions or ()) == count:
+            return status.pending_decisions or ()
+        await asyncio.sleep(0.02)
+
+
+async def approve(handle: Handle, asked: PendingDecision, **given: Any) -> Json:
+    decision: Json = await handle.execute_update("approve", {"call": asked.id, "by": "ann@desk", **given})
+    return decision
+
+
+async def refused(handle: Handle, asked: PendingDecision | str, **given: Any) -> str:
+    """Why a decision is refused."""
+    id_ = asked if isinstance(asked, str) else asked.id
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update("approve", {"call": id_, "by": "bob@desk", **given})
+    assert isinstance(error.value.cause, ApplicationError)
+    return error.value.cause.message
+
+
+async def start_buyer(env: Environment, *tools: Json, **spec: Any) -> Handle:
+    buyer = agent("buyer", *(each["metadata"]["name"] for each in tools), **spec)
+    return await env.start("agent", {"agent": "buyer", "input": "Buy!", "resources": [buyer, *tools]})
+
+
+def read_by_model(env: Environment) -> str:
+    """The last message that the model has read."""
+    content: str = env.model.requests[-1].body["messages"][-1]["content"]
+    return content
+
+
+async def test_a_call_is_carried_out_when_a_person_has_approved_it_and_not_before(
+    env: Environment, shop: ToolServer
+) -> None:
+    env.script(line("buyer", BUY, "Bought."))
+    handle = await start_buyer(env, tool(shop, {"required": True}))
+    (asked,) = await pending(handle)
+    assert (asked.tool, asked.arguments, asked.speaker) == ("buy", '{"item": "pen", "amount": 3}', "buyer")
+    status: Status = await handle.query("status", result_type=Status)
+    assert status.phase == "InputRequired"
+    assert shop.seen == []
+    await approve(handle, asked)
+    turn = await env.turn_result(handle)
+    assert [seen.path for seen in shop.seen] == ["/buy?item=pen"]
+    (result,) = [each for each in turn.messages if each.role == "tool"]
+    assert result.decision
+    assert (result.decision.approved, result.decision.by) == (True, "ann@desk")
+
+
+async def test_a_rejection_and_its_reason_are_told_to_the_model(env: Environment, shop: ToolServer) -> None:
+    env.script(line("buyer", BUY, "Well."))
+    handle = await start_buyer(env, tool(shop, {}))
+    (asked,) = await pending(handle)
+    await approve(handle, asked, approved=False, reason="Too dear.")
+    turn = await env.turn_result(handle)
+    assert (turn.message, shop.seen) == ("Well.", [])
+    assert "a person has rejected this call. Too dear." in read_by_model(env)
+    (row,) = [row for row in env.rows() if row.get("role") == "tool"]
+    assert (row["decision"]["by"], row["decision"]["reason"]) == ("ann@desk", "Too dear.")
+
+
+async def test_changed_arguments_are_checked_carried_out_and_told_to_the_model(
+    env: Environment, shop: ToolServer
+) -> None:
+    env.script(line("buyer", BUY, "Bought."))
+    handle = await start_buyer(env, tool(shop, {"argumentMatches": [{"argument": "amount", "pattern": "."}]}))
+    (asked,) = await pending(handle)
+    assert "don't fit its schema" in await refused(handle, asked, arguments={"amount": "many"})
+    assert await pending(handle) == (asked,)
+    await approve(handle, asked, arguments={"item": "ink", "amount": 1})
+    await env.turn_result(handle)
+    assert [seen.path for seen in shop.seen] == ["/buy?item=ink"]
+    assert 'A person has changed the arguments of this call to {"item": "ink", "amount": 1}' in read_by_model(env)
+
+
+async def test_who_decides_twice_too_late_or_on_nothing_is_told_so(env: Environment, shop: ToolServer) -> None:
+    shop.answers(Answer(delay=1))
+    env.script(line("buyer", BUY, "Bought."))
+    handle = await start_buyer(env, tool(shop, {}))
+    (asked,) = await pending(handle)
+    assert "'nothing' does not wait for a decision in this run; waiting here: " in await refused(handle, "nothing")
+    await approve(handle, asked)
+    assert f"{asked.id} is decided already: approved by ann@desk at 20" in await refused(handle, asked)
+    await env.turn_result(handle)
+
+
+async def test_of_two_who_decide_at_once_exactly_one_wins(env: Environment, shop: ToolServer) -> None:
+    env.script(line("buyer", BUY, "Done."))
+    handle = await start_buyer(env, tool(shop, {}))
+    (asked,) = await pending(handle)
+    both = (
+        approve(handle, asked, by="ann", arguments={"item": "ink"}),
+        approve(handle, asked, by="bob", approved=False),
+    )
+    outcomes = await asyncio.gather(*both, return_exceptions=True)
+    (won,) = [each for each in outcomes if isinstance(each, dict)]
+    (lost,) = [each for each in outcomes if isinstance(each, WorkflowUpdateFailedError)]
+    assert f"by {won['by']}" in str(lost.cause)
+    await env.turn_result(handle)
+    assert len(shop.seen) == (1 if won["approved"] else 0)
+
+
+@pytest.mark.parametrize(("on_timeout", "bought"), [("reject", 0), ("proceed", 1)])
+async def test_a_call_that_nobody_decides_is_rejected_or_carried_out_after_its_timeout(
+    env: Environment, shop: ToolServer, on_timeout: str, bought: int
+) -> None:
+    env.script(line("buyer", BUY, "Done."))
+    handle = await start_buyer(env, tool(shop, {"timeout": "1s", "onTimeout": on_timeout}))
+    turn = await env.turn_result(handle)
+    (result,) = [each for each in turn.messages if each.role == "tool"]
+    assert result.decision
+    assert (result.decision.how, result.decision.approved, len(shop.seen)) == ("timeout", bool(bought), bought)
+    if not bought:
+        assert read_by_model(env) == "Not carried out: nobody has approved this call in time."
+
+
+async def test_only_calls_whose_arguments_match_wait(env: Environment, shop: ToolServer) -> None:
+    env.script(line("buyer", BUY, call("buy", item="car", amount=10_000), "Done."))
+    handle = await start_buyer(env, tool(shop, {"argumentMatches": [{"argument": "amount", "pattern": r"^\d{4,}$"}]}))
+    (asked,) = await pending(handle)
+    assert asked.arguments == '{"item": "car", "amount": 10000}'
+    assert [seen.path for seen in shop.seen] == ["/buy?item=pen"]
+    await approve(handle, asked)
+    await env.turn_result(handle)
+    assert len(shop.seen) == 2
+
+
+async def test_other_calls_and_other_members_go_on_while_a_call_waits(env: Environment, shop: ToolServer) -> None:
+    both = {"text": "", "calls": [BUY["calls"][0], {"name": "look", "arguments": {"item": "map"}}]}
+    env.script(line("buyer", both, "Done."), line("other", "I am ready."))
+    tools = [tool(shop, {}), tool(shop, None, "look")]
+    members = [agent("buyer", "buy", "look", parallelToolCalls=True), agent("other")]
+    handle = await env.start_team([team("team", "buyer", "other", strategy="parallel"), *members, *tools])
+    (asked,) = await pending(handle)
+    while not (shop.seen and any(row["content"] == "I am ready." for row in env.rows())):
+        await asyncio.sleep(0.02)
+    assert [seen.path for seen in shop.seen] == ["/buy?item=map"]
+    await approve(handle, asked)
+    await env.turn_result(handle)
+    assert len(shop.seen) == 2
+
+
+async def test_a_decision_to_remember_holds_for_the_tool_in_the_whole_run(env: Environment, shop: ToolServer) -> None:
+    env.script(line("lead", call("ask", input="?"), "Done."), line("buyer", BUY, BUY, "Bought."))
+    asks = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "buyer"}})
+    handle = await env.start_query(
+        [agent("lead", "ask"), agent("buyer", "buy"), asks, tool(shop, {})], "agent/lead", "agent/buyer"
+    )
+    first = await waiting_run(env, f"{handle.id}/target-2")
+    second = await waiting_run(env, f"{handle.id}/target-1/lead/call")
+    (asked,) = await pending(first)
+    await pending(second)
+    await approve(first, asked, remember=True)
+    status = await env.status(handle)
+    assert (status.phase, len(shop.seen)) == ("Completed", 4)
+
+
+async def waiting_run(env: Environment, prefix: str) -> Handle:
+    """The run below another one whose id begins so."""
+    (id_,) = await env.find_runs(f"WorkflowId STARTS_WITH '{prefix}' AND BatonPhase = 'InputRequired'", 1)
+    return env.client.get_workflow_handle(id_)
+
+
+async def test_the_root_of_a_tree_of_runs_waits_while_a_run_below_it_does(env: Environment, shop: ToolServer) -> None:
+    env.script(line("buyer", BUY, "Bought."))
+    inner = team("inner", "buyer", strategy="sequential")
+    outer = team("team", "inner", strategy="sequential")
+    handle = await env.start_query([outer, inner, agent("buyer", "buy"), tool(shop, {})], "team/team")
+    await env.find_runs(f"WorkflowId = '{handle.id}' AND BatonPhase = 'InputRequired'", 1)
+    status: Status = await handle.query("status", result_type=Status)
+    assert status.phase == "InputRequired"
+    (below,) = status.waiting_runs or ()
+    run = await waiting_run(env, f"{below}/")
+    await approve(run, (await pending(run))[0])
+    assert (await env.status(handle)).phase == "Completed"
+    assert await env.find_runs(f"WorkflowId = '{handle.id}' AND BatonPhase = 'Completed'", 1)
+
+
+@pytest.mark.parametrize("signal", ["cancel", "terminate_team"])
+async def test_a_run_that_ends_does_not_carry_out_the_calls_that_wait(
+    env: Environment, shop: ToolServer, signal: str
+) -> None:
+    env.script(line("buyer", BUY, "Bought."))
+    handle = await start_buyer(env, tool(shop, {}))
+    (asked,) = await pending(handle)
+    await handle.signal(signal, {"reason": "enough"})
+    turn = await env.turn_result(handle)
+    assert (turn.stop_reason, shop.seen) == ("canceled" if signal == "cancel" else "terminated", [])
+    assert turn.messages[-1].content == "Not carried out: the turn ended first."
+    assert asked
+
+
+async def test_a_tool_that_is_a_querys_target_waits_as_well(env: Environment, shop: ToolServer) -> None:
+    handle = await env.start_query([tool(shop, {})], "tool/buy", input='{"item": "pen"}')
+    run = await waiting_run(env, f"{handle.id}/target-1")
+    await approve(run, (await pending(run))[0], approved=False, reason="No.")
+    status = await env.status(handle)
+    assert status.failure
+    assert (status.failure.type, shop.seen) == ("CallRejected", [])
+
+
+async def test_a_child_that_is_asked_by_a_tool_begins_after_the_yes_with_the_changed_question(env: Environment) -> None:
+    env.script(line("lead", call("ask", input="The sum?"), "Done."), line("expert", "4."))
+    asks = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "expert"}, "approval": {}})
+    given = [agent("lead", "ask"), agent("expert"), asks]
+    handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": given})
+    (asked,) = await pending(handle)
+    await approve(handle, asked, arguments={"input": "The product?"})
+    await env.turn_result(handle)
+    assert env.model.requests[1].body["messages"][-1]["content"] == "The product?"

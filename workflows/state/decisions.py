@@ -1,0 +1,174 @@
+"""Waiting for people: what a run waits for, what was decided, and what holds for a tool from then on."""
+
+from collections.abc import Awaitable, Callable
+
+from temporalio import workflow
+
+from ...conversation.contracts.decisions import DecisionsState, PendingDecision
+from ...conversation.contracts.status import format_time
+from ...conversation.messages.person_decision import PersonDecision
+from .cancellation import StopState
+from .constants import MAX_DECIDED
+from .continue_as_new import should_continue_as_new
+from .errors import ActivityInterrupted, ContinueAsNew
+
+Check = Callable[[PersonDecision], Awaitable[None]]
+"""Checks what a person has changed; raises ActivityFailed if it can't be used."""
+
+
+class NotWaiting(Exception):
+    """Nothing waits for this decision, or no longer; the text says why."""
+
+
+async def accept(_: PersonDecision) -> None:
+    """The ``Check`` where nothing can be wrong."""
+
+
+class Decisions:
+    """What a run waits for, by id. It is decided once: the first decision counts, a person's or the timeout's.
+
+    ``on_change`` is called whenever something begins to wait, is decided, or is given up.
+    """
+
+    def __init__(self, stop: StopState) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.remembered: dict[str, PersonDecision] = {}
+        self._stop = stop
+        self._asked: dict[str, PendingDecision] = {}
+        self._decided: dict[str, PersonDecision] = {}
+        self._checks: dict[str, Check] = {}
+        self._below: dict[str, None] = {}
+
+    @property
+    def waiting_below(self) -> tuple[str, ...]:
+        """The ids of the child runs that wait for a person, or have runs below them that do."""
+        return tuple(self._below)
+
+    def child_waits(self, run: str, *, waits: bool) -> None:
+        """A child run waits for a person, or no longer."""
+        if waits != (run in self._below):
+            self._below = {**self._below, run: None} if waits else {k: None for k in self._below if k != run}
+            self.on_change()
+
+    @property
+    def pending(self) -> tuple[PendingDecision, ...]:
+        """What waits for a decision now."""
+        return tuple(each for each in self._asked.values() if not each.decision)
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether a person is waited for, here or in a run below."""
+        return bool(self.pending or self._below)
+
+    async def wait(
+        self, asked: PendingDecision, check: Check = accept, *, proceeds: bool = False, continues: bool = False
+    ) -> PersonDecision:
+        """Waits for the decision, at the cost of a durable timer if there is a limit of time, and else of nothing.
+
+        ``proceeds`` is the decision at that limit. Raises ActivityInterrupted if the run is to stop and, where it
+        ``continues``, ContinueAsNew if it has become long: the next run waits on.
+        """
+        asked = self._asked.setdefault(asked.id, asked)
+        self._checks[asked.id] = check
+        self._apply_remembered(asked)
+        self.on_change()
+        try:
+            decision = await self._decision(asked, proceeds=proceeds, continues=continues)
+        except ContinueAsNew:
+            raise
+        except BaseException:
+            self._forget(asked.id)
+            raise
+        self._forget(asked.id)
+        return decision
+
+    async def _decision(self, asked: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
+        left = max(0.001, (asked.until - workflow.now()).total_seconds()) if asked.until else None
+
+        def is_over() -> bool:
+            ended = self._stop.reason or self._decision_of(asked.id)
+            return bool(ended) or (continues and should_continue_as_new())
+
+        try:
+            await workflow.wait_condition(is_over, timeout=left, timeout_summary=f"decision {asked.id}")
+        except TimeoutError:
+            if not (self._stop.reason or self._decision_of(asked.id)):
+                self.decide(asked.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
+        decision = self._decision_of(asked.id)
+        if self._stop.now or (self._stop.reason and not decision):
+            raise ActivityInterrupted
+        if not decision:
+            raise ContinueAsNew
+        return decision
+
+    def find(self, id_: str) -> PendingDecision:
+        """What waits for a decision under that id. Raises NotWaiting."""
+        if decided := self._decision_of(id_) or self._decided.get(id_):
+            raise NotWaiting(f"{id_} is decided already: {describe(decided)}")
+        if id_ in self._asked and not self._stop.reason:
+            return self._asked[id_]
+        if self._stop.reason:
+            raise NotWaiting(f"{id_} comes too late: the run is ending")
+        waiting = ", ".join(each.id for each in self.pending[:10]) or "nothing"
+        raise NotWaiting(f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}")
+
+    async def check(self, id_: str, decision: PersonDecision) -> None:
+        """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
+        await workflow.wait_condition(lambda: id_ in self._checks or id_ not in self._asked)
+        self.find(id_)
+        await self._checks[id_](decision)
+
+    def decide(self, id_: str, decision: PersonDecision) -> None:
+        """Takes a decision. Raises NotWaiting."""
+        self._asked[id_] = self.find(id_).model_copy(update={"decision": decision})
+        self.on_change()
+
+    def remember(self, rule: str, decision: PersonDecision) -> None:
+        """From now on this holds for all that waits by the rule, or will wait."""
+        self.remembered[rule] = decision.for_others()
+        for each in self.pending:
+            self._apply_remembered(each)
+
+    def close(self) -> None:
+        """The run ends: nothing waits any longer."""
+        self._asked.clear()
+
+    def _apply_remembered(self, asked: PendingDecision) -> None:
+        known = self.remembered.get(asked.rule or "")
+        if known and not self._decision_of(asked.id):
+            self.decide(asked.id, known.model_copy(update={"at": workflow.now()}))
+
+    def _decision_of(self, id_: str) -> PersonDecision | None:
+        return self._asked[id_].decision if id_ in self._asked else None
+
+    def _forget(self, id_: str) -> None:
+        """Nobody waits for it any longer; who has decided it is kept, for those who come too late."""
+        self._checks.pop(id_, None)
+        asked = self._asked.pop(id_, None)
+        if asked and asked.decision:
+            self._decided[id_] = asked.decision.model_copy(update={"arguments": None})
+            while len(self._decided) > MAX_DECIDED:
+                del self._decided[next(iter(self._decided))]
+        self.on_change()
+
+    @property
+    def state(self) -> DecisionsState | None:
+        """What a continued run needs of it."""
+        if not (self._asked or self.remembered or self._decided):
+            return None
+        asked = tuple(self._asked.values())
+        return DecisionsState(asked=asked, remembered=dict(self.remembered), decided=dict(self._decided))
+
+    def restore(self, state: DecisionsState | None) -> None:
+        """Takes up the state of the run that this one continues."""
+        if state:
+            self._asked = {each.id: each for each in state.asked} | self._asked
+            self.remembered = {**state.remembered, **self.remembered}
+            self._decided = {**state.decided, **self._decided}
+
+
+def describe(decision: PersonDecision) -> str:
+    """Who has decided what, and when."""
+    verdict = "approved" if decision.approved else "rejected"
+    by = "the timeout" if decision.how == "timeout" else decision.by or "somebody"
+    return f"{verdict} by {by} at {format_time(decision.at)}"
