@@ -94,9 +94,7 @@ class AgentSpec(JsonModel):
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
     budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
-    parallel_tool_calls: bool = Field(
-        False, description="true to execute the tool calls of one message at the same time"
-    )
+    parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -53,11 +53,17 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
         elif key == "required":
             yield from _required(path, set(before or ()), set(after or ()))
         elif key in ALTERNATIVES and key in old and key in new:
-            yield from (f"{path}: no longer allows {each!r}" for each in old[key] if each not in new[key])
+            lost = (each for each in old[key] if not any(_allows(each, other) for other in new[key]))
+            yield from (f"{path}: no longer allows {each!r}" for each in lost)
         elif key in old and key in new:
             yield from _schema(f"{path}.{key}", before, after)
         else:
             yield f"{path}: '{key}' was {before!r}, is {after!r}"
+
+
+def _allows(old: Any, new: Any) -> bool:
+    """Whether an alternative is still there, perhaps with more in it."""
+    return old == new or (isinstance(old, dict) and not [*_schema("", old, new)])
 
 
 def _required(path: str, old: set[str], new: set[str]) -> Iterator[str]:
