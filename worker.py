@@ -57,7 +57,7 @@ from .conversation.failure import BatonError
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.live_workers import describe_namespace
-from .conversation.temporal.search_attributes import registered
+from .conversation.temporal.search_attributes import registered, shows_cost
 from .conversation.temporal.temporal_client import ConnectionFailed, connect, with_external_storage
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
@@ -90,11 +90,11 @@ async def run_worker(
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
         identity = worker_identity(client, own.catalog)
-        pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, searchable=await registered(client))
+        known = {"searchable": await registered(client), "shows_cost": await shows_cost(client)}
+        pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, **known)
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
-        interceptors = [RedactionInterceptor(secrets.redact), single_flight]
-        queued = settings.worker_queues()
-        workers = [_worker(client, identity, each, settings, activities, interceptors) for each in queued]
+        watching = [RedactionInterceptor(secrets.redact), single_flight]
+        workers = [_worker(client, identity, each, settings, activities, watching) for each in settings.worker_queues()]
         async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:

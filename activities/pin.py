@@ -36,7 +36,8 @@ class Pin:
     """The activity ``pin``.
 
     ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``queues`` are the
-    task queues for a run's activities. ``searchable``: the server has Baton's search attributes.
+    task queues for a run's activities. ``searchable``: the server has Baton's search attributes; ``shows_cost``: also
+    that of the cost.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Pin:
         *,
         identity: str,
         searchable: bool,
+        shows_cost: bool,
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
-        self._queues, self._identity, self._searchable = queues, identity, searchable
+        self._queues, self._identity = queues, identity
+        self._searchable, self._shows_cost = searchable, shows_cost
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -98,7 +101,8 @@ class Pin:
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        other = {"searchable": self._searchable, "route": None if queues == TaskQueues() else queues}
+        route = None if queues == TaskQueues() else queues
+        other = {"searchable": self._searchable, "shows_cost": self._shows_cost, "route": route}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:

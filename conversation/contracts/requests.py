@@ -52,7 +52,7 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes.
+    """The result of ``pin``; ``searchable``: the server has Baton's search attributes, ``shows_cost``: also the cost.
 
     ``question`` is the beginning of what a run without a parent was asked, to be shown in Temporal's UI.
     """
@@ -60,6 +60,7 @@ class Pinned(JsonModel):
     thread: Thread
     plan: Plan
     searchable: bool = False
+    shows_cost: bool = False
     route: TaskQueues = TaskQueues()
     question: str = ""
 
