@@ -25,8 +25,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-import pydantic
-import pydantic_core
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
@@ -48,12 +46,12 @@ from .activities.process.settings import Settings, WorkerQueue
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
+from .activities.runtime.own_journal import OwnJournal
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.single_flight import SingleFlight
 from .activities.tool.tools import Tools
 from .conversation.contracts.requests import TaskQueues
 from .conversation.errors import JournalUnavailable
-from .conversation.failure import BatonError
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.live_workers import describe_namespace
@@ -62,12 +60,9 @@ from .conversation.temporal.temporal_client import ConnectionFailed, connect, wi
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
-from .workflows.registry import WORKFLOWS
+from .workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")
-
-WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
-"""Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""
 
 
 @contextlib.asynccontextmanager
@@ -78,8 +73,7 @@ async def run_worker(
     shorten_sdk_log()
     settings = Settings.of(environment)
     settings.check(client.service_client.config.target_host)
-    if not settings.journal_url:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
@@ -90,12 +84,18 @@ async def run_worker(
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         queues = TaskQueues.model_validate(settings.activity_queues)
         identity = worker_identity(client, own.catalog)
-        known = {"searchable": await registered(client), "shows_cost": await shows_cost(client)}
-        pin = Pin(journal, own.catalog, secrets, tools, queues, identity=identity, **known)
+        pin = Pin(
+            *(journal, own.catalog, secrets, tools, queues),
+            brought=settings.brought_manifests,
+            identity=identity,
+            searchable=await registered(client),
+            shows_cost=await shows_cost(client),
+        )
         activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
-        watching = [RedactionInterceptor(secrets.redact), single_flight]
-        workers = [_worker(client, identity, each, settings, activities, watching) for each in settings.worker_queues()]
-        async with serve_health(settings.health_port, _checks(workers, client, journal)), _run_all(workers):
+        own_journal = OwnJournal(journal.find, journal.database.engine.place)
+        around = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
+        workers = [_worker(client, identity, each, settings, activities, around) for each in settings.worker_queues()]
+        async with serve_health(settings.health_address, _checks(workers, client, journal)), _run_all(workers):
             yield secrets
     finally:
         for each in (single_flight, providers, executors, tools):

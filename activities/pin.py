@@ -12,6 +12,7 @@ from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from ..conversation.text import truncate
 from ..resources.base import API_VERSION, JsonObject
+from ..resources.brought import others_than
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
@@ -25,6 +26,7 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
+from .process.settings import BroughtManifests
 from .runtime.ids import workflow_id
 from .tool.tools import Tools
 
@@ -48,11 +50,13 @@ class Pin:
         tools: Tools,
         queues: TaskQueues,
         *,
+        brought: BroughtManifests,
         identity: str,
         searchable: bool,
         shows_cost: bool,
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
+        self._accepts = brought
         self._queues, self._identity = queues, identity
         self._searchable, self._shows_cost = searchable, shows_cost
 
@@ -107,7 +111,8 @@ class Pin:
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """The manifest that the run starts with, and a catalog of all that it needs, of the request or the worker."""
-        known = _load(request).catalog.overlaid_on(self._own)
+        loaded = _load(request)
+        known = loaded.catalog.overlaid_on(self._own)
         start = _start(request, known)
         catalog, unknown = known.needed_by(start)
         unsupported = [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]
@@ -124,7 +129,23 @@ class Pin:
                 raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, catalog.prepared()
+        return start, self._marked(loaded.catalog, catalog).prepared()
+
+    def _marked(self, brought: Catalog, catalog: Catalog) -> Catalog:
+        """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
+
+        Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
+        """
+        if self._secrets.is_noted(brought.prepared().sha):
+            return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
+        others = others_than(self._own, catalog) if self._accepts != "all" else ()
+        refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
+        if refused and self._accepts == "none":
+            raise InvalidInput(
+                f"this worker runs its own manifests alone (BATON_BROUGHT_MANIFESTS=none), and the run brings or "
+                f"changes {', '.join(refused)}"
+            )
+        return catalog.remade(catalog.manifests, others) if others else catalog
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""

@@ -71,6 +71,8 @@ class Catalog(JsonModel):
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
     made_from: str | None = None
     """The SHA-256 of the catalog as its client knows it, if this is that one with the tools of its MCP servers."""
+    brought: tuple[str, ...] = ()
+    """The ids of the manifests that a run has brought, and that its worker does not trust as it trusts its own."""
 
     @property
     def summary(self) -> str:
@@ -118,6 +120,20 @@ class Catalog(JsonModel):
         fits = (m for m in self.manifests if m.kind in TARGETS and m.namespace == query.namespace and m.id not in known)
         found = [m for m in fits if labels and labels.matches(m.metadata.labels)]
         return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
+
+    @cached_property
+    def _brought(self) -> frozenset[str]:
+        return frozenset(self.brought)
+
+    def is_brought(self, manifest_id: str) -> bool:
+        """Whether a run has brought the manifest of that id, and the worker does not trust it as its own."""
+        return manifest_id in self._brought
+
+    def remade(self, manifests: Iterable[Resource], brought: Iterable[str] = (), known_as: str = "") -> "Catalog":
+        """The catalog of the same run with other manifests, and more ``brought`` ones; clients know ``known_as``."""
+        also = tuple(sorted({*self.brought, *brought}))
+        made = {"made_from": known_as or self.made_from or self.sha, **({"brought": also} if also else {})}
+        return catalog_of(manifests).model_copy(update=made)
 
     def overlaid_on(self, other: "Catalog") -> "Catalog":
         """Both catalogs as one; if both have a resource, this catalog's is used."""

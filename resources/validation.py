@@ -127,13 +127,10 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         return
     members = [catalog.find(reference) for reference in team.members()]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
-        unit = f"{team.spec.rules.turn_unit}s"
-        yield Violation(
-            team,
-            ("spec", "maxTurns"),
-            "is missing, and no member agent can terminate: the team would never end; "
-            f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
-        )
+        units = f"{team.spec.rules.turn_unit}s"
+        text = "is missing, and no member agent can terminate: the team would never end; "
+        hint = f"set maxTurns (1 or more {units}) or give a member the built-in tool 'terminate'"
+        yield Violation(team, ("spec", "maxTurns"), f"{text}{hint}")
 
 
 def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:

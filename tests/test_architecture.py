@@ -19,6 +19,7 @@ ROOMS: dict[str, str] = {
     "conversation/text": "",
     "conversation/settings_error": "",
     "conversation/defaults": "",
+    "conversation/private_files": "",
     "conversation/failure": "conversation/text",
     "conversation/errors": "conversation/failure",
     "conversation/messages": "conversation/text conversation/failure",

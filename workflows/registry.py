@@ -1,5 +1,9 @@
 """The workflow types that a worker runs."""
 
+import pydantic
+import pydantic_core
+
+from ..conversation.failure import BatonError
 from .agent import AgentWorkflow, ModelWorkflow
 from .query import QueryWorkflow
 from .strategies.debate import DebateWorkflow
@@ -21,3 +25,6 @@ STRATEGIES = (
 """One for each strategy of ``resources``; a test compares them."""
 
 WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, *STRATEGIES)
+
+WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
+"""Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""

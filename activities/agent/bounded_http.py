@@ -28,6 +28,11 @@ class Origin(str):
     """Scheme, host and port of an address."""
 
     @classmethod
+    def trusted(cls, url: str, executor: Executor, values: ValueResolver) -> "Origin | None":
+        """The origin of an executor's address, unless a run has brought its manifest."""
+        return None if values.is_guarded(executor) else cls.of(url)
+
+    @classmethod
     def of(cls, url: str) -> "Origin":
         parsed = httpx.URL(url)
         return cls(f"{parsed.scheme}://{parsed.host}:{parsed.port or {'http': 80, 'https': 443}.get(parsed.scheme)}")
@@ -36,11 +41,11 @@ class Origin(str):
 class BoundedTransport(httpx.AsyncBaseTransport):
     """Sends requests with the connections of ``pool``, which outlives it, and bounds the answers.
 
-    A server that is not ``trusted``, because its address comes from elsewhere than the manifest, has to have a public
-    address, unless ``private``. Raises AgentFailed for what is out of bounds.
+    A server that is not ``trusted``, because its address comes from elsewhere than the worker's own manifest, has to
+    have a public address, unless ``private``. Raises AgentFailed for what is out of bounds.
     """
 
-    def __init__(self, pool: httpx.AsyncBaseTransport, trusted: Origin, *, private: bool = False) -> None:
+    def __init__(self, pool: httpx.AsyncBaseTransport, trusted: Origin | None, *, private: bool = False) -> None:
         self._pool, self._trusted, self._private = pool, trusted, private
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -86,7 +91,7 @@ async def _to_public_address(request: httpx.Request) -> None:
         address = await public_address(host, request.url.port or {"http": 80, "https": 443}[request.url.scheme])
     except ToolFailed as refused:
         family = AgentFailed if refused.non_retryable else AgentUnavailable
-        raise family(refused.message.replace("came with the call", "comes from a server")) from None
+        raise family(refused.message) from None
     request.url = request.url.copy_with(host=address)
     request.extensions = {**request.extensions, "sni_hostname": host}
     request.headers["connection"] = "close"  # a connection for this host must not be reused for another one

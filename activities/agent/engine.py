@@ -36,12 +36,13 @@ class EngineExecutor:
         """The messages of the engine's response."""
         engine, record, seconds = execution.executor, execution.record, execution.seconds
         url, headers = endpoint_of(engine, execution.values)
+        trusted = Origin.trusted(url, engine, execution.values)
         body = (await engine_request(execution)).model_dump_json(by_alias=True, exclude_none=True)
         if not engine.spec.idempotent:
             await record.begin_once(f"the execution of {execution.agent.name}")
         try:
             async with asyncio.timeout(seconds):
-                response = await self._post(url, headers, body, record.key)
+                response = await self._post(trusted, url, headers, body, record.key)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             await record.not_sent()
             raise AgentUnavailable(f"{engine.id} can't be reached: {error or type(error).__name__}") from None
@@ -61,20 +62,22 @@ class EngineExecutor:
         """Whatever it answers to a GET shows that it is there."""
         url, headers = endpoint_of(executor, values)
         try:
-            async with self._http(url).stream("GET", url, headers=headers):
+            async with self._http(Origin.trusted(url, executor, values)).stream("GET", url, headers=headers):
                 return f"{url} answers"
         except httpx.HTTPError as error:
             raise AgentUnavailable(f"{executor.id} can't be reached: {error or type(error).__name__}") from None
 
-    async def _post(self, url: str, headers: dict[str, str], body: str, key: str) -> httpx.Response:
+    async def _post(
+        self, trusted: Origin | None, url: str, headers: dict[str, str], body: str, key: str
+    ) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""
         own = {"content-type": "application/json", "idempotency-key": key}
-        return await self._http(url).post(f"{url}/execute", content=body, headers={**own, **headers})
+        return await self._http(trusted).post(f"{url}/execute", content=body, headers={**own, **headers})
 
-    def _http(self, url: str) -> httpx.AsyncClient:
+    def _http(self, trusted: Origin | None) -> httpx.AsyncClient:
         """A client that shares the connections of all; so it need not be closed."""
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        return httpx.AsyncClient(transport=BoundedTransport(self._pool, Origin.of(url)), timeout=timeout)
+        return httpx.AsyncClient(transport=BoundedTransport(self._pool, trusted), timeout=timeout)
 
     async def close(self) -> None:
         """Closes the connections."""

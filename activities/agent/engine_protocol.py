@@ -126,7 +126,7 @@ async def engine_request(execution: Execution) -> EngineRequest:
     """The request for an execution."""
     agent, values, engine = execution.agent, execution.values, execution.executor
     *history, asked = (each for each in execution.messages if each.content)
-    keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys
+    keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys and not values.catalog.is_brought(engine.id)
     return EngineRequest(
         agent=AgentConfig(
             name=agent.name,

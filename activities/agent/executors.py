@@ -30,7 +30,7 @@ class Executors:
     """The executors of a worker; each is made when it is first needed."""
 
     def __init__(self, secrets: SecretStore) -> None:
-        self._private = secrets.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+        self._private = secrets.allows_private_hosts
         self._made: dict[type[Executor], asyncio.Task[AgentExecutor]] = {}
 
     async def of(self, executor: Executor) -> AgentExecutor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
 from ...conversation.messages.message import Message, SecretPlaceholder
@@ -11,13 +12,15 @@ from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
 from ...resources.manifest import Manifest
+from ...resources.problems import dotted_path
 from ...resources.query import Query
 from ...resources.template import TemplateError, check_names, fill, parse_template
 from ...resources.tool import Tool
-from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource
+from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource, sources
 from ..journal.journal import Journal
-from ..process.secrets import RunSecrets, SecretStore
+from ..process.secrets import ALLOW_BROUGHT, RunSecrets, SecretStore
 from ..runtime.ids import workflow_id
+from .destination import address_of, fixed_host
 
 Owner = Query | Agent | Tool
 """The kinds of manifest that have parameters."""
@@ -68,7 +71,7 @@ class ValueResolver:
         if source is None or source.value_from is None:
             return source.value if source else None
         if secret := source.value_from.secret_key_ref:
-            return self._secret(secret, owner)
+            return self._secret(secret, owner, source)
         if key := source.value_from.config_map_key_ref:
             return self._config_map(key, owner)
         if parameter := source.value_from.query_parameter_ref:
@@ -129,13 +132,35 @@ class ValueResolver:
             raise UnknownResource(f"the run has no query parameter '{name}'")
         return self.resolve(parameters[name], query)
 
-    def _secret(self, ref: KeyRef, owner: Manifest) -> str | None:
+    def is_guarded(self, owner: Manifest) -> bool:
+        """Whether a manifest may name no server in the worker's own network, because a run has brought it."""
+        return self.catalog.is_brought(owner.id) and not self.secrets.allows_private_hosts
+
+    def _secret(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> str | None:
+        if self.catalog.is_brought(owner.id):
+            self._check_use(ref, owner, source)
         try:
             return self.secrets.read(self.of_run, owner.namespace, ref)
         except KeyMissing as missing:
             if ref.optional and missing.non_retryable:  # retryable: a file that may hold it can't be read at the moment
                 return None
             raise
+
+    def _check_use(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> None:
+        """Raises KeyMissing unless the worker's Secret says that it may be sent to the host of a brought manifest."""
+        address = address_of(owner)
+        hosts = self.secrets.hosts_for_brought(owner.namespace, ref.name)
+        host = address and address is not source and not _is_secret(address) and self.resolve(address, owner)
+        host = host and fixed_host(host)
+        if host and any(fnmatchcase(host, each) for each in hosts):
+            return
+        field = next((dotted_path(path) for path, each in sources(owner) if each is source), "spec")
+        allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
+        raise KeyMissing(
+            f"{owner.id}: {field}: a run has brought it, and it may not use the Secret '{owner.namespace}/{ref.name}': "
+            f"a worker's Secrets serve its own manifests, and the Secret's annotation {ALLOW_BROUGHT} {allowed}"
+            + (f", not {host or 'an address without a fixed host'}" if hosts else "")
+        )
 
     def _config_map(self, ref: KeyRef, owner: Manifest) -> str | None:
         found = self.catalog.get("ConfigMap", owner.namespace, ref.name)
@@ -145,6 +170,10 @@ class ValueResolver:
                 f"{owner.id} needs the key '{ref.key}' of the ConfigMap '{ref.name}', which isn't there"
             )
         return value
+
+
+def _is_secret(source: ValueSource) -> bool:
+    return bool(source.value_from and source.value_from.secret_key_ref)
 
 
 def _parameters(owner: Owner) -> dict[str, Parameter]:

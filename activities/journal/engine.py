@@ -4,7 +4,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
@@ -12,13 +13,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from ...conversation.errors import JournalUnavailable
 from .database_errors import translated
+from .pragmas import set_pragmas
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 """A function that uses a connection."""
-
-_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
-"""FULL, because a row that Temporal's history refers to must not be lost in a power failure."""
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
 """Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
@@ -39,19 +38,12 @@ _AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, 
 """Each statement commits by itself: only those of ``run_in_transaction`` have to succeed together."""
 
 
-class _Cursor(Protocol):
-    def execute(self, statement: str) -> object: ...
-    def close(self) -> None: ...
-
-
-class _Connection(Protocol):
-    def cursor(self) -> _Cursor: ...
-
-
 class Engine(ABC):
     """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``."""
 
     dialect: str
+    place: str
+    """The database's address, without a password."""
 
     async def run(self, work: Work[T]) -> T:
         """Calls a function with a connection on which each statement commits by itself, and returns its result.
@@ -96,7 +88,8 @@ class _SQLite(Engine):
 
     def __init__(self, url: URL) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
-        event.listen(self._engine, "connect", _set_pragmas)
+        event.listen(self._engine, "connect", set_pragmas)
+        self._file, self._opened = Path(url.database or ""), (0, 0)
         self._thread = ThreadPoolExecutor(1, "journal")
 
     async def _run(self, work: Work[T]) -> T:
@@ -112,23 +105,31 @@ class _SQLite(Engine):
 
     def _connect(self, work: Work[T]) -> T:
         with self._engine.connect() as connection:
+            self._check_place()
             return work(connection)
+
+    def _check_place(self) -> None:
+        """Raises JournalUnavailable while the file is not where it was opened: what is written would be lost."""
+        try:
+            found = self._file.stat()
+        except FileNotFoundError:
+            found = None
+        place = (found.st_dev, found.st_ino) if found else None
+        self._opened = self._opened if any(self._opened) else place or self._opened
+        if place != self._opened:
+            raise JournalUnavailable(
+                f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
+            )
 
     def _begin_immediate(self, work: Work[T]) -> T:
         with self._engine.begin() as connection:  # which commits or rolls back at its end
+            self._check_place()
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
             return work(connection)
 
     async def dispose(self) -> None:
         await self._on_thread(self._engine.dispose)
         self._thread.shutdown(wait=False)
-
-
-def _set_pragmas(connection: _Connection, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in _PRAGMAS:
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
 
 
 class _PostgreSQL(Engine):
@@ -188,4 +189,6 @@ def connect(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
-    return _ENGINES[backend](parsed)
+    engine = _ENGINES[backend](parsed)
+    engine.place = parsed.set(password=None).render_as_string()
+    return engine

@@ -1,6 +1,7 @@
 """The storage driver for Temporal's SDK that keeps long values in the journal, under the SHA-256 of their bytes."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ from temporalio.converter import (
 
 if TYPE_CHECKING:  # clients import this module, and few of them need the database
     from .database import Database
+
+
+UNREADABLE = Payload(metadata={"encoding": b"binary/unreadable"})
+"""A value of which nobody knows the encoding, so that whoever reads it refuses it."""
+
+_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 class JournalStorageDriver(StorageDriver):
@@ -39,9 +46,14 @@ class JournalStorageDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Reads values; raises JournalLost if one is missing."""
+        """Reads values; raises JournalLost if one is missing. What can't be a value of a journal is unreadable."""
+        shas = [claim.claim_data.get("sha", "") for claim in claims]
         async with self._open_database() as database:
-            return [Payload.FromString(await database.get_blob(claim.claim_data["sha"])) for claim in claims]
+            return [await _read(database, sha) if _SHA.fullmatch(sha) else UNREADABLE for sha in shas]
+
+
+async def _read(database: "Database", sha: str) -> Payload:
+    return Payload.FromString(await database.get_blob(sha))
 
 
 def workflow_family(workflow_id: str) -> str:

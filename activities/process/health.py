@@ -90,12 +90,14 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
-    """Answers at ``port`` while the block runs; does nothing without a port. Raises OSError if the port is taken.
+async def serve_health(address: tuple[str, int] | None, checks: Checks) -> AsyncIterator[None]:
+    """Answers at a host and port while the block runs; does nothing without them.
+
+    The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
 
     ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each.
     """
-    if port is None:
+    if address is None:
         yield
         return
     readiness = Readiness(checks)
@@ -119,7 +121,7 @@ async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([_listen(port)]))
+    task = asyncio.create_task(server.serve([_listen(*address)]))
     try:
         yield
     finally:
@@ -127,8 +129,11 @@ async def serve_health(port: int | None, checks: Checks) -> AsyncIterator[None]:
         await task
 
 
-def _listen(port: int) -> socket.socket:
-    """A listening socket on all addresses, IPv4 and, where the machine has it, IPv6."""
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; on all addresses, IPv4 and, where the machine has it, IPv6, if the host is ``*``."""
+    if host != "*":
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))

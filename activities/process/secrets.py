@@ -17,6 +17,9 @@ from ...resources.loader import load_secrets
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 
+ALLOW_BROUGHT = "baton/allow-brought"
+"""The annotation of a Secret with the hosts, as in ``api.example.com, *.example.org``, that a run may use it for."""
+
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
 
@@ -45,6 +48,11 @@ class SecretStore:
         """A variable of the worker's environment; None if it is unset or empty."""
         return self._environment.get(name) or None
 
+    @property
+    def allows_private_hosts(self) -> bool:
+        """Whether this worker lets runs choose servers in its own network: BATON_ALLOW_PRIVATE_HOSTS."""
+        return self.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+
     def environment_secret(self, name: str) -> str | None:
         """The same for a variable that holds a secret: its value is redacted from now on."""
         value = self.environment(name)
@@ -57,6 +65,16 @@ class SecretStore:
         """
         async with self._reading:
             return await asyncio.to_thread(self._read_files, catalog)
+
+    def hosts_for_brought(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The hosts to which a manifest that a run has brought may send a Secret of this worker: its annotation."""
+        secret = self._own.get(namespace, name)
+        given = secret.metadata.annotations.get(ALLOW_BROUGHT, "") if secret else ""
+        return tuple(host.strip().lower() for host in given.split(",") if host.strip())
+
+    def is_noted(self, catalog: str) -> bool:
+        """Whether a client on this machine has noted the catalog with that SHA-256: then it is its owner's own."""
+        return bool(self._sources and (self._sources / f"{catalog}.json").is_file())
 
     def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
         """The value of a Secret's key, in a run's own Secrets or else in those of this worker.

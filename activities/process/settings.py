@@ -1,6 +1,7 @@
 """The settings of a worker, read from environment variables at once. A wrong one is reported by its variable's name."""
 
 import ipaddress
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,12 +11,17 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from ...conversation.defaults import STATE_DIR, TASK_QUEUE
+from ...conversation.private_files import private_file, private_folder
 from ...conversation.settings_error import SettingsError
 
 Role = Literal["workflows", "models", "tools"]
 """What a worker can do: run workflows and the journal's activities, ask models, use tools."""
 
 ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
+
+
+BroughtManifests = Literal["all", "no-secrets", "none"]
+"""What the manifests may do that runs bring: all that the worker's own may; not read its Secrets; not run at all."""
 
 
 def _list(text: object) -> object:
@@ -59,6 +65,7 @@ class Settings(BaseModel):
     state_dir: Path = Field(STATE_DIR, validation_alias="BATON_HOME")
     journal_url: str | None = Field(None, validation_alias="BATON_JOURNAL_URL")
     functions: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field((), validation_alias="BATON_FUNCTIONS")
+    brought_manifests: BroughtManifests = Field("no-secrets", validation_alias="BATON_BROUGHT_MANIFESTS")
     roles: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
         frozenset(ROLES), min_length=1, validation_alias="BATON_ROLES"
     )
@@ -72,6 +79,7 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
+    health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
     deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
     build_id: VersionName | None = Field(None, validation_alias="BATON_BUILD_ID")
@@ -107,6 +115,11 @@ class Settings(BaseModel):
         return self.journal_url or f"sqlite:///{self.state_dir / 'journal.db'}"
 
     @property
+    def health_address(self) -> tuple[str, int] | None:
+        """Where health checks are answered: a host, which is an address of this machine or ``*``, and a port."""
+        return None if self.health_port is None else (self.health_host, self.health_port)
+
+    @property
     def graceful_shutdown_timeout(self) -> timedelta:
         """How long running activities may go on after the worker was asked to stop."""
         return timedelta(seconds=self.graceful_shutdown_seconds)
@@ -130,6 +143,12 @@ class Settings(BaseModel):
         """The fields of ``TaskQueues`` for this fleet: the queues of activities that are not the workflows' own."""
         queues = {"models": self.model_task_queue, "tools": self.tool_task_queue, "limited": self._limited_queues}
         return {field: each for field, each in queues.items() if each and each != self.task_queue}
+
+    def make_journal_file(self) -> None:
+        """Makes the file of the default journal, and its folder, for their owner alone."""
+        if not self.journal_url:
+            private_folder(self.state_dir)
+            os.close(private_file(self.state_dir / "journal.db", os.O_CREAT))
 
     def check(self, address: str) -> None:
         """Raises JournalUnavailable where Temporal, at ``address``, may have workers on other machines, which need a

@@ -1,4 +1,4 @@
-"""Guards the worker's own network: an HTTP tool may reach a private address only if its manifest names it."""
+"""Guards the worker's own network: only a manifest of the worker's own may name a private address."""
 
 import asyncio
 import ipaddress
@@ -25,8 +25,8 @@ async def public_address(host: str, port: int) -> str:
     addresses = [str(each[4][0]) for each in found]
     if not all(map(_is_public, addresses)):
         raise ToolFailed(
-            f"{host} lies in the worker's own network, and was not written in the manifest but came with the call: "
-            "BATON_ALLOW_PRIVATE_HOSTS=1 allows it"
+            f"{host} lies in the worker's own network, and no manifest of the worker's own names it, but a run, a call "
+            "or a server: BATON_ALLOW_PRIVATE_HOSTS=1 allows it"
         )
     return addresses[0]
 

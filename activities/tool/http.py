@@ -1,6 +1,7 @@
 """Tools of ``type: http``: using one sends a request to a server; the response's text is the result."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...conversation.errors import InvalidManifest
 from ...resources.base import JsonObject
@@ -25,8 +26,7 @@ class HttpTools:
     """
 
     def __init__(self, secrets: SecretStore) -> None:
-        private = secrets.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
-        self._client = HttpClient(private=private, redact=secrets.redact_partial)
+        self._client = HttpClient(private=secrets.allows_private_hosts, redact=secrets.redact_partial)
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The one tool of a manifest; its description and schema stand there."""
@@ -64,7 +64,8 @@ def _request(context: ToolContext, tool: Tool, http: HttpSpec, arguments: JsonOb
 
     texts = ((each, _header(each, values.resolve(each.value, tool) or "", known)) for each in http.headers)
     headers = [(each.name, text) for each, text in texts if text or ARGUMENTS not in (each.value.value or "")]
-    return request_of(http, headers, arguments, value, idempotency_key())
+    request = request_of(http, headers, arguments, value, idempotency_key())
+    return replace(request, trusted=request.trusted and not values.is_guarded(tool))
 
 
 def _header(header: Header, text: str, value: Callable[[str], str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...conversation.errors import InvalidManifest, UnknownResource
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION, Reference
-from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.catalog import Catalog, Resource
 from ...resources.documents import parse_documents
 from ...resources.manifest import Metadata
 from ...resources.openapi_spec import OpenApiSpec
@@ -60,7 +60,8 @@ class OpenApiTools:
         if spec.url is None:
             return values.resolve(spec.document, tool) or ""
         headers = tuple((each.name, (values.resolve(each.value, tool) or "").strip()) for each in spec.headers)
-        request = HttpRequest(method="GET", url=spec.url, headers=headers, body=None, trusted=True)
+        trusted = not values.is_guarded(tool)
+        request = HttpRequest(method="GET", url=spec.url, headers=headers, body=None, trusted=trusted)
         return await self._client.send(request, spec.seconds, repeatable=True)
 
     async def close(self) -> None:
@@ -117,5 +118,5 @@ def _with_operations(catalog: Catalog, made: Mapping[str, Mapping[str, Tool]]) -
         elif isinstance(each, Query):
             for target in catalog.targets(each):
                 chosen(target)
-    pinned = catalog_of(known.values())
-    return pinned.model_copy(update={"made_from": catalog.made_from or catalog.sha})
+    of_brought = {each.id for tool, tools in made.items() if catalog.is_brought(tool) for each in tools.values()}
+    return catalog.remade(known.values(), of_brought & (known.keys() - {each.id for each in catalog.manifests}))

@@ -174,9 +174,11 @@ class Codec(PayloadCodec):
         return [self._decrypted(each) for each in payloads]
 
     def _decrypted(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") != ENCODING:
-            return payload
         key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
+            return (
+                payload  # also what no key of any worker can have encrypted: whoever reads it finds that it is no value
+            )
         return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
 
 

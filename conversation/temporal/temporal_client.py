@@ -12,7 +12,6 @@ from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
-    ExternalStorage,
     StorageDriver,
 )
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
@@ -21,6 +20,7 @@ from ..defaults import TASK_QUEUE
 from ..errors import InvalidInput
 from ..settings_error import SettingsError
 from .encryption import Codec, Keys
+from .external_storage import CheckedConverter, CheckedStorage
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 """The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
@@ -51,7 +51,7 @@ class _Payloads(CompositePayloadConverter):
             raise InvalidInput(f"a value can't be read as JSON of the wanted form: {type(error).__name__}") from None
 
 
-DATA_CONVERTER = DataConverter(payload_converter_class=_Payloads)
+DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=_Payloads)
 
 
 def data_converter(environment: Mapping[str, str]) -> DataConverter:
@@ -81,7 +81,7 @@ EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
 
 def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
     """The same client with external storage: it stores with the first driver, and reads with all of them."""
-    storage = ExternalStorage(
+    storage = CheckedStorage(
         drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD
     )
     config = client.config()

@@ -96,6 +96,8 @@ class Connection:
         assert isinstance(found, Query)
         in_process = bool(functions or loaded.secrets)
         catalog = loaded.needed_by(found, elsewhere=not in_process and self._server.state_dir is None)
+        if self._server.state_dir:
+            self._server.state_dir.write_sources(catalog.sha, [])
         queue = f"{self._task_queue}-{own_id or uuid.uuid4().hex}" if in_process else self._task_queue
         session = options.get("session")
         start_run = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)

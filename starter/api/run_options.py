@@ -1,7 +1,7 @@
 """The options of a run, and the query that gives an input to its target."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ...resources.base import JsonObject
 from ...resources.functions import Function
@@ -14,14 +14,15 @@ class RunOptions(TypedDict, total=False):
     """Options of a run.
 
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
-    first values of its session, ``timeout`` a duration such as ``"5m"``. ``functions`` and ``resources`` are added to
-    those of the target.
+    first values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` what it may use, such as
+    ``{"tokens": 20_000}``. ``functions`` and ``resources`` are added to those of the target.
     """
 
     id: str
     parameters: Mapping[str, ValueInput]
     session: JsonObject
     timeout: str
+    budget: Mapping[str, Any]
     functions: Sequence[Function]
     resources: Sequence[ResourceDefinition]
 
@@ -42,5 +43,11 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
         return target
     given, limit = options.get("parameters"), options.get("timeout")
     return QueryDefinition(
-        target.name, text, targets=[target], parameters=given, timeout=limit, namespace=target.namespace
+        target.name,
+        text,
+        targets=[target],
+        parameters=given,
+        timeout=limit,
+        budget=options.get("budget"),
+        namespace=target.namespace,
     )

@@ -71,7 +71,7 @@ async def _start_all(
     catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
     started = []
     for query, catalog in zip(queries, catalogs, strict=True):
-        if server.state_dir and loaded.secret_files:
+        if server.state_dir:
             server.state_dir.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
         started.append(await start_query(client, query, catalog, run_id))
     return started

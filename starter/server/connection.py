@@ -170,7 +170,7 @@ def _find_or_start(state_dir: StateDir) -> DevServer:
 
 def _start(state_dir: StateDir) -> subprocess.Popen[bytes]:
     state_dir.rotate_log("dev.log", 0)
-    with state_dir.file("dev.log").open("ab") as log:
+    with state_dir.open("dev.log", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "baton.starter", "dev", "--linger", str(LINGER)],
             env={**os.environ, "BATON_HOME": str(state_dir.folder)},

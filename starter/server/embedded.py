@@ -16,6 +16,7 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
+from ...conversation.private_files import private_file
 from ...conversation.temporal.search_attributes import ALL, COST, register
 from ...conversation.temporal.temporal_client import connect
 from .state_dir import DATABASE
@@ -33,10 +34,12 @@ TUNING = (
     ("matching.enableFairness", "true"),  # otherwise a team with many members makes all others wait
     ("matching.numTaskqueueReadPartitions", "1"),  # otherwise fairness holds only within each partition
     ("matching.numTaskqueueWritePartitions", "1"),
+    ("frontend.httpAllowedHosts", '["closed.invalid"]'),  # a page in a browser could start runs by the HTTP API
 )
 
 # The server ends when its standard input closes: that happens when its parent process ends, even if it is killed.
-_LEASH = 'trap "" INT; exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server'
+_LEASH = """umask 077; trap "" INT; exec 3<&0
+"$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server"""
 
 
 ATTEMPTS = 3
@@ -99,7 +102,7 @@ class EmbeddedServer:
         raise ServerError(f"the Temporal server did not start: see {self.folder / 'server.log'}")
 
     async def _start_once(self) -> Client | None:
-        with (self.folder / "server.log").open("ab") as log:
+        with open(self.folder / "server.log", "ab", opener=private_file) as log:  # noqa: ASYNC230  # it is quick
             before = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _LEASH, "sh", *self._command()),

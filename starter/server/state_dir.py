@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ...conversation.defaults import STATE_DIR
+from ...conversation.private_files import private_file, private_folder
 from ...conversation.temporal.encryption import KEYS, KEYS_FILE
 from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 
@@ -54,7 +55,7 @@ class StateDir:
     """The folder and its locks. The operating system releases a lock when the process that holds it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+        self.folder, self._is_private = folder.absolute(), False
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "StateDir":
@@ -63,8 +64,14 @@ class StateDir:
 
     def file(self, name: str) -> Path:
         """A file in the folder, which exists afterwards."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._is_private:
+            private_folder(self.folder)
+            self._is_private = True
         return self.folder / name
+
+    def open(self, name: str, mode: str) -> IO[Any]:
+        """Opens a file in the folder, which its owner alone can read and write."""
+        return open(self.file(name), mode, opener=private_file)
 
     @property
     def was_used(self) -> bool:
@@ -76,7 +83,7 @@ class StateDir:
         """Holds a lock while the block runs; gives None if others hold it for longer than ``timeout`` seconds."""
         kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout
-        with self.file(f"{name}.lock").open("a") as file:
+        with self.open(f"{name}.lock", "a") as file:
             while True:
                 try:
                     fcntl.flock(file, kind)
@@ -105,14 +112,15 @@ class StateDir:
         """Moves what a log of more than ``max_bytes`` holds to ``NAME.1``. Whoever writes it has it open to append."""
         log = self.file(name)
         if log.exists() and log.stat().st_size > max_bytes:
-            shutil.copyfile(log, log.with_name(f"{name}.1"))
+            with log.open("rb") as old, self.open(f"{name}.1", "wb") as kept:
+                shutil.copyfileobj(old, kept)
             os.truncate(log, 0)  # the processes that write it keep it open, so it can't be renamed
 
     def write_dev_server(self, dev: DevServer) -> None:
         """Writes where clients connect."""
-        draft = self.file("dev.json.new")
-        draft.write_text(json.dumps(asdict(dev)))
-        draft.replace(self.file("dev.json"))
+        with self.open("dev.json.new", "w") as draft:
+            draft.write(json.dumps(asdict(dev)))
+        self.file("dev.json.new").replace(self.file("dev.json"))
 
     def read_dev_server(self) -> DevServer | None:
         """The server and worker that run here; None if none do."""
@@ -132,10 +140,12 @@ class StateDir:
         return []
 
     def write_sources(self, catalog: str, files: list[Path]) -> None:
-        """Writes for the worker in which files it finds the Secrets of a run."""
+        """Notes for the worker that its owner runs a catalog, and in which files it finds the Secrets of the run."""
         folder = self.file("sources")
-        folder.mkdir(exist_ok=True)
-        (folder / f"{catalog}.json").write_text(json.dumps([str(file.absolute()) for file in files]))
+        folder.mkdir(exist_ok=True, mode=0o700)
+        if files or not (folder / f"{catalog}.json").exists():
+            with self.open(f"sources/{catalog}.json", "w") as note:
+                note.write(json.dumps([str(file.absolute()) for file in files]))
 
 
 def fingerprints(environment: Mapping[str, str]) -> dict[str, str]:

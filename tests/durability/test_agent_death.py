@@ -23,11 +23,19 @@ from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
 
+TRUST = {"BATON_BROUGHT_MANIFESTS": "all"}
+"""The servers of the tests are in the worker's own network."""
+
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
     """A worker that runs."""
-    env = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_GRACEFUL_SHUTDOWN="1")
+    env = process_env(
+        TEMPORAL_ADDRESS=server.address,
+        BATON_HOME=str(tmp_path),
+        BATON_BROUGHT_MANIFESTS="all",
+        BATON_GRACEFUL_SHUTDOWN="1",
+    )
     process = WorkerProcess(env, tmp_path / "worker.log")
     process.start()
     yield process

@@ -159,7 +159,11 @@ def test_two_workers_have_time_to_end_and_no_rights_that_they_don_t_need() -> No
 
 def test_workers_get_every_setting_and_begin_with_the_samples() -> None:
     settings = {str(field.validation_alias) for field in Settings.model_fields.values()}
-    of_image = {"BATON_HOME", "BATON_HEALTH_PORT"}  # it has no folder for data, and one port for health checks
+    of_image = {
+        "BATON_HOME",
+        "BATON_HEALTH_PORT",
+        "BATON_HEALTH_HOST",
+    }  # no data, one health check
     assert settings - of_image <= SERVICES["worker"]["environment"].keys()
     assert {"BATON_EXTERNAL_STORAGE_URL", KEYS, "BATON_ALLOW_PRIVATE_HOSTS"} <= SERVICES["worker"]["environment"].keys()
     (mounted,) = SERVICES["worker"]["volumes"]
@@ -178,7 +182,7 @@ async def test_health_and_readiness_are_two_answers() -> None:
         answer = httpx.get(f"http://127.0.0.1:{port}/{path}")
         return answer.status_code, answer.text
 
-    async with serve_health(port, {"journal": journal}):
+    async with serve_health(("127.0.0.1", port), {"journal": journal}):
         assert await asyncio.to_thread(ask, "healthz") == (200, "alive\n")
         assert await asyncio.to_thread(ask, "readyz") == (200, '{"journal":"ok"}')
         begun.set()

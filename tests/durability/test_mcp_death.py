@@ -31,13 +31,21 @@ def answer(request: Request) -> Reply:
     return Reply(text=received[0]) if received else Reply(calls=[ScriptedToolCall(name=name, arguments=given[name])])
 
 
+TRUST = {"BATON_BROUGHT_MANIFESTS": "all"}
+"""The servers of the tests are in the worker's own network."""
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[KillableWorker]:
     """A worker that can be killed."""
     model = ScriptedModel(answer)
     with model.serve() as url:
         env = process_env(
-            TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
+            TEMPORAL_ADDRESS=server.address,
+            BATON_HOME=str(tmp_path),
+            BATON_BROUGHT_MANIFESTS="all",
+            OPENAI_BASE_URL=url,
+            OPENAI_API_KEY=KEY,
         )
         worker = WorkerProcess(env, tmp_path / "worker.log")
         yield KillableWorker(client, model, worker, tmp_path / "journal.db")

@@ -76,6 +76,7 @@ class Environment:
     catalog: Loaded
     journal_url: str = ""
     encryption_keys: str = ""
+    brought_manifests: str = "all"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -117,7 +118,8 @@ class Environment:
             "BATON_ENCRYPTION_KEYS": self.encryption_keys,
         }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
-        return {**where, "BATON_TASK_QUEUE": self.task_queue, **given}
+        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given}
 
     @property
     def journal_address(self) -> str:

@@ -8,9 +8,8 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from baton import worker
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.workflows.registry import WORKFLOWS
+from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
 
 PASSED_THROUGH = ("pydantic", "pydantic_core", "baton.resources", "baton.conversation")
 """Modules that the sandbox does not import anew; in all others it refuses what is not deterministic."""
@@ -25,7 +24,7 @@ async def replay(histories: Iterable[WorkflowHistory], converter: DataConverter 
         workflows=[each for each in WORKFLOWS if _name(each) in {*map(_type, some)}],  # each takes 25 ms to prepare
         data_converter=converter,
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        workflow_failure_exception_types=worker.WORKFLOW_FAILURES,
+        workflow_failure_exception_types=WORKFLOW_FAILURES,
     )
     await replayer.replay_workflows(_each(some))
 

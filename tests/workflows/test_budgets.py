@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from baton.conversation.contracts.status import Status
+from baton.resources.problems import ManifestError
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.manifests import Writer
 
 TALKERS = [agent("a", "terminate"), agent("b", "terminate")]
 
@@ -139,3 +141,23 @@ async def test_a_selector_and_a_panel_end_at_their_budget(env: Environment, stra
     result = await env.turn_result(await env.start_team(given))
     assert (result.stop_reason, result.failure) == ("budget", None)
     assert len(env.model.requests) == 4
+
+
+def test_a_cost_needs_the_prices_of_all_models_below(write: Writer) -> None:
+    spec = {"type": "openai", "model": "gpt", "config": {"openai": {"baseUrl": "http://host"}}}
+    cheap, dear = agent("a", modelRef={"name": "known"}), agent("b", modelRef={"name": "unknown"})
+    known = manifest("Model", "known", {**spec, "pricing": {"input": 1, "output": 2}})
+    given = [cheap, dear, known, manifest("Model", "unknown", spec)]
+    assert write.load(*given, team("t", "a", maxTurns=1, budget={"cost": 1}))
+    with pytest.raises(ManifestError, match=r"spec.budget.cost: the cost of Model/default/unknown is not known"):
+        write.load(*given, team("t", "a", "b", maxTurns=1, budget={"cost": 1}))
+    with pytest.raises(ManifestError, match="the cost of Model default/default is not known: give"):
+        write.load(agent("a"), team("t", "a", maxTurns=1, budget={"cost": 1}))
+
+
+async def test_to_ask_a_person_for_more_is_refused_before_anything_starts(env: Environment) -> None:
+    given = [*TALKERS, team("team", "a", budget={"tokens": 9, "onExceeded": "ask"})]
+    result = await env.turn_result(await env.start_team(given))
+    assert result.failure is not None
+    assert "'ask' is valid but not supported yet" in result.failure.message
+    assert env.model.requests == []

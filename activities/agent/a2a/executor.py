@@ -61,7 +61,7 @@ class A2AExecutor:
         An interface at another server than the manifest's gets none of the manifest's headers.
         """
         url, headers = endpoint_of(server, values)
-        transport = BoundedTransport(self._pool, Origin.of(url), private=self._private)
+        transport = BoundedTransport(self._pool, Origin.trusted(url, server, values), private=self._private)
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         async with httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers) as http:
             card = await _card(http, url, min(seconds, CARD_SECONDS))

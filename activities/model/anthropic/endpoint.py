@@ -16,13 +16,17 @@ VERSION = "2023-06-01"
 
 @dataclass(frozen=True)
 class AnthropicEndpoint:
-    """A model on a server that speaks Anthropic's Messages API."""
+    """A model on a server that speaks Anthropic's Messages API.
+
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    """
 
     model: str
     base_url: str
     api_key: str = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
+    guarded: bool = False
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
@@ -43,4 +47,5 @@ def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> Anthropi
         api_key=key or NO_KEY,
         headers=(version, *headers_of(config, values, model)),
         properties=properties_of(config, values, model),
+        guarded=values.is_guarded(model),
     )

@@ -48,6 +48,8 @@ def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError
             return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
         case anthropic.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
             return CallTimeout(f"{where} gave no answer in time")
+        case anthropic.APIConnectionError(__cause__=BatonError() as refused):
+            return refused
         case anthropic.APIConnectionError():
             reason = error.__cause__ or error
             return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")

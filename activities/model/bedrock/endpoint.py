@@ -26,7 +26,10 @@ class Credentials:
 
 @dataclass(frozen=True)
 class BedrockEndpoint:
-    """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model."""
+    """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model.
+
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    """
 
     model: str
     region: str | None = None
@@ -35,6 +38,7 @@ class BedrockEndpoint:
     max_tokens: int | None = None
     temperature: float | None = None
     properties: tuple[tuple[str, JsonValue], ...] = ()
+    guarded: bool = False
 
     @property
     def where(self) -> str:
@@ -60,6 +64,7 @@ def bedrock_endpoint(chained: ChainedModel, values: ValueResolver) -> BedrockEnd
         max_tokens=config.max_tokens,
         temperature=float(config.temperature) if config.temperature else None,
         properties=properties_of(config, values, model),
+        guarded=values.is_guarded(model),
     )
 
 
@@ -73,4 +78,9 @@ def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> 
     if bool(found.access_key_id) != bool(found.secret_access_key):
         missing = "secretAccessKey" if found.access_key_id else "accessKeyId"
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
+    if values.catalog.is_brought(model.id) and not (found.api_key or found.access_key_id):
+        raise KeyMissing(
+            f"{model.id}: spec.config.bedrock: a run has brought it, and it names no keys: the worker's own keys of "
+            "AWS serve its own manifests"
+        )
     return found

@@ -18,9 +18,11 @@ from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ..answer import StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
+from ..guarded_transport import public_address_of
 from ..provider import ModelRequest
 from .endpoint import BedrockEndpoint, Credentials, bedrock_endpoint
 from .errors import bedrock_error
+from .guarded_resolver import GuardedResolver
 from .request import converse_fields
 from .stream import add_event
 
@@ -62,6 +64,8 @@ class BedrockProvider:
         answer.model = endpoint.model
         try:
             async with asyncio.timeout(model.timeout):
+                if endpoint.guarded and endpoint.base_url:
+                    await public_address_of(endpoint.base_url)
                 client = await self._client(endpoint)
                 reply = await client.api.converse_stream(**converse_fields(endpoint, request, client.known))
                 with contextlib.closing(reply["stream"]) as stream:
@@ -107,7 +111,7 @@ class BedrockProvider:
             "aws_access_key_id": keys.access_key_id,
             "aws_secret_access_key": keys.secret_access_key,
             "aws_session_token": keys.session_token,
-            "config": _config(keys),
+            "config": _config(keys, guarded=server.guarded and server.base_url is not None),
         }
         api: Any = await self._open.enter_async_context(self._session.create_client(SERVICE, **options))
         if keys.api_key:
@@ -116,8 +120,8 @@ class BedrockProvider:
         return _Client(api, frozenset(members))
 
 
-def _config(keys: Credentials) -> AioConfig:
-    options: dict[str, Any] = {}
+def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
+    options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}} if guarded else {}
     if keys.api_key or keys.access_key_id:  # else the library chooses, by the credentials that it finds
         options["signature_version"] = UNSIGNED if keys.api_key else "v4"
     return AioConfig(

@@ -22,7 +22,10 @@ USUAL_MODEL = "gpt-4.1-mini"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers."""
+    """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers.
+
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    """
 
     model: str
     base_url: str
@@ -30,6 +33,7 @@ class Endpoint:
     azure_version: str | None = None
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
+    guarded: bool = False
 
 
 def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
@@ -53,7 +57,8 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
     headers, properties = headers_of(config, values, model), properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
-    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties)
+    guarded = values.is_guarded(model)
+    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties, guarded)
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:

@@ -43,6 +43,8 @@ def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
             return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
         case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
             return CallTimeout(f"{where} gave no answer in time")
+        case openai.APIConnectionError(__cause__=BatonError() as refused):
+            return refused
         case openai.APIConnectionError():
             reason = error.__cause__ or error
             return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")

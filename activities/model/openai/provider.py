@@ -21,6 +21,7 @@ from ...context.value_resolver import ValueResolver
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
 from ..failures import CONNECT_TIMEOUT
+from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
 from .errors import error_of
@@ -84,6 +85,7 @@ class OpenAIProvider:
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
+    http = openai.DefaultAsyncHttpxClient(transport=GuardedTransport()) if endpoint.guarded else None
     if endpoint.azure_version:
         return openai.AsyncAzureOpenAI(
             azure_endpoint=endpoint.base_url,
@@ -92,9 +94,15 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
             default_headers=headers,
             max_retries=0,
             timeout=timeout,
+            http_client=http,
         )
     return openai.AsyncOpenAI(
-        base_url=endpoint.base_url, api_key=endpoint.api_key, default_headers=headers, max_retries=0, timeout=timeout
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        default_headers=headers,
+        max_retries=0,
+        timeout=timeout,
+        http_client=http,
     )
 
 

@@ -52,7 +52,7 @@ def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = Fal
     headers = _pairs(spec.headers, server, values)
     if spec.authorization:
         headers = (*headers, ("Authorization", f"Bearer {values.resolve(spec.authorization.token, server)}"))
-    guarded = not private and _is_from_run(spec.address)
+    guarded = values.is_guarded(server) or (not private and _is_from_run(spec.address))
     return McpEndpoint(server.name, address, spec.transport, headers, guarded)
 
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from ....conversation.errors import UnknownResource
 from ....resources.agent import Agent
 from ....resources.base import API_VERSION, JsonObject, Ref, Reference
-from ....resources.catalog import Catalog, Resource, catalog_of
+from ....resources.catalog import Catalog, Resource
 from ....resources.json_schema import JsonSchema
 from ....resources.manifest import Manifest, Metadata
 from ....resources.mcp_server import MCPServer
@@ -68,7 +68,7 @@ class _Pinning:
                     self._chosen(target, manifest)
             elif isinstance(manifest, Tool) and manifest.spec.type == "mcp" and not _is_pattern(manifest):
                 self._known[manifest.id] = self._completed(manifest)
-        return catalog_of(self._known.values()).model_copy(update={"made_from": self._catalog.sha})
+        return self._catalog.remade(self._known.values())
 
     def _chosen(self, reference: Reference, owner: Manifest) -> Sequence[str] | None:
         """The names of the Tools that a reference stands for, which are made; None where it names a manifest."""

@@ -26,7 +26,7 @@ class McpTools:
     """A ``ToolSource`` (ARK: queries, MCP tools)."""
 
     def __init__(self, secrets: SecretStore) -> None:
-        self._private = secrets.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+        self._private = secrets.allows_private_hosts
         self._redact = secrets.redact_partial
         self._opened: McpConnections | None = None
 

@@ -1,0 +1,79 @@
+"""Messages that nobody can read don't hold a run up: they are passed over, and the next ones count."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Mapping
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, StartWorkflowExecutionRequest
+
+from tests.harness.environment import Environment, Handle, agent, team
+
+TEAM = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
+
+REFERENCE = {"driver_name": "baton-journal", "driver_claim": {"claim_data": {"sha": "../x"}}}
+UNREADABLE: dict[str, Payload] = {
+    "no reference": Payload(metadata={"encoding": b"json/external-storage-reference"}, data=b'{"x":1}'),
+    "no JSON": Payload(metadata={"encoding": b"json/external-storage-reference"}, data=b"\xff"),
+    "of no driver": Payload(
+        metadata={"encoding": b"json/external-storage-reference"},
+        data=json.dumps({"driver_name": "x", "driver_claim": {"claim_data": {}}}).encode(),
+    ),
+    "to no value": Payload(
+        metadata={"encoding": b"json/external-storage-reference"}, data=json.dumps(REFERENCE).encode()
+    ),
+    "marked": Payload(
+        metadata={"encoding": b"json/plain", "__temporal_external_storage_reference": b"true"}, data=b'{"x":1}'
+    ),
+    "encrypted without a key's id": Payload(metadata={"encoding": b"binary/encrypted"}, data=b"x"),
+    "encrypted with what is no id": Payload(
+        metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"\xff\n"}, data=b"x"
+    ),
+    "of an unknown encoding": Payload(metadata={"encoding": b"binary/zlib"}, data=b"x"),
+    "without an encoding": Payload(data=b"x"),
+    "deep JSON": Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 100_000),
+}
+
+
+async def signal(env: Environment, handle: Handle, name: str, payload: Payload) -> None:
+    """Sends a signal with a payload as it is."""
+    await env.client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=env.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=handle.id),
+            signal_name=name,
+            input=Payloads(payloads=[payload]),
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+@pytest.mark.parametrize("name", ["pause", "nonsense"])
+async def test_a_signal_that_nobody_can_read_does_not_keep_a_run_from_being_ended(
+    env: Environment, kind: str, name: str
+) -> None:
+    handle = await env.start_team(TEAM)
+    await env.wait_for_calls(1)
+    await signal(env, handle, name, UNREADABLE[kind])
+    await handle.signal("terminate_team", {"reason": "enough", "now": True})
+    turn = await asyncio.wait_for(env.turn_result(handle), 20)
+    assert turn.ended is not None
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_a_run_with_an_input_that_nobody_can_read_fails_at_once(env: Environment, kind: str) -> None:
+    run = f"unreadable-{uuid.uuid4().hex[:8]}"
+    request = StartWorkflowExecutionRequest(
+        namespace=env.client.namespace, workflow_id=run, request_id=run, input=Payloads(payloads=[UNREADABLE[kind]])
+    )
+    request.workflow_type.name = "round-robin"
+    request.task_queue.name = env.task_queue
+    await env.client.workflow_service.start_workflow_execution(request)
+    handle = env.client.get_workflow_handle(run)
+    status: Mapping[str, object] = {}
+    async with asyncio.timeout(20):
+        with pytest.raises(Exception, match="failed"):
+            status = await handle.result()
+    assert not status
