@@ -13,7 +13,7 @@ from ...conversation.messages.turn import Thread
 from ...resources.budget import NANO, Budget
 from ...resources.catalog import Catalog
 from ...resources.model import Model
-from ..journal.accounts import AMOUNTS, Account, Accounts, Amount, Refused
+from ..journal.accounts import AMOUNTS, Account, Accounts, Amount, ReachedLimit
 from ..journal.journal import Journal
 from .model_chain import ChainedModel
 
@@ -97,7 +97,7 @@ def _account(run: str, owner: str, budget: Budget) -> Account:
     return Account(f"{run}/{digest}", tuple(limits.items()), budget.seconds)
 
 
-def _text(reached: BudgetReached, refused: Refused) -> str:
+def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
     """Why a call was not begun."""
     account, name = refused.account, reached.limit
     if name == "duration":

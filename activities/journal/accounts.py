@@ -42,7 +42,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ReachedLimit:
     """Why a call may not begin: the account, its limit that the call would exceed, and what was used until now."""
 
     account: Account
@@ -56,7 +56,7 @@ class Accounts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reserve(self, call: str, accounts: Sequence[Account], amount: Amount) -> Refused | None:
+    async def reserve(self, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
         """Charges an estimate of a call to all accounts; if one would exceed a limit, to none, and says which.
 
         A call that is charged already is neither charged again nor refused.
@@ -68,7 +68,7 @@ class Accounts:
         await self._database.transact(lambda connection: _settle(connection, call, accounts, amount))
 
 
-def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> Refused | None:
+def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
     now = time.time()
     new = [{"id": each.id, "began": int(now), **vars(Amount())} for each in sorted(accounts, key=lambda each: each.id)]
     connection.execute(insert_missing(connection.dialect.name, schema.accounts), new)
@@ -84,13 +84,13 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
     return None
 
 
-def _refused(account: Account, used: Any, amount: Amount, now: float) -> Refused | None:
+def _refused(account: Account, used: Any, amount: Amount, now: float) -> ReachedLimit | None:
     if account.seconds is not None and now - used.began >= account.seconds:
-        return Refused(account, "duration", int(now - used.began))
+        return ReachedLimit(account, "duration", int(now - used.began))
     for name, limit in account.limits:
         more = getattr(amount, name)
         if more and getattr(used, name) + more > limit:
-            return Refused(account, name, getattr(used, name))
+            return ReachedLimit(account, name, getattr(used, name))
     return None
 
 
