@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage
+TIMING := bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage bench-conversation
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -101,6 +101,10 @@ bench-kills: $(READY)
 # Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
 bench-control: $(READY)
 	$(BIN)/python -m tests.chaos.control
+
+# A query in a conversation of 10,000 messages, beside one in an empty conversation.
+bench-conversation: $(READY)
+	$(BIN)/python -m benchmarks.conversation
 
 # 5,100 queries at once on one worker.
 bench-query-burst: $(READY)

@@ -34,15 +34,18 @@ from .activities.journal.external_storage import storage_drivers
 from .activities.journal.journal import Journal
 from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
+from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.process.deployment import deployment_of
+from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
 from .activities.process.health import Checks, must_hold, serve_health
 from .activities.process.sdk_runtime import set_worker_runtime
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
+from .activities.process.shutdown import AFTER_GRACE, end_process_after, run_all
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
@@ -71,13 +74,12 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    settings = Settings.of(environment)
-    settings.check(client.service_client.config.target_host)
+    (settings := Settings.of(environment)).check(client.service_client.config.target_host)
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources")
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
     providers, executors, tools = Providers(types_in(own.catalog)), Executors(secrets), Tools(secrets, registry)
-    single_flight = SingleFlight(secrets.redact_partial)
+    single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -91,14 +93,15 @@ async def run_worker(
             searchable=await registered(client),
             shows_cost=await shows_cost(client),
         )
-        activities = activities_of(pin, journal, providers, executors, tools, registry, secrets)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
         own_journal = OwnJournal(journal.find, journal.database.engine.place)
         around = [RedactionInterceptor(secrets.redact), single_flight, own_journal]
         workers = [_worker(client, identity, each, settings, activities, around) for each in settings.worker_queues()]
-        async with serve_health(settings.health_address, _checks(workers, client, journal)), _run_all(workers):
+        checks = _checks(workers, client, journal)
+        async with serve_health(settings.health_address, checks), watch_event_loop(), run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, tools):
+        for each in (single_flight, providers, executors, memory, tools):
             await each.close()
         registry.close()
         await journal.close()
@@ -111,18 +114,6 @@ def _checks(workers: Sequence[Worker], client: Client, journal: Journal) -> Chec
         "temporal": lambda: describe_namespace(client),
         "journal": lambda: journal.database.engine.run(version),
     }
-
-
-@contextlib.asynccontextmanager
-async def _run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    """Runs workers while the block runs, and shuts them down together."""
-    async with contextlib.AsyncExitStack() as stack:
-        for each in workers:
-            await stack.enter_async_context(each)
-        try:
-            yield
-        finally:
-            await asyncio.gather(*(each.shutdown() for each in workers))
 
 
 def _worker(
@@ -164,12 +155,12 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    set_worker_runtime()
     try:
+        settings = Settings.of(os.environ)
+        set_worker_runtime(settings.metrics_address)
         own = load_files(paths, recursive=recursive)
         client = await connect(address)
         await describe_namespace(client)
-        settings = Settings.of(os.environ)
         fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
         await fleet.check_before_start()
         async with run_worker(client, own, os.environ) as secrets:
@@ -179,6 +170,7 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
             known = own.catalog.summary
             log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
             await fleet.check_until(stopped)
+            end_process_after(settings.graceful_shutdown_seconds + AFTER_GRACE)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1

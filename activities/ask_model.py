@@ -16,6 +16,7 @@ from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .model.provider import ModelRequest
 from .model.providers import Providers
+from .model.summaries import Summaries
 from .panel.default_agents import find_speaker, panel_output_schema
 from .panel.speaker_messages import speaker_messages
 from .process.functions import FunctionRegistry
@@ -48,6 +49,7 @@ class AskModel:
     ) -> None:
         self._journal, self._providers, self._tools = journal, providers, tools
         self._functions, self._secrets = functions, secrets
+        self._summaries = Summaries(journal, providers, secrets)
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskModelRequest) -> AskModelResult:
@@ -57,6 +59,7 @@ class AskModel:
         row = await self._journal.find(f"{key}/reply")
         if row is None:
             head = await self._journal.append(request.thread.head, request.pending, key)
+            head = await self._summaries.make(request, head, context.values, context.model, key)
             messages = await speaker_messages(
                 request, head, context.speaker, context.values, self._journal, self._functions
             )
@@ -72,7 +75,9 @@ class AskModel:
             row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
         await meter.settle(row.message.usage)
         wrong = await output_error(row.message, context.schema)
-        return AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
+        result = AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
+        cost = await self._summaries.cost(request, key)
+        return result.model_copy(update={"summaries": cost}) if cost else result
 
     async def _context(self, request: AskModelRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

@@ -91,6 +91,7 @@ class ExecuteAgent:
         silent = agent.model_copy(update={"spec": agent.spec.model_copy(update={"prompt": None})})
         messages = await speaker_messages(request, head, silent, values, self._journal, self._functions)
         given = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []
+        question = await self._journal.row(request.thread.question)
         rows = await self._journal.read(head, lambda row: _is_of(row, agent))
         begun = bool(rows) and _is_of(rows[0], agent)
         return Execution(
@@ -103,7 +104,7 @@ class ExecuteAgent:
             tools=[tool.definition for tool in given],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
-            since=[values.with_secrets(row.message) for row in rows[1:]] if begun else (),
+            since=[values.message_of(row, question) for row in rows[1:]] if begun else (),
         )
 
     async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from temporalio import activity
 
-from ..conversation.contracts.plan import Plan
+from ..conversation.contracts.plan import Plan, QueryPlan
 from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
@@ -23,6 +23,7 @@ from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import Query
 from ..resources.validation import unsupported_fields, violations
 from .context.value_resolver import ValueResolver
+from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .process.secrets import SecretStore
@@ -56,8 +57,7 @@ class Pin:
         shows_cost: bool,
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
-        self._accepts = brought
-        self._queues, self._identity = queues, identity
+        self._accepts, self._queues, self._identity = brought, queues, identity
         self._searchable, self._shows_cost = searchable, shows_cost
 
     @activity.defn(name="pin")
@@ -85,16 +85,25 @@ class Pin:
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
         run = activity.info().workflow_run_id or ""
-        head = await self._journal.append(Head(), [question], f"{run}/1")  # one row, whichever activity's id it has
+        before = await self._place(plan)
+        row = await self._journal.append_once(before, question, f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
-        thread = Thread(catalog=sha, question=head.id, head=head, run=workflow_id())
+        thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
         if any(each.budget for each in catalog.manifests):
             thread = _below(start, thread.model_copy(update={"account": run}))
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
         shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
-        return pinned.model_copy(update={"question": shown}) if shown else pinned
+        before = row.before  # where an earlier attempt may have put it
+        other = {"question": shown, "before": before if before.id else None}
+        return pinned.model_copy(update={key: each for key, each in other.items() if each})
+
+    async def _place(self, plan: Plan) -> Head:
+        """Where the question stands: after what was said in a query's conversation, if the journal keeps that."""
+        if isinstance(plan, QueryPlan) and plan.conversation and not plan.conversation.remote:
+            return await Conversations(self._journal).head(plan.conversation)
+        return Head()
 
     @property
     def _hint(self) -> str:

@@ -6,19 +6,24 @@ from typing import Any
 from .agent.executors import Executors
 from .append import Append
 from .ask_model import AskModel
+from .ask_person import AskPerson
 from .brief import Brief
+from .check_reply import CheckReply
 from .conclude import Conclude
 from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
 from .journal.journal import Journal
 from .last_failures import FindLastFailures
+from .memory.http_memory import HttpMemory
 from .model.providers import Providers
 from .perform import Perform
 from .pin import Pin
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .process.settings import Role
+from .recall import Recall
+from .remember import Remember
 from .review import Review
 from .select import Select
 from .tool.tools import Tools
@@ -32,6 +37,7 @@ def activities_of(
     journal: Journal,
     providers: Providers,
     executors: Executors,
+    memory: HttpMemory,
     tools: Tools,
     functions: FunctionRegistry,
     secrets: SecretStore,
@@ -41,9 +47,13 @@ def activities_of(
         "workflows": [
             pin.pin,
             Append(journal).append,
+            Recall(journal, memory, secrets).recall,
+            Remember(journal, memory, secrets).remember,
             Evaluate(journal, functions).evaluate,
             Brief(journal, secrets).brief,
             Conclude(journal, secrets).conclude,
+            AskPerson(journal, secrets).ask_person,
+            CheckReply(journal).check_reply,
             FindLastFailures().last_failures,
             Delegate(journal, tools, secrets).delegate,
             Review(journal, tools, secrets).review,

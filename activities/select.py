@@ -12,7 +12,7 @@ from ..resources.agent import Agent
 from ..resources.team import Team
 from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
-from .context.context_window import apply_window, window_end
+from .context.context_window import apply_window, past_rows, window_end
 from .context.lookup import find_team
 from .context.metering import Meter, estimate, with_cost
 from .context.model_chain import ChainedModel, selector_model_chain
@@ -131,8 +131,8 @@ class Select:
         thread, window = context.request.thread, context.team.spec.context_window
         question = await self._journal.row(thread.question)
         rows = await self._journal.read(thread.head, window_end(thread.question, thread.head.depth, window))
-        history = apply_window([row for row in rows if row.id != thread.question], window)
-        return [context.values.with_secrets(row.message) for row in (question, *history)]
+        history = apply_window(past_rows(rows, thread.question, thread.head.depth), window)
+        return [context.values.message_of(row, question) for row in (question, *history)]
 
 
 def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
@@ -147,7 +147,8 @@ def _roles(context: _Context) -> str:
     roles = []
     for member, reference in zip(context.team.spec.members, context.team.members(), strict=True):
         found = context.values.catalog.find(reference)
-        description = found.spec.description if isinstance(found, Agent | Team) else None
+        described = found.spec.description if isinstance(found, Agent | Team) else None
+        description = described or ("a person" if member.is_human else None)
         if member.name_in_team in context.names:
             roles.append(f"{member.name_in_team}: {description}" if description else member.name_in_team)
     return ", ".join(roles)

@@ -3,12 +3,10 @@
 import json
 from functools import partial
 
-from pydantic import JsonValue
-
 from ..conversation.contracts.requests import UseToolRequest
 from ..conversation.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
 from ..conversation.messages.message import ToolCall
-from ..conversation.text import repair_surrogates
+from ..conversation.text import parse_json, repair_surrogates
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
@@ -97,7 +95,7 @@ async def use(call: ToolCall, tool: CallableTool) -> str:
 def _as_arguments(text: str, name: str) -> str:
     """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
     try:
-        value: JsonValue = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         value = None
     return text if isinstance(value, dict) else json.dumps({name: text})
@@ -113,7 +111,7 @@ def _only_argument(tool: ToolDefinition) -> str:
 def _parsed(text: str) -> JsonObject:
     """The arguments of a call; none where they can't be read, with which it is not carried out."""
     try:
-        value: JsonValue = json.loads(text or "{}")
+        value = parse_json(text or "{}")
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {}
@@ -122,7 +120,7 @@ def _parsed(text: str) -> JsonObject:
 async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
     """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
     try:
-        value: JsonValue = json.loads(repair_surrogates(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+        value = parse_json(repair_surrogates(json.dumps(parse_json(text or "{}"), ensure_ascii=False)))
     except ValueError as error:
         raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -8,9 +8,10 @@
     │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
-    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · CallTimeout* · RunClosed
+    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout*
+    │                        RunClosed
     ├── BudgetError          BudgetExceeded
-    └── MemoryError          JournalLost · JournalUnavailable*
+    └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
@@ -167,6 +168,10 @@ class RunClosed(TimeoutFault):
     """A child workflow was closed from outside before it had a result."""
 
 
+class ReplyOverdue(TimeoutFault):
+    """A person has not replied in time."""
+
+
 class CallTimeout(TimeoutFault):
     """A call of a model or a tool took too long."""
 
@@ -184,6 +189,16 @@ class JournalUnavailable(MemoryFault):
     """The journal can't be reached; or, without a retry, its database refuses what is asked of it."""
 
     retryable = True
+
+
+class MemoryUnavailable(MemoryFault):
+    """The service of a Memory can't be reached, is overloaded or failed."""
+
+    retryable = True
+
+
+class MemoryRejected(MemoryFault):
+    """The service of a Memory refuses a request, or gives what is no conversation."""
 
 
 class JournalLost(MemoryFault):

@@ -1,8 +1,9 @@
-"""Texts of a conversation: the type `Text`, the bytes of a text as JSON, and truncating it."""
+"""Texts of a conversation: the type `Text`, reading a text as JSON, its bytes as JSON, and truncating it."""
 
+import json
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, JsonValue
 from pydantic_core import to_json
 
 MAX_MESSAGE = 64_000
@@ -19,6 +20,28 @@ def repair_surrogates(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(repair_surrogates)]
 """A text from a model, a tool or a person, without lone surrogates."""
+
+
+MAX_JSON = 1_000_000
+"""Characters of a text that is read as JSON: reading more would hold up all that waits."""
+
+
+def parse_json(text: str, *, constants: bool = True) -> JsonValue:
+    """The JSON value of a text that nobody trusts; ``constants``: it may say NaN or Infinity.
+
+    Raises ValueError, also where it is too long, or nested too deeply.
+    """
+    if len(text) > MAX_JSON:
+        raise ValueError(f"it is longer than {MAX_JSON:,} characters")
+    try:
+        value: JsonValue = json.loads(text, parse_constant=float if constants else _refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"it says {constant}")
 
 
 def byte_size(text: str) -> int:

@@ -12,6 +12,7 @@ from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents
 from .manifest import Manifest
 from .member import Member
+from .missing_memory import missing_memories
 from .parameters import unknown_parameters
 from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
@@ -45,7 +46,7 @@ class Loaded:
         for manifest in self.catalog.manifests:
             places = variables_in_free_text(self.places[manifest.id].data)
             found.extend(self.problem(manifest, path, text) for path, text in places)
-        return found
+        return [*found, *(self.problem(*notice) for notice in missing_memories(self.catalog))]
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""

@@ -5,9 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer
+from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer, walk
 from .budget import Budget
 from .values import sources
+from .window import Summarize
 
 
 class Metadata(JsonModel):
@@ -60,6 +61,9 @@ class Manifest(JsonModel):
         for path, source in sources(self):
             for name, kind, ref in source.needs():
                 yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)
+        for path, item in walk(self):
+            if isinstance(item, Summarize) and item.model:
+                yield self._refer((*path, "model", "name"), ("Model",), item.model)
 
     def _refer(self, path: Path, kinds: tuple[str, ...], ref: Ref, *, optional: bool = False) -> Reference:
         return Reference(path, kinds, ref.namespace or self.namespace, ref.name, optional)

@@ -1,10 +1,15 @@
-"""Speakers and members of a team: agents, teams, and in a panel also default members and registered functions."""
+"""Speakers and members of a team: agents, teams, people, and in a panel also default members and functions."""
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from .base import JsonModel, Name, Text
+from .base import FieldError, JsonModel, Name, Text
+from .duration import Duration
+from .json_schema import JsonSchema
+
+MAX_ASKED = 4_000
+"""Characters of what a person is asked: it is stored with each of their turns."""
 
 
 class Speaker(JsonModel):
@@ -20,12 +25,27 @@ class Member(Speaker):
     default member, made from its name and role.
     """
 
-    type: Literal["agent", "team", "activity", "default"] | None = Field(  # type: ignore[assignment]  # one type more
-        None, description="'agent', 'team', 'activity', or 'default' for a default member"
+    type: Literal["agent", "team", "human", "activity", "default"] | None = Field(  # type: ignore[assignment]  # more
+        None, description="'agent', 'team', 'human', 'activity', or 'default' for a default member"
     )
     as_: Name | None = Field(None, alias="as", description="another name for it in this team")
     role: Text | None = Field(None, description="the role of a panel's default member, such as 'a fact-checker'")
     stance: Text | None = Field(None, description="the position that a debater argues for")
+    prompt: Annotated[Text, Field(max_length=MAX_ASKED)] | None = Field(None, description="what a person is asked")
+    timeout: Duration | None = Field(None, description="how long a person may take, such as '24h'; no limit by default")
+    on_timeout: Literal["fail", "skip"] | None = Field(
+        None, description="what to do without a person's reply: 'fail' (default), or 'skip' to go on without it"
+    )
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply has to fit")
+
+    @model_validator(mode="after")
+    def _of_a_person(self) -> Self:
+        for name in ("prompt", "timeout", "on_timeout", "output_schema"):
+            if getattr(self, name) is not None and self.type != "human":
+                raise FieldError((type(self).model_fields[name].alias or name,), "is only for members of 'type: human'")
+        if self.on_timeout and not self.timeout:
+            raise FieldError(("timeout",), "is missing: onTimeout needs it")
+        return self
 
     @property
     def name_in_team(self) -> str:
@@ -38,10 +58,20 @@ class Member(Speaker):
         return KINDS[self.type]
 
     @property
+    def is_human(self) -> bool:
+        """Whether it is a person."""
+        return self.type == "human"
+
+    @property
     def only_in_panels(self) -> bool:
         """Whether it can be a member of a panel only: a function, or a default member."""
         return self.type in ("activity", "default")
 
 
-KINDS = {"agent": ("Agent",), "team": ("Team",), "activity": (), "default": (), None: ("Agent", "Team")}
+KINDS: dict[str | None, tuple[str, ...]] = {
+    "agent": ("Agent",),
+    "team": ("Team",),
+    **dict.fromkeys(("human", "activity", "default"), ()),
+    None: ("Agent", "Team"),
+}
 """The kinds of manifest for each type."""

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from .base import JsonModel
+from .duration import Duration
 from .manifest import Manifest
 from .values import Address, Headers
 
@@ -14,6 +15,10 @@ class MemorySpec(JsonModel):
 
     address: Address = Field(description="the address of its service, as {value: ADDRESS}")
     headers: Headers = Field((), description="headers of each request")
+    timeout: Duration = Field("30s", description="how long a response may take, such as '30s'")
+    on_error: Literal["fail", "continue"] = Field(
+        "fail", description="'continue' to answer without the conversation if it can't be read"
+    )
 
 
 class Memory(Manifest):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Ref, Reference
+from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
 from .budget import Budget
 from .duration import Duration
 from .labels import LabelSelector
@@ -17,8 +17,17 @@ TargetType = Literal["agent", "team", "model", "tool"]
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
 """The kinds of targets, in the order in which a selector finds them."""
 
+DEFAULT_MEMORY = "default"
+"""The Memory of a query that names none, if there is one of that name (ARK: queries, memory)."""
+
 NO_ACCOUNTS = NoEffect("a run has the rights of the worker, and service accounts exist only in Kubernetes")
 NO_EVALUATION = NoEffect("no answer is evaluated")
+
+
+ConversationId = Annotated[
+    str, Pattern(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}", "is not an id: 1 to 255 characters, on one line")
+]
+"""The id of a conversation."""
 
 
 class Target(JsonModel):
@@ -40,9 +49,9 @@ class QuerySpec(JsonModel):
     parameters: tuple[Parameter, ...] = Field(
         (), description="values for the templates in the input and in its targets"
     )
-    memory: Annotated[NameOrRef | None, NOT_SUPPORTED_YET] = None
-    session_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
-    conversation_id: Annotated[str | None, NOT_SUPPORTED_YET] = Field(None, min_length=1)
+    memory: NameOrRef | None = Field(None, description="the Memory that keeps the conversation; by default 'default'")
+    session_id: ConversationId | None = Field(None, description="the conversation, where conversationId is not given")
+    conversation_id: ConversationId | None = Field(None, description="the conversation that the query goes on with")
     service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
@@ -94,8 +103,12 @@ class Query(Manifest):
     def references(self) -> Iterator[Reference]:
         yield from super().references()
         yield from self.targets()
-        if self.spec.memory:
-            yield self._refer(("spec", "memory", "name"), ("Memory",), self.spec.memory)
+        yield self.memory_reference()
+
+    def memory_reference(self) -> Reference:
+        """The Memory that keeps its conversation; where there is none, the journal does."""
+        memory = self.spec.memory or Ref(name=DEFAULT_MEMORY)
+        return self._refer(("spec", "memory", "name"), ("Memory",), memory, optional=True)
 
     def targets(self) -> Iterator[Reference]:
         """The targets that it names, in order; those of its selector are found by `Catalog.targets`."""

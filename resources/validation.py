@@ -125,7 +125,7 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         return
     if team.budget and team.budget.ends_runs:
         return
-    members = [catalog.find(reference) for reference in team.members()]
+    members = [catalog.find(reference) for reference in team.members() if reference.kinds]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
         units = f"{team.spec.rules.turn_unit}s"
         text = "is missing, and no member agent can terminate: the team would never end; "

@@ -74,6 +74,12 @@ class ValueSource(JsonModel):
             raise ValueError("needs either value or valueFrom")
         return self
 
+    @property
+    def is_from_run(self) -> bool:
+        """Whether the value comes with a query, and does not stand in a manifest."""
+        origin = self.value_from
+        return bool(origin and (origin.query_parameter_ref or origin.contributions_ref))
+
     def needs(self) -> Iterator[tuple[str, str, KeyRef]]:
         """The keys of Secrets and ConfigMaps that it needs: the name of the field, the kind, the key."""
         if self.value_from and self.value_from.secret_key_ref:

@@ -13,10 +13,11 @@ from ..conversation.contracts.requests import Pinned, PinRequest
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.errors import QueryTimeout
 from ..conversation.failure import Cause, Failure
-from ..conversation.messages.message import Head
+from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
+from .query_memory import QueryMemory, error_message, said_by_targets
 from .state.cancellation import run_in_scope, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
 from .state.continue_as_new import continue_as_new
@@ -37,16 +38,20 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.shown = 0
         self.deadline: datetime | None = None
         self.failure: Failure | None = None
+        self.unasked: Head | None = None
         self.causes: dict[str, Cause] = {}
+        self.memory = QueryMemory(self.run_state)
 
     @workflow.run
     async def run(self, *given: JsonValue) -> Status:
         try:
             await self._begin_and_ask()
             await self._join_messages_to_answer()
+            await self._remember()
         except ContinueAsNew:
             await self.settle()
-            state = QueryState(kind="query", answers=self.answers, until=self.deadline)
+            recalled = self.memory.recalled
+            state = QueryState(kind="query", answers=self.answers, until=self.deadline, recalled=recalled)
             continue_as_new(self.given.continued_with(self.continuation(state)))
         except ActivityFailed as failed:
             self.failure = failed.failure
@@ -64,7 +69,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             else:
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
             left = max(timedelta(), self.deadline - workflow.now()) if self.deadline else None
-            await run_in_scope(stop, self._ask_all(self.pinned.thread), left, self._look_for_causes)
+            await run_in_scope(stop, self._recall_and_ask(), left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
         except ActivityFailed as failed:
@@ -75,6 +80,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         super().begin(pinned)
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
+        self.memory.begin(pinned)
         if self.plan.timeout is not None:
             self.deadline = workflow.now() + timedelta(seconds=self.plan.timeout)
 
@@ -83,6 +89,10 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
         self.plan, self.answers, self.deadline = plan, dict(state.answers), state.until
+        self.memory.restore(plan, state.recalled)
+
+    async def _recall_and_ask(self) -> None:
+        await self._ask_all(await self.memory.recall(self.pinned.thread))
 
     async def _ask_all(self, thread: Thread) -> None:
         """Waits for every target; a failure with failFast, or the end of the query, cancels those still running.
@@ -111,10 +121,21 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """
         unread, index = await self.close_inbox(), max(self.answers, default=None)
         if index is None and unread and workflow.patched(MESSAGES_JOIN_QUERY):
-            await self.join(unread, Head())
+            self.unasked = await self.join(unread, self.memory.question)
         elif index is not None:
             head = await self.join(unread, self.answers[index].head)
             self.answers[index] = self.answers[index].model_copy(update={"head": head})
+
+    async def _remember(self) -> None:
+        """Keeps what was said in the conversation that the query goes on with, also if the query has failed."""
+        if self._pinned is None:
+            return
+        said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
+        if self.unasked:
+            said.append(Span(after=self.memory.question, to=self.unasked))
+        if self.failure:
+            said.append(error_message(self.failure.message))
+        await self.memory.remember(said, self.pinned.thread.catalog)
 
     def _run_of(self, index: int, target: TargetPlan) -> str:
         return self.children.id_of(f"target-{index + 1}", target.name)
@@ -149,6 +170,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = query_status(
             self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs
         )
+        status = self.memory.in_status(status)
         return status if self.ended_at else self.run_state.with_requests(status)
 
 

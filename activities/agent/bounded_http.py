@@ -1,13 +1,13 @@
 """HTTP for agents that are executed elsewhere: answers are bounded, and the worker's own network is guarded."""
 
-from collections.abc import AsyncIterator
-
 import httpx
 
 from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
+from ...resources.memory import Memory
 from ...resources.values import check_url
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
+from ..runtime.bounded_body import BodyLimits, bound_response
 from ..tool.address_guard import public_address
 
 MAX_BYTES = 8_000_000
@@ -28,7 +28,7 @@ class Origin(str):
     """Scheme, host and port of an address."""
 
     @classmethod
-    def trusted(cls, url: str, executor: Executor, values: ValueResolver) -> "Origin | None":
+    def trusted(cls, url: str, executor: Executor | Memory, values: ValueResolver) -> "Origin | None":
         """The origin of an executor's address, unless a run has brought its manifest."""
         return None if values.is_guarded(executor) else cls.of(url)
 
@@ -45,8 +45,15 @@ class BoundedTransport(httpx.AsyncBaseTransport):
     have a public address, unless ``private``. Raises AgentFailed for what is out of bounds.
     """
 
-    def __init__(self, pool: httpx.AsyncBaseTransport, trusted: Origin | None, *, private: bool = False) -> None:
-        self._pool, self._trusted, self._private = pool, trusted, private
+    def __init__(
+        self,
+        pool: httpx.AsyncBaseTransport,
+        trusted: Origin | None,
+        *,
+        private: bool = False,
+        max_objects: int = MAX_OBJECTS,
+    ) -> None:
+        self._pool, self._trusted, self._private, self._max_objects = pool, trusted, private, max_objects
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The response, whose body raises AgentFailed as soon as it is too long."""
@@ -55,33 +62,8 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             await _to_public_address(request)
         response = await self._pool.handle_async_request(request)
         host = request.headers["host"]
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise AgentFailed(f"{host} compresses its answers, which was not asked for")
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _BoundedStream(response.stream, host, is_stream=is_stream)
+        bound_response(response, BodyLimits(MAX_BYTES, self._max_objects, lambda text: AgentFailed(f"{host} {text}")))
         return response
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, host: str, *, is_stream: bool) -> None:
-        self._stream, self._host, self._is_stream = stream, host, is_stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = objects = 0
-        async for chunk in self._stream:
-            counted = chunk
-            if self._is_stream and (end := chunk.rfind(b"\n")) >= 0:
-                size, objects, counted = 0, 0, chunk[end:]
-            size += len(counted)
-            objects += counted.count(b"{") + counted.count(b"[")
-            if size > MAX_BYTES or objects > MAX_OBJECTS:
-                raise AgentFailed(f"{self._host} gives more than {MAX_BYTES:,} bytes or {MAX_OBJECTS:,} objects")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 async def _to_public_address(request: httpx.Request) -> None:
@@ -97,7 +79,7 @@ async def _to_public_address(request: httpx.Request) -> None:
     request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
 
 
-def endpoint_of(executor: Executor, values: ValueResolver) -> tuple[str, dict[str, str]]:
+def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:
     """The address of a server, without a slash at its end, and the headers of the requests to it, by their names.
 
     A header whose optional key is missing is left out.

@@ -6,6 +6,9 @@ from ...conversation.messages.message import Message
 from ...resources.window import ContextWindow
 from ..journal.row import Row
 
+SUMMARY = "Summary of what was said before:"
+"""The heading under which a model reads a summary."""
+
 CHARACTERS = 4
 """Characters that count as one token: only the model's server knows how the model really counts."""
 
@@ -16,24 +19,55 @@ def model_messages(
     """The messages of one model call: system prompt, history, question, then the turn's own messages.
 
     ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun`` are the
-    history, without the question; the window keeps a part of it. Later rows are the turn's own.
-    (ARK: agent execution, local execution)
+    history, without the question; the window keeps a part of it. Later rows are the turn's own. What was said before
+    the question belongs to other queries of the conversation. (ARK: agent execution, local execution)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
-    history = apply_window([row for row in rows if row.depth <= begun and row.id != question.id], window)
-    own = (row for row in rows if row.depth > begun and row.id != question.id)
-    return [*system, *(row.message for row in (*history, question, *own))]
+    if window and window.summarize:
+        summary, history = summarized(rows, question.id, begun)
+        system += [Message(role="user", content=f"{SUMMARY}\n{summary.message.content}")] if summary else []
+    else:
+        history = apply_window(past_rows(rows, question.id, begun), window)
+    own = (row for row in rows if row.depth > begun and row.id != question.id and row.message.summarizes is None)
+    said = (row.message if row.depth >= question.depth else row.message.without_placeholders for row in history)
+    return [*system, *said, *(row.message for row in (question, *own))]
+
+
+def past_rows(rows: Sequence[Row], question: str, begun: int) -> list[Row]:
+    """The history of a turn: the rows up to depth ``begun`` without the question, and without summaries."""
+    return [row for row in rows if row.depth <= begun and row.id != question and row.message.summarizes is None]
+
+
+def summarized(rows: Sequence[Row], question: str, begun: int) -> tuple[Row | None, list[Row]]:
+    """The newest summary, if there is one, and the history after what it sums up."""
+    summary = next((row for row in reversed(rows) if row.message.summarizes is not None), None)
+    depth = (summary.message.summarizes if summary else None) or 0
+    return summary, [row for row in past_rows(rows, question, begun) if row.depth > depth]
+
+
+def summary_end() -> Callable[[Row], bool]:
+    """A function that tells, row by row from the last one back, where the rows begin that no summary sums up."""
+    depth: int | None = None
+
+    def enough(row: Row) -> bool:
+        nonlocal depth
+        depth = row.message.summarizes if depth is None else depth
+        return depth is not None and row.depth <= depth + 1
+
+    return enough
 
 
 def window_end(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:
     """A function that tells, row by row from the last one back, whether the window keeps nothing before that row."""
+    if window and window.summarize:
+        return summary_end()
     if window is None or window.keep_first:
         return lambda _: False
     limit, used = _limit(window), 0
 
     def enough(row: Row) -> bool:
         nonlocal used
-        if row.depth <= begun and row.id != question:
+        if row.depth <= begun and row.id != question and row.message.summarizes is None:
             used += _size([row], window)
         return used > limit and row.message.role != "tool"
 

@@ -7,6 +7,7 @@ from ...resources.a2a_server import A2AServer
 from ...resources.execution_engine import ExecutionEngine
 from ...resources.manifest import Manifest
 from ...resources.mcp_server import MCPServer
+from ...resources.memory import Memory
 from ...resources.model import Model
 from ...resources.tool import Tool
 from ...resources.values import ValueSource
@@ -19,7 +20,7 @@ def address_of(manifest: Manifest) -> ValueSource | None:
     match manifest:
         case Model():
             return manifest.spec.connection.base_url if manifest.spec.connection else None
-        case MCPServer() | A2AServer() | ExecutionEngine():
+        case MCPServer() | A2AServer() | ExecutionEngine() | Memory():
             return manifest.spec.address
         case Tool():
             url = manifest.spec.http.url if manifest.spec.http else manifest.spec.openapi and manifest.spec.openapi.url

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from ...conversation.failure import MAX_ERROR_TEXT
 from ...conversation.messages.message import Message
-from ...conversation.text import truncate
+from ...conversation.text import parse_json, truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.model import Model
@@ -49,8 +49,6 @@ async def output_error(answer: Message, schema: JsonObject | None) -> str | None
         errors = await schema_errors(_parse(answer.content)[1], schema)
     except ValueError as error:
         return f"is not JSON: {error}"
-    except RecursionError:
-        return "is nested too deeply"
     return truncate(f"doesn't fit its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None
 
 
@@ -66,9 +64,4 @@ def _parse(text: str) -> tuple[str, JsonValue]:
 
 
 def _value(text: str) -> JsonValue:
-    value: JsonValue = json.loads(text.strip(), parse_constant=_refuse_constant)
-    return value
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"it says {constant}")
+    return parse_json(text.strip(), constants=False)

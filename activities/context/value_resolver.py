@@ -18,6 +18,7 @@ from ...resources.template import TemplateError, check_names, fill, parse_templa
 from ...resources.tool import Tool
 from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource, sources
 from ..journal.journal import Journal
+from ..journal.row import Row
 from ..process.secrets import ALLOW_BROUGHT, RunSecrets, SecretStore
 from ..runtime.ids import workflow_id
 from .destination import address_of, fixed_host
@@ -120,6 +121,10 @@ class ValueResolver:
         for each in reversed(message.blanks):
             content = content[: each.at] + (self._query_parameter(each.name) or "") + content[each.at + each.length :]
         return message.model_copy(update={"content": content, "blanks": ()}) if message.blanks else message
+
+    def message_of(self, row: Row, question: Row) -> Message:
+        """The message of a row, as ``with_secrets``; before the ``question`` they are secrets of other queries."""
+        return self.with_secrets(row.message) if row.depth >= question.depth else row.message.without_placeholders
 
     def query(self) -> Query | None:
         """The query of the run; None where a team or an agent was started directly."""

@@ -174,17 +174,15 @@ class Journal:
         return rows[::-1]
 
     async def _between(self, span: Span) -> list[Row]:
-        start = span.after.depth + 1
-        return [] if span.to == span.after else await self.read(span.to, lambda row: row.depth == start)
+        """Without summaries of rows in the span: they would stand at another depth than they say."""
+        rows = [] if span.to == span.after else await self.read(span.to, lambda row: row.parent == span.after.id)
+        return [row for row in rows if (row.message.summarizes or 0) <= span.after.depth]
 
     async def _write(self, rows: list[Row]) -> bool:
         """Writes the rows that are missing, and returns whether there were any."""
-        if not rows:
-            return False
-        parent = rows[0].parent
-        if parent and await self.find(parent) is None:
+        if (parent := rows[0].parent if rows else "") and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        return bool(await self.database.insert(schema.messages, *map(self._encryption.encrypt_row, rows)))
+        return bool(rows and await self.database.insert(schema.messages, *map(self._encryption.encrypt_row, rows)))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""

@@ -45,6 +45,11 @@ def find_conversations(connection: Connection) -> list[Conversation]:
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
+def live_runs(connection: Connection) -> set[str]:
+    """The runs that wrote the last messages of conversations with which later queries go on."""
+    return {*connection.execute(select(_run(schema.conversations.c.head)).distinct()).scalars()}
+
+
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
     """The connected components of a graph of runs."""
     neighbours: dict[str, list[str]] = {run: [] for run in runs}

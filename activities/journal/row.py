@@ -21,6 +21,11 @@ class Row:
         return Head(id=self.id, depth=self.depth)
 
     @property
+    def before(self) -> Head:
+        """The head of the conversation that this row goes on with."""
+        return Head(id=self.parent, depth=self.depth - 1)
+
+    @property
     def size(self) -> int:
         """The approximate length in characters."""
         arguments = sum(len(call.arguments) for call in self.message.tool_calls)

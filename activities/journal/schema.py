@@ -42,6 +42,20 @@ bookmarks = Table(
 )
 """The transcript that a session keeps under a key: the rows after the depth ``begun`` up to a head."""
 
+conversations = Table(
+    "baton_conversations",
+    metadata,
+    Column("namespace", String(255), primary_key=True),
+    Column("memory", String(255), primary_key=True),
+    Column("id", String(255), primary_key=True),
+    Column("head", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+)
+"""The head of each conversation that queries go on with; ``memory`` is the name of a Memory without a manifest, or
+empty. The times are in seconds since 1970."""
+
 blobs = Table(
     "baton_blobs",
     metadata,

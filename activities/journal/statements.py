@@ -1,10 +1,10 @@
 """The statements whose SQL differs between SQLite and PostgreSQL: inserts with ``ON CONFLICT``."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
-from sqlalchemy import Executable, Table
+from sqlalchemy import Executable, Table, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ...conversation.contracts.requests import Bookmark
@@ -30,6 +30,20 @@ def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> E
     condition = None if new else table.c.owner == mark.owner
     insert = _INSERTS[dialect](table).values(row)
     return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=condition)
+
+
+def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
+    """Moves a conversation from the ``expected`` head to another, and returns its id; nothing if it is elsewhere.
+
+    A conversation that does not exist yet is at the empty head.
+    """
+    table, now = schema.conversations, int(time.time())
+    moved = {"head": head.id, "depth": head.depth, "changed": now}
+    if not expected.id:
+        insert = _INSERTS[dialect](table).values(**names, **moved, created=now)
+        return insert.on_conflict_do_nothing().returning(table.c.id)
+    here = (table.c[name] == value for name, value in names.items())
+    return update(table).where(*here, table.c.head == expected.id).values(moved).returning(table.c.id)
 
 
 def upsert_hold(dialect: str, family: str, sha: str) -> Executable:

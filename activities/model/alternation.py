@@ -4,12 +4,12 @@ The model's own messages are the assistant's. What others have said becomes the 
 knows two speakers, and a model takes the assistant's last message for the beginning of its own answer.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ...conversation.messages.message import Message, ToolCall
+from ...conversation.text import parse_json
 from ...resources.base import JsonObject
 from .provider import ModelRequest
 
@@ -134,7 +134,7 @@ class _Turns:
 def _arguments(call: ToolCall) -> JsonObject:
     """The arguments of a call; a text that is no JSON object, which no such API takes, as the only argument."""
     try:
-        value = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
+        value = parse_json(call.arguments or "{}")
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {"arguments": call.arguments}

@@ -1,11 +1,11 @@
 """Puts a model's answer together from the pieces in which any provider streams it, and says how it has ended."""
 
-import json
 from collections.abc import Callable
 from typing import Literal
 
 from ...conversation.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
 from ...conversation.messages.message import Message, TokenUsage, ToolCall
+from ...conversation.text import parse_json
 
 LONGEST_NAME = 64
 """Characters of a tool's name, and of a tool call's id."""
@@ -83,7 +83,7 @@ class StreamedAnswer:
 
 def _is_complete(call: ToolCall) -> bool:
     try:
-        json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
+        parse_json(call.arguments or "{}")
+    except ValueError:
         return False
     return True

@@ -1,16 +1,33 @@
 """Resolves the parts of a model's connection that all providers share: its address, headers and properties."""
 
 import json
+from typing import Any
 
 from pydantic import JsonValue
 
-from ...conversation.errors import InvalidManifest
+from ...conversation.errors import AnswerTooLong, InvalidManifest
 from ...resources.model import BedrockConfig, HttpConnection, Model
 from ...resources.values import check_url
 from ..context.value_resolver import ValueResolver
+from ..runtime.bounded_body import BodyLimits, client_options
+from .guarded_transport import GuardedTransport
+
+MAX_EVENT = 20_000_000
+"""Bytes of one event of a stream, or of a whole answer that is none, such as an error."""
+
+MAX_OBJECTS = 50_000
+"""Opening braces and brackets in them."""
+
+LIMITS = BodyLimits(MAX_EVENT, MAX_OBJECTS, lambda text: AnswerTooLong(f"the model's server {text}"))
+"""What a provider's HTTP client reads at most: the library would read any length."""
 
 NO_KEY = "none"
 """The key that is sent to a server that needs none."""
+
+
+def http_options(*, guarded: bool) -> dict[str, Any]:
+    """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones."""
+    return {**client_options(LIMITS), **({"transport": GuardedTransport()} if guarded else {})}
 
 
 def headers_of(config: HttpConnection, values: ValueResolver, model: Model) -> tuple[tuple[str, str], ...]:

@@ -17,6 +17,7 @@ from ...conversation.messages.panel import (
     contributions_in,
 )
 from ...resources.team import Team
+from ..context.context_window import past_rows
 from ..journal.row import Row
 
 
@@ -38,7 +39,7 @@ class Transcript:
         asked = [row.message for row in rows if row.id == question]
         if not asked:
             raise JournalLost(f"the conversation does not hold its question {question}")
-        before = [row.message for row in rows[:begun] if row.id != question and row.message.role != "tool"]
+        before = [row.message for row in past_rows(rows[:begun], question, begun) if row.message.role != "tool"]
         return cls(team, asked[0].content, [each for each in before if each.content], rows[begun:])
 
     def part(self, name: str) -> list[Message]:

@@ -17,7 +17,8 @@ from ..context.model_chain import longest_timeout, model_chain
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
     """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
-    window = agent.spec.context_window or (team.spec.context_window if team else None)
+    owner = team if team and not agent.spec.context_window else agent
+    window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
     if executor := find_executor(agent, catalog):
         return AgentPlan(
             kind="agent",

@@ -1,11 +1,14 @@
 """The plan of a query: its targets, and the workflow type that answers for each of them."""
 
+from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.contracts.plan import QueryPlan, TargetPlan
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
+from ...resources.memory import Memory
 from ...resources.query import TARGETS, Query
 from ...resources.team import Team
-from ..context.lookup import find
+from ..context.lookup import find, find_optional
+from ..runtime.ids import workflow_id
 
 
 def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
@@ -24,4 +27,21 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
         timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
         fail_fast=query.spec.fail_fast,
         budget=query.budget,
+        conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
+    )
+
+
+def _conversation(query: Query, catalog: Catalog) -> ConversationPlan | None:
+    """The conversation of a query that names one or a Memory, or for which there is a Memory (ARK: queries, memory)."""
+    spec = query.spec
+    reference = query.memory_reference()
+    found = find_optional(catalog, reference)
+    if not (found or spec.memory or spec.conversation_id or spec.session_id):
+        return None
+    return ConversationPlan(
+        id=spec.conversation_id or spec.session_id or workflow_id(),
+        namespace=reference.namespace,
+        memory=reference.name if found or spec.memory else "",
+        remote=isinstance(found, Memory),
+        on_error=found.spec.on_error if isinstance(found, Memory) else "fail",
     )

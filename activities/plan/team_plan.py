@@ -1,19 +1,12 @@
 """The plan of a team: its strategy's settings, and a plan for each member and for each other role."""
 
-from ...conversation.contracts.plan import (
-    ActivityMember,
-    AgentPlan,
-    EdgePlan,
-    MemberPlan,
-    PanelPlan,
-    SelectorPlan,
-    TeamMember,
-    TeamPlan,
-)
+from ...conversation.contracts.member_plans import ActivityMember, HumanMember, TeamMember
+from ...conversation.contracts.plan import AgentPlan, EdgePlan, MemberPlan, PanelPlan, SelectorPlan, TeamPlan
 from ...resources.agent import Agent
 from ...resources.base import Reference
 from ...resources.bounds import default_max_turns, unbounded_teams
 from ...resources.catalog import Catalog
+from ...resources.duration import parse_duration
 from ...resources.member import Member, Speaker
 from ...resources.panel import Visibility
 from ...resources.team import Team
@@ -77,10 +70,12 @@ def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) 
 
 
 def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: Catalog) -> MemberPlan:
-    """How a speaker of a team takes its turn: as an agent, a team, a registered function, or a default agent."""
+    """How a speaker of a team takes its turn: as an agent, a team, a person, a function, or a default agent."""
     if speaker.type == "activity":
         name = speaker.name_in_team if isinstance(speaker, Member) else speaker.name
         return ActivityMember(kind="activity", name=name, namespace=team.namespace, function=speaker.name)
+    if isinstance(speaker, Member) and speaker.is_human:
+        return _human(speaker, team)
     found = find_optional(catalog, reference)
     if isinstance(found, Agent):
         return agent_plan(found, catalog, team)
@@ -90,6 +85,16 @@ def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, cata
         strategy = found.spec.strategy
         return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy, joins=joins)
     return _default(role, speaker.name_in_team if isinstance(speaker, Member) else speaker.name, team, catalog)
+
+
+def _human(member: Member, team: Team) -> HumanMember:
+    plan = HumanMember(kind="human", name=member.name_in_team, namespace=team.namespace)
+    other = {
+        "timeout": parse_duration(member.timeout).total_seconds() if member.timeout else None,
+        "skips": member.on_timeout == "skip",
+        "checked": member.output_schema is not None,
+    }
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
 def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:

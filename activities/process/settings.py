@@ -79,6 +79,7 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
+    metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
     deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")

@@ -16,7 +16,7 @@ from ..process.secrets import SecretStore
 from ..runtime.ids import idempotency_key
 from .http_client import REPEATABLE, HttpClient
 from .http_request import HttpRequest, header_argument, request_of
-from .tool import CallableTool, ToolContext, ToolDefinition
+from .tool import CallableTool, ToolContext, ToolDefinition, no_guard
 
 
 class HttpTools:
@@ -40,9 +40,8 @@ class HttpTools:
 
         async def use(arguments: JsonObject) -> str:
             request = _request(context, manifest, http, arguments)
-            if not repeatable:
-                await context.begin_once()
-            return await self._client.send(request, http.seconds, repeatable=repeatable)
+            begin = no_guard if repeatable else context.begin_once
+            return await self._client.send(request, http.seconds, repeatable=repeatable, begin=begin)
 
         return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.input_schema), use)]
 

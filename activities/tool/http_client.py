@@ -1,19 +1,20 @@
-"""Sends the requests of HTTP tools: timeouts, redirects, reconnects, and what becomes of each kind of response."""
+"""Sends the requests of HTTP tools: connections, timeouts, redirects and reconnects."""
 
 import asyncio
-import codecs
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 from urllib.parse import urljoin
 
 import httpx
 
 from ...conversation.errors import ToolFailed
-from ..runtime.retry import is_retryable, retry_after
+from ..runtime.bounded_body import BodyLimits, client_options
 from .address_guard import public_address
 from .http_request import HttpRequest
+from .http_response import result_of
+from .tool import BeginOnce, no_guard
 
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Methods of requests that may be sent twice."""
@@ -21,14 +22,15 @@ REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 MAX_BYTES = 256_000
 """Bytes of a response that are read; a model couldn't read more."""
 
-MAX_ERROR_TEXT = 5_000
-"""Characters of an error's text. An error is cut further, after secrets were removed from it."""
-
 MAX_REDIRECTS = 5
+CONNECT_SECONDS = 10.0
+"""The longest time for one attempt to connect."""
+
+UNPACKED = BodyLimits(None, None, lambda text: ToolFailed(f"the server {text}"))
+"""Whoever reads a response here stops by itself, after ``max_bytes``."""
+
 RECONNECT_DELAYS = (0.5, 1.0, 2.0)
 """Seconds between the attempts to connect for a request that may be sent only once."""
-
-_BINARY = re.compile(r"(image|audio|video|font)/|application/(octet-stream|pdf|zip|gzip|x-tar|wasm)")
 
 
 class HttpClient:
@@ -42,19 +44,29 @@ class HttpClient:
     ) -> None:
         self._redact, self._max_bytes = redact, max_bytes
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
-        self._client = httpx.AsyncClient(timeout=None, follow_redirects=False, cookies=no_cookies)
+        self._client = httpx.AsyncClient(
+            follow_redirects=False,
+            cookies=no_cookies,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # a worker bounds its calls itself
+            **client_options(UNPACKED),
+        )
         self._private = private
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._client.aclose()
 
-    async def send(self, request: HttpRequest, seconds: float, *, repeatable: bool) -> str:
-        """The response's text. Raises ToolFailed, which is retryable only if the request is ``repeatable``."""
-        host = httpx.URL(request.url).host
+    async def send(self, request: HttpRequest, seconds: float, *, repeatable: bool, begin: BeginOnce = no_guard) -> str:
+        """The response's text, which comes within ``seconds`` after there is a connection.
+
+        ``begin`` is awaited right before the request is sent. Raises ToolFailed, which is retryable only if the request
+        is ``repeatable``, and what ``begin`` raises.
+        """
+        host = self._host(request)
         try:
-            async with asyncio.timeout(seconds):
-                return await self._follow(request, repeatable=repeatable)
+            async with asyncio.timeout(None) as limit:
+                sending = _Sending(limit, seconds, begin)
+                return await self._follow(request, sending, repeatable=repeatable)
         except ToolFailed as failed:
             retryable = repeatable and not failed.non_retryable
             raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
@@ -68,28 +80,37 @@ class HttpClient:
             text = f"{host} broke off its answer: {error or type(error).__name__}"
         raise ToolFailed(text if repeatable else f"{text}; whether it was carried out is unknown", retryable=repeatable)
 
-    async def _follow(self, request: HttpRequest, *, repeatable: bool) -> str:
+    def _host(self, request: HttpRequest) -> str:
+        """The host of a request's address; raises ToolFailed where it can't be one, such as 0177.0.0.1."""
+        try:
+            return httpx.URL(request.url).host
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ToolFailed(f"the address of the request is none: {error}") from None
+
+    async def _follow(self, request: HttpRequest, sending: "_Sending", *, repeatable: bool) -> str:
         origin = _origin(request.url)
         for hop in range(MAX_REDIRECTS + 1):
             try:
-                response = await self._connect(request, waits=() if repeatable else RECONNECT_DELAYS)
+                response = await self._connect(request, sending, waits=() if repeatable else RECONNECT_DELAYS)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if hop == 0:
                     raise
                 raise httpx.ReadError(f"it led to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
-                    return await _result(response, httpx.URL(request.url).host, self._redact, self._max_bytes)
+                    return await result_of(response, httpx.URL(request.url).host, self._redact, self._max_bytes)
                 request = _redirected(request, response, origin)
             finally:
                 await response.aclose()
         raise ToolFailed(f"the server redirected the request more than {MAX_REDIRECTS} times", retryable=False)
 
-    async def _connect(self, request: HttpRequest, waits: tuple[float, ...]) -> httpx.Response:
+    async def _connect(self, request: HttpRequest, sending: "_Sending", waits: tuple[float, ...]) -> httpx.Response:
         """Sends a request. Where no connection could be made, it tries again after each of ``waits`` (seconds)."""
         for wait in (*waits, None):
             try:
-                return await self._client.send(await self._addressed(request), stream=True)
+                built = await self._addressed(request)
+                built.extensions = {**built.extensions, **sending.extensions}
+                return await self._client.send(built, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if wait is None:
                     raise
@@ -107,6 +128,24 @@ class HttpClient:
             # a connection for this host must not be reused for another host at this address
             built.headers["connection"] = "close"
         return built
+
+
+class _Sending:
+    """Watches the sending of a request: its clock starts when it has a connection, right before it is sent."""
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float, begin: BeginOnce) -> None:
+        self._limit, self._seconds, self._begin = limit, seconds, begin
+        self._sent = False
+        timeout = httpx.Timeout(None, connect=min(seconds, CONNECT_SECONDS)).as_dict()
+        self.extensions = {"trace": self._trace, "timeout": timeout}
+
+    async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the library at each step. A redirected request was sent already, and a proxy's CONNECT is none."""
+        is_sending = event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT"
+        if is_sending and not self._sent:
+            await self._begin()
+            self._sent = True
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:
@@ -127,41 +166,3 @@ def _redirected(request: HttpRequest, response: httpx.Response, origin: tuple[st
     method = "GET" if becomes_get and request.method != "HEAD" else request.method
     headers = request.headers if same_origin else ()
     return replace(request, method=method, url=url, headers=headers, body=body, trusted=request.trusted and same_origin)
-
-
-async def _result(response: httpx.Response, host: str, redact: Callable[[str], str], limit: int) -> str:
-    text, status = await _text(response, redact, limit), f"HTTP {response.status_code} {response.reason_phrase}".strip()
-    if response.status_code >= 400:
-        retryable, wait = is_retryable(response.status_code), retry_after(response.headers)
-        words = " ".join(text.split())[:MAX_ERROR_TEXT]
-        raise ToolFailed(f"{host} answered {status}: {words}".rstrip(": "), retryable=retryable, retry_after=wait)
-    if response.request.method == "HEAD":
-        return "\n".join((status, *(f"{name}: {value}" for name, value in response.headers.items())))
-    return text or f"({status}, without a text)"
-
-
-async def _text(response: httpx.Response, redact: Callable[[str], str], limit: int) -> str:
-    kind = response.headers.get("content-type", "")
-    data = b""
-    async for chunk in response.aiter_bytes(65_536):
-        data += chunk
-        if len(data) > limit:
-            break
-    if _BINARY.match(kind) or b"\0" in data[:1_000]:
-        return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data, limit)}]"
-    encoding = response.charset_encoding if _known(response.charset_encoding) else None
-    text = data[:limit].decode(encoding or "utf-8", errors="replace")
-    return text if len(data) <= limit else f"{redact(text)}… [cut here: the answer has {_size(response, data, limit)}]"
-
-
-def _size(response: httpx.Response, data: bytes, limit: int) -> str:
-    declared = response.headers.get("content-length", "")
-    exact = declared.isdigit() and "content-encoding" not in response.headers
-    return f"{int(declared):,} bytes" if exact else f"{'more than ' * (len(data) > limit)}{len(data):,} bytes"
-
-
-def _known(encoding: str | None) -> bool:
-    try:
-        return bool(encoding and codecs.lookup(encoding))
-    except LookupError:
-        return False

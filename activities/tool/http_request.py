@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 from pydantic import JsonValue
 
 from ...conversation.errors import BadArguments
+from ...conversation.text import parse_json
 from ...resources.base import JsonObject
 from ...resources.http_spec import ARGUMENT, HttpSpec, arguments_in
 from ...resources.parameters import ARGUMENTS
@@ -182,7 +183,7 @@ def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
         else:
             body += json.dumps(_parsed(known(piece.name), piece.name), ensure_ascii=False)
     try:
-        json.loads(body)
+        parse_json(body)
     except ValueError:
         raise BadArguments("the body of the request is no JSON, whatever the arguments: mend the tool") from None
     return body
@@ -193,7 +194,7 @@ def _parsed(value: JsonValue, name: str) -> JsonValue:
     if name.startswith(ARGUMENTS) or not isinstance(value, str):
         return value
     try:
-        parsed: JsonValue = json.loads(value)
+        parsed = parse_json(value)
     except ValueError:
         return value
     return parsed

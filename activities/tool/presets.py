@@ -1,12 +1,12 @@
 """Preset arguments: takes them out of a tool's schema, and puts them into each use of it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 from pydantic import JsonValue
 
 from ...conversation.errors import InvalidManifest
+from ...conversation.text import parse_json
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.partial import QUERY, PresetArguments
@@ -81,7 +81,7 @@ def _typed(text: str, schema: JsonValue) -> JsonValue:
     if "string" in (types if isinstance(types, list) else [types]):
         return text
     try:
-        value: JsonValue = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return text
     return value

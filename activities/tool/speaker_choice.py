@@ -1,11 +1,11 @@
 """The choice of the next speaker: the tools a selector's model is offered, and what its answer means."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ...conversation.messages.message import Message
+from ...conversation.text import parse_json
 from ...resources.base import JsonObject
 from .tool import ToolDefinition
 
@@ -39,7 +39,7 @@ def read_choice(answer: Message, names: Sequence[str], *, may_end: bool) -> Spea
 
 def _arguments(text: str) -> JsonObject:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

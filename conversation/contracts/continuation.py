@@ -14,6 +14,7 @@ from ..messages.message import Head, Message, TokenUsage
 from ..messages.turn import StopReason, TurnResult
 from .control_messages import Pause
 from .decisions import DecisionsState
+from .memory_requests import RecallResult
 from .requests import AskModelResult, EvaluateResult, Pinned
 
 
@@ -98,11 +99,15 @@ class ParallelState(JsonModel):
 
 
 class QueryState(JsonModel):
-    """A query with the results of its targets so far, by their index; ``until`` is its deadline."""
+    """A query with the results of its targets so far, by their index; ``until`` is its deadline.
+
+    ``recalled`` is its place in the conversation that it goes on with.
+    """
 
     kind: Literal["query"]
     answers: dict[int, TurnResult]
     until: datetime | None = None
+    recalled: RecallResult | None = None
 
 
 State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind")]

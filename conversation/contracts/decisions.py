@@ -22,7 +22,7 @@ MAX_SHOWN = 100_000
 MAX_NAME = 256
 """Bytes of a person's name."""
 
-DecisionKind = Literal["approval"]
+DecisionKind = Literal["approval", "question"]
 
 
 class PendingDecision(JsonModel):
@@ -30,8 +30,9 @@ class PendingDecision(JsonModel):
 
     ``id`` is unique among all runs below one root; ``run`` is the id of the run that waits, and ``speaker`` the name of
     whom it waits for. It waits from ``since`` until ``until``, or without a limit. ``kind`` ``approval``: whether the
-    ``tool`` may be called with ``arguments`` (JSON text). ``rule`` is the id of the manifest that asks for it, for
-    which a decision may be remembered. ``decision`` is what was decided, until the run goes on with it.
+    ``tool`` may be called with ``arguments`` (JSON text); ``question``: what
+    ``speaker``, a person, replies to it. ``rule`` is the id of the manifest that asks for it, for which a decision may
+    be remembered. ``decision`` is what was decided, until the run goes on with it.
     """
 
     id: str
@@ -43,6 +44,7 @@ class PendingDecision(JsonModel):
     tool: Text | None = None
     arguments: Text | None = None
     rule: str | None = None
+    question: Text | None = None
     decision: PersonDecision | None = None
 
 

@@ -12,6 +12,8 @@ from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
 from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
+from .conversation_plan import ConversationPlan
+from .member_plans import ActivityMember, HumanMember, TeamMember
 
 
 class DelegatePlan(JsonModel):
@@ -89,29 +91,7 @@ class ToolTarget(JsonModel):
     approval: ApprovalPlan | None = None
 
 
-class TeamMember(JsonModel):
-    """A member that is a team; ``strategy`` is its workflow type.
-
-    ``joins`` tells which of its messages the parent's members read.
-    """
-
-    kind: Literal["team"]
-    name: str
-    namespace: str
-    strategy: str
-    joins: Literal["conversation", "result", "nothing"] = "conversation"
-
-
-class ActivityMember(JsonModel):
-    """A member of a panel that is a function registered with the worker."""
-
-    kind: Literal["activity"]
-    name: str
-    namespace: str
-    function: str
-
-
-MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember, Field(discriminator="kind")]
+MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember | HumanMember, Field(discriminator="kind")]
 
 
 class EdgePlan(JsonModel):
@@ -184,7 +164,7 @@ class TargetPlan(JsonModel):
 
 
 class QueryPlan(JsonModel):
-    """The targets of a query, and its timeout in seconds."""
+    """The targets of a query, its timeout in seconds, and the conversation that it goes on with, if there is one."""
 
     kind: Literal["query"]
     name: str | None = None
@@ -193,6 +173,7 @@ class QueryPlan(JsonModel):
     timeout: float | None = None
     fail_fast: bool = False
     budget: Budget | None = None
+    conversation: ConversationPlan | None = None
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

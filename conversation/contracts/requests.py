@@ -52,9 +52,8 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes, ``shows_cost``: also the cost.
-
-    ``question`` is the beginning of what a run without a parent was asked, to be shown in Temporal's UI.
+    """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
+    ``question`` begins what a root run was asked, for Temporal's UI; ``before`` is the place before it.
     """
 
     thread: Thread
@@ -63,6 +62,7 @@ class Pinned(JsonModel):
     shows_cost: bool = False
     route: TaskQueues = TaskQueues()
     question: str = ""
+    before: Head | None = None
 
 
 class AskModelRequest(JsonModel):
@@ -89,13 +89,15 @@ class AskModelResult(JsonModel):
     """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
-    messages before it that one execution of an agent elsewhere gave.
+    messages before it that one execution of an agent elsewhere gave. ``summaries`` is the usage of the summaries that
+    were made before the model was asked.
     """
 
     message: Message
     head: Head
     wrong: Text | None = None
     earlier: tuple[Message, ...] = ()
+    summaries: TokenUsage | None = None
 
 
 class UseToolRequest(JsonModel):

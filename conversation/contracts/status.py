@@ -33,8 +33,9 @@ class Status(JsonModel):
     While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
     child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
-    child runs that wait for a person, or have runs below them that do. ``budget`` is
-    that of the query, the team or the agent itself.
+    child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
+    query goes on with, and ``notices`` say what went wrong without failing the query. ``budget`` is that of the query,
+    the team or the agent itself.
     """
 
     phase: Phase
@@ -56,6 +57,8 @@ class Status(JsonModel):
     member_failures: tuple[Failure, ...] | None = None
     runs: tuple[str, ...] | None = None
     budget: BudgetStatus | None = None
+    conversation_id: str | None = None
+    notices: tuple[str, ...] | None = None
     start_time: str
     completion_time: str | None = None
 

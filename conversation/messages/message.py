@@ -83,7 +83,9 @@ class Message(JsonModel):
     the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
     message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
     ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
-    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers.
+    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers. ``summarizes`` marks a
+    summary of the conversation from its beginning up to that depth: it is read in place of those messages by those
+    whose context window says so, and by nobody else.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -99,11 +101,17 @@ class Message(JsonModel):
     remote: RemoteTask | None = None
     fence: Text | None = None
     decision: PersonDecision | None = None
+    summarizes: int | None = None
 
     @property
     def byte_size(self) -> int:
         """Bytes of the texts in the message."""
         return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
+
+    @property
+    def without_placeholders(self) -> "Message":
+        """The message as people read it: with the names of secrets, which nobody fills in any more."""
+        return self.model_copy(update={"blanks": ()}) if self.blanks else self
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message; if it is larger than ``limit`` bytes, with its texts truncated to equal shares of them."""
@@ -134,7 +142,8 @@ class Quote(JsonModel):
     def quoted(self, message: Message) -> Message:
         """The copy of the message: its text, without tool calls, usage and model."""
         copy = Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
-        return copy.model_copy(update={"remote": message.remote}) if message.remote else copy
+        kept = {"remote": message.remote, "decision": message.decision}
+        return copy.model_copy(update={name: each for name, each in kept.items() if each})
 
 
 class Span(JsonModel):

@@ -133,6 +133,7 @@ class QueryDefinition(ResourceDefinition):
         parameters: Mapping[str, ValueInput] | None = None,
         timeout: str | None = None,
         budget: Mapping[str, Any] | None = None,
+        conversation: str | None = None,
         namespace: str = "default",
     ) -> None:
         check_mapping(budget, "budget")
@@ -141,7 +142,8 @@ class QueryDefinition(ResourceDefinition):
         dependencies.definitions.extend(targets)
         entries = [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets]
         values = _parameters(parameters)
-        spec = {"input": input, "targets": entries, "parameters": values or None, "timeout": timeout}
+        asked = {"input": input, "targets": entries, "parameters": values or None}
+        spec = {**asked, "timeout": timeout, "conversation_id": conversation}
         output_model = targets[0].output_model if len(targets) == 1 else None
         super().__init__(
             "Query",

@@ -15,7 +15,8 @@ class RunOptions(TypedDict, total=False):
 
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
     first values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` what it may use, such as
-    ``{"tokens": 20_000}``. ``functions`` and ``resources`` are added to those of the target.
+    ``{"tokens": 20_000}``. ``conversation`` is the conversation that it goes on with. ``functions`` and ``resources``
+    are added to those of the target.
     """
 
     id: str
@@ -23,6 +24,7 @@ class RunOptions(TypedDict, total=False):
     session: JsonObject
     timeout: str
     budget: Mapping[str, Any]
+    conversation: str
     functions: Sequence[Function]
     resources: Sequence[ResourceDefinition]
 
@@ -39,6 +41,10 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
     check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
     if (target.kind == "Query") == (text is not None):
         raise TypeError("a Query has its own input" if text is not None else f"{target.name} needs an input")
+    talk = options.get("conversation")
+    check(talk, (str, type(None)), "conversation", "a text")
+    if text is None and talk is not None:
+        raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
     if text is None:
         return target
     given, limit = options.get("parameters"), options.get("timeout")
@@ -49,5 +55,6 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
         parameters=given,
         timeout=limit,
         budget=options.get("budget"),
+        conversation=talk,
         namespace=target.namespace,
     )

@@ -4,7 +4,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import control, encryption, inspect, maintenance, manifests, run, servers
+from . import chat, control, encryption, inspect, maintenance, manifests, run, servers, sessions
 from .exit_codes import run_and_exit
 
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Runs teams of language-model agents as durable Temporal workflows.",
 )
-for _group in (run, manifests, inspect, control, servers, encryption, maintenance):
+for _group in (run, chat, sessions, manifests, inspect, control, servers, encryption, maintenance):
     app.add_typer(_group.app)
 
 

@@ -48,7 +48,7 @@ async def run_queries(
     if run_id and len(queries) > 1:
         raise UsageError("an id is for one run: name the Query that it is meant for")
     client = await server.connect()
-    started = await _start_all(client, server, loaded, queries, run_id)
+    started = await start_all(client, server, loaded, queries, run_id)
     with _explain_return(started):
         for handle in started:
             print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
@@ -60,7 +60,7 @@ async def run_queries(
         return await _follow_to_end(client, started)
 
 
-async def _start_all(
+async def start_all(
     client: Client,
     server: ServerLocation,
     loaded: Loaded,

@@ -7,12 +7,10 @@ import typer
 
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
+from .rows import print_rows
 from .terminal import print_result, stderr_console
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydantic import JsonValue
     from temporalio.client import Client
 
     from ..history.run_events import RunEvent
@@ -32,7 +30,7 @@ def list_runs(
     from .client import with_client
 
     found = with_client(lambda client: recent_runs(client, namespace, limit))
-    _print_table(COLUMNS, [(run.row, run.value) for run in found], output, "there is no run")
+    print_rows(COLUMNS, [(run.row, run.value) for run in found], output, "there is no run")
 
 
 @app.command()
@@ -140,7 +138,7 @@ def tasks(
 
     found = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
     none = "no member of a panel has taken a turn in it"
-    _print_table(COLUMNS, [(task.row, task.value) for task in found], output, none)
+    print_rows(COLUMNS, [(task.row, task.value) for task in found], output, none)
 
 
 @app.command()
@@ -168,18 +166,3 @@ def contributions(
     found = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
     values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
     print_result(format_transcript(found) if output is OutputFormat.text else dump(values, output))
-
-
-def _print_table(
-    columns: "Sequence[str]", found: "Sequence[tuple[Sequence[str], JsonValue]]", output: OutputFormat, none: str
-) -> None:
-    """Prints rows as a table, or their values as JSON or YAML."""
-    from rich.console import Console
-
-    from ..console.table import print_table
-    from .formats import dump
-
-    if output is OutputFormat.text:
-        print_table(Console(highlight=False), columns, [row for row, _ in found], none)
-    else:
-        print_result(dump([value for _, value in found], output))

@@ -25,6 +25,8 @@ def print_status(console: Console, name: str, status: Status) -> None:
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
         console.print(Text(escape_control_characters(f"{kind}{status.error}"), style="red"), soft_wrap=True)
+    for notice in status.notices or ():
+        console.print(Text(escape_control_characters(f"note: {notice}"), style="yellow"), soft_wrap=True)
 
 
 def _duration(status: Status) -> timedelta:

@@ -104,6 +104,8 @@ class _BoxBuilder:
         """The box of an agent or a team or, in a panel, of a function or a default member."""
         if reference.kinds and (self.catalog.find(reference) or not reference.optional):
             return self.referenced(reference, team.namespace, depth + 1)
+        if member.is_human:
+            return Box("human", box_lines(member.name, member.role or "a person"))
         if member.type == "activity":
             return Box("tool", box_lines(member.name, "function"))
         return Box("agent", box_lines(member.name, member.role or ""))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Shape = Literal["page", "query", "team", "agent", "model", "tool", "missing", "selector", "dot"]
+Shape = Literal["page", "query", "team", "agent", "human", "model", "tool", "missing", "selector", "dot"]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ COLOURS = {
     "selector": ("#eaf2ff", "#4a78c0"),
     "model": ("#eefaf0", "#4c9a5b"),
     "tool": ("#f5efff", "#8a63d2"),
+    "human": ("#fff1e5", "#bc6c25"),
     "missing": (BACKGROUND, LINE),
     "dot": (LINE, LINE),
     "agent": (BACKGROUND, LINE),

@@ -1,4 +1,4 @@
-"""Deletes from the journal what no open run needs, nor a run that was closed within the retention."""
+"""Deletes from the journal what no open run needs, nor one closed within the retention, nor any conversation."""
 
 import asyncio
 import os
@@ -20,6 +20,7 @@ from ...activities.journal.prune import (
     delete_values,
     find_conversations,
     find_idle_families,
+    live_runs,
 )
 from ...activities.journal.storage_driver import workflow_family
 from ...activities.process.settings import Settings
@@ -75,6 +76,7 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
         found = await engine.run(find_conversations)  # read first: new ones may come meanwhile
         idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
+        needed.runs.update(await engine.run(live_runs))
         past = [each for each in found if not (each & needed.runs or _is_recent(each, since))]
         runs = {run for each in past for run in each}
         messages = await engine.run(lambda connection: count_messages(connection, runs))

@@ -147,7 +147,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
         (Answer("", status=307, headers={"location": "http://x"}), "AgentRejected", "answered HTTP 307"),
         (Answer("x" * 100, cut=10), "OutcomeUnknown", "broke off its answer"),
         (Answer("[" * 60_000), "AgentFailed", "gives more than"),
-        (Answer(b" " * 9_000_000), "AgentFailed", "gives more than 8,000,000 bytes or 10,000 objects"),
+        (Answer(b" " * 9_000_000), "AgentFailed", "gives more than 8,000,000 bytes"),
         (Answer(hang=True), "OutcomeUnknown", "gave no answer in 2 s; whether it was carried out is unknown"),
     ],
     ids=["error", "no json", "empty", "500", "401", "422", "307", "cut", "objects", "bytes", "timeout"],

@@ -1,5 +1,8 @@
 """Tests of the HTTP client of tools: redirects, sizes, failures, and private addresses."""
 
+import asyncio
+import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -186,3 +189,75 @@ async def test_requests_share_no_cookies(http: HttpClient, tool_server: ToolServ
     for _ in range(2):
         await http.send(request(tool_server.url), 5, repeatable=True)
     assert "cookie" not in tool_server.seen[1].headers
+
+
+async def test_many_slow_calls_hold_no_other_up(http: HttpClient, tool_server: ToolServer) -> None:
+    with ToolServer().serving() as other:
+        tool_server.answer = lambda _: Answer(hang=True)
+        slow = [asyncio.create_task(http.send(request(tool_server.url), 600, repeatable=True)) for _ in range(150)]
+        while len(tool_server.seen) < len(slow):
+            await asyncio.sleep(0.05)
+        assert await http.send(request(other.url), 10, repeatable=True) == "sunny"
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def silent_port() -> AsyncIterator[str]:
+    """An address at which no connection is made, and none is refused."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address, waiting = listener.getsockname(), [socket.socket() for _ in range(8)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(address)
+        yield f"http://127.0.0.1:{address[1]}/"
+        for each in waiting:
+            each.close()
+
+
+async def test_a_request_that_was_never_sent_was_not_begun_nor_carried_out(http: HttpClient) -> None:
+    begun: list[str] = []
+
+    async def begin() -> None:
+        begun.append("begun")
+
+    async with silent_port() as address:
+        with pytest.raises(ToolFailed) as failed:
+            await http.send(request(address, "POST"), 0.2, repeatable=False, begin=begin)
+    assert "can't be reached" in failed.value.message
+    assert "unknown" not in failed.value.message
+    assert not begun
+
+
+async def test_a_request_is_begun_when_there_is_a_connection_and_its_time_counts_from_then(
+    http: HttpClient, tool_server: ToolServer
+) -> None:
+    seen: list[int] = []
+
+    async def begin() -> None:
+        seen.append(len(tool_server.seen))
+        await asyncio.sleep(0.5)  # longer than the request may take
+
+    tool_server.answers(Answer(status=303, headers={"location": "/there"}), Answer("done"))
+    asked = request(tool_server.url, "POST", body=b"x")
+    assert await http.send(asked, 0.4, repeatable=False, begin=begin) == "done"
+    assert seen == [0]
+
+
+@pytest.mark.parametrize("charset", ["zlib", "hex", "idna", "punycode", "rot13", "undefined", "unicode_escape", "\xff"])
+async def test_a_charset_that_is_none_of_a_text_is_taken_for_utf_8(
+    http: HttpClient, tool_server: ToolServer, charset: str
+) -> None:
+    tool_server.answers(Answer("é", headers={"content-type": f"text/plain; charset={charset}"}))
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "é"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://0177.0.0.1/", "http://1.2.3.4.5/", "http://[::1/", "http://a:99999999/", "http://\udc80/"]
+)
+async def test_an_address_that_is_none_fails_the_call(http: HttpClient, address: str) -> None:
+    failed = await failure(http, request(address))
+    assert "the address of the request is none" in failed.message or "can't be reached" in failed.message

@@ -128,7 +128,7 @@ async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: 
 
 async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
     await (await Journal.open(journal_url)).close()
-    await execute(journal_url, f"update baton_schema set version = {VERSION + 1}")
+    await execute(journal_url, f"insert into baton_schema values ({VERSION + 1})")
     with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, and this Baton knows .* {VERSION}: run"):
         await Journal.open(journal_url)
 
@@ -188,7 +188,7 @@ async def test_workers_that_start_at_once_make_the_tables_once(journal_url: str)
     journals = await asyncio.gather(*(Journal.open(journal_url) for _ in range(8)))
     head = await journals[0].append(Head(), replies("a"), "call")
     assert await contents(journals[7], head) == ["a"]
-    assert await execute(journal_url, "select version from baton_schema") == [(VERSION,)]
+    assert await execute(journal_url, "select max(version) from baton_schema") == [(VERSION,)]
     for journal in journals:
         await journal.close()
 

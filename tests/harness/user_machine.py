@@ -46,6 +46,14 @@ class Terminal:
             assert self._process.poll() is None, self.text
             time.sleep(0.02)
 
+    def write(self, line: str) -> None:
+        """Types a line."""
+        os.write(self._out, f"{line}\r".encode())
+
+    def press_ctrl_d(self) -> None:
+        """Ends the input."""
+        os.write(self._out, b"\x04")
+
     def press_ctrl_c(self) -> None:
         """Interrupts the command."""
         self._process.send_signal(signal.SIGINT)

@@ -66,7 +66,7 @@ def test_arks_samples_are_valid_as_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
-def test_arks_samples_run_except_those_that_need_a_memory(machine: UserMachine) -> None:
+def test_arks_samples_run(machine: UserMachine) -> None:
     machine.model._answer = answer
     own = model(baseUrl=machine.env["OPENAI_BASE_URL"])
     models = [own | {"metadata": {"name": name}} for name in ("azure", "default", "gemini")]
@@ -74,10 +74,7 @@ def test_arks_samples_run_except_those_that_need_a_memory(machine: UserMachine) 
     samples = [each for file in Path(GIVEN, "samples").glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
     for query in (each for each in samples if each and each["kind"] == "Query"):
         done = machine.run("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
-        if "memory" in query["spec"]:
-            assert "spec.memory: memory is valid but not supported yet" in done.stderr
-        else:
-            assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+        assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS or [NOBODY], ids=lambda folder: folder.name)

@@ -233,6 +233,17 @@ def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_
     assert "b00king" not in done.stdout + done.stderr
 
 
+def test_the_conversation_sample_goes_on_in_its_second_query(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "conversation.yaml").answer
+    for name in ("first", "second"):
+        done = machine.run("run", f"query/{name}", "-f", ROOT / "samples" / "conversation.yaml")
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Fourteen hours")
+    asked = [each["content"] for each in machine.model.requests[-1].body["messages"][1:]]
+    assert asked[0] == "I want to see the sea in November. I don't fly."
+    assert asked[2:] == ["And how long does it take?"]
+
+
 def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "assistant.yaml").answer
     with McpServerProcess("2026", machine.folder).running() as server:

@@ -44,6 +44,7 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
         if old != new:
             yield f"{path}: was {old!r}, is {new!r}"
         return
+    old = _as_alternatives(old) if "enum" in new else old
     for key in (*old, *(each for each in new if each not in old)):
         before, after = old.get(key), new.get(key)
         if key in BY_NAME and isinstance(before or {}, dict) and isinstance(after or {}, dict):
@@ -59,6 +60,12 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
             yield from _schema(f"{path}.{key}", before, after)
         else:
             yield f"{path}: '{key}' was {before!r}, is {after!r}"
+
+
+def _as_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that allows a single value, as a list of what is allowed."""
+    own = {"enum": [schema["const"]]} if "const" in schema else {}
+    return {**{key: each for key, each in schema.items() if key != "const"}, **own}
 
 
 def _allows(old: Any, new: Any) -> bool:

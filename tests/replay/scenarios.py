@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
 from baton.resources.base import PREALPHA
 from baton.starter.scripted_model.script import Reply, Request, Script
@@ -168,6 +168,32 @@ async def delegation(env: Environment) -> Handle:
     lead = agent("lead", *asks, parallelToolCalls=True)
     brought = [lead, agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), *tools]
     return await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+
+
+async def waiting_for(handle: Handle) -> str:
+    """The id of what a run waits for."""
+    while not (asked := (await handle.query("status")).get("pendingDecisions")):
+        await asyncio.sleep(0.05)
+    return str(asked[0]["id"])
+
+
+async def people(env: Environment) -> Handle:
+    """A person replies, after a reply that doesn't fit; another one does not; then nobody does while the run ends."""
+    env.script(line("critic", "no 1"))
+    ann = {"name": "ann", "type": "human", "prompt": "How much?", "outputSchema": {"type": "integer"}}
+    bob = {"name": "bob", "type": "human", "timeout": "300ms", "onTimeout": "skip"}
+    members = [ann, bob, {"name": "critic"}, {"name": "cid", "type": "human"}]
+    given = {"strategy": "sequential", "members": members}
+    handle = await env.start_team([agent("critic"), manifest("Team", "team", given)])
+    asked = await waiting_for(handle)
+    with contextlib.suppress(WorkflowUpdateFailedError):
+        await handle.execute_update("reply", {"text": "much"})
+    await handle.execute_update("reply", {"text": "3", "to": asked, "by": "ann"})
+    while (await handle.query("status")).get("turns") != 3:
+        await asyncio.sleep(0.05)
+    await waiting_for(handle)
+    await handle.signal("terminate_team")
+    return handle
 
 
 async def retried_model(env: Environment) -> Handle:
@@ -381,6 +407,7 @@ SCENARIOS: dict[str, Scenario] = {
         looping,
         agent_with_tools,
         delegation,
+        people,
         retried_model,
         query,
         query_of_model_and_tool,

@@ -8,7 +8,9 @@ from temporalio import activity, workflow
 
 from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
+from baton.activities.ask_person import AskPerson
 from baton.activities.brief import Brief
+from baton.activities.check_reply import CheckReply
 from baton.activities.conclude import Conclude
 from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
@@ -16,6 +18,8 @@ from baton.activities.execute_agent import ExecuteAgent
 from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
+from baton.activities.recall import Recall
+from baton.activities.remember import Remember
 from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
@@ -23,12 +27,16 @@ from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import (
     continuation,
     control_messages,
+    conversation_plan,
     decisions,
     heartbeats,
     inputs,
     last_failures,
+    member_plans,
+    memory_requests,
     panel_requests,
     plan,
+    replies,
     requests,
     response,
     run_result,
@@ -51,9 +59,13 @@ ACTIVITIES = (
     Evaluate.evaluate,
     Brief.brief,
     Conclude.conclude,
+    AskPerson.ask_person,
+    CheckReply.check_reply,
     Perform.perform,
     FindLastFailures.last_failures,
     Delegate.delegate,
+    Recall.recall,
+    Remember.remember,
     Review.review,
 )
 
@@ -88,8 +100,10 @@ def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
-        *(message, plan, requests, panel_requests, last_failures, control_messages, panel),
+        *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
+        replies,
+        *(memory_requests, conversation_plan),
     )
     models = [
         each

@@ -128,6 +128,7 @@ OLD: dict[str, Any] = {
         "Reason": {"enum": ["completed", "failed"], "type": "string"},
         "Member": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "End": {"anyOf": [{"enum": ["completed"], "type": "string"}, {"type": "null"}]},
+        "Kind": {"const": "approval", "type": "string"},
     },
 }
 
@@ -160,6 +161,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("shapes/Reason/enum", ["completed", "failed", "condition"]),
         ("shapes/Member/anyOf", [{"type": "string"}, {"type": "integer"}, {"type": "null"}]),
         ("shapes/End/anyOf", [{"type": "null"}, {"enum": ["failed", "completed"], "type": "string"}]),
+        ("shapes/Kind", {"enum": ["approval", "question"], "type": "string"}),
     ],
 )
 def test_new_names_types_and_optional_fields_are_allowed(path: str, value: object) -> None:
@@ -185,6 +187,7 @@ def test_new_names_types_and_optional_fields_are_allowed(path: str, value: objec
         ("shapes/Head/required", ["id", "depth"], "shapes.Head: 'depth' has become required"),
         ("shapes/Head/required", None, "shapes.Head: 'id' is no longer required"),
         ("shapes/Reason/enum", ["completed"], "shapes.Reason: no longer allows 'failed'"),
+        ("shapes/Kind", {"enum": ["question"], "type": "string"}, "shapes.Kind: no longer allows 'approval'"),
         ("shapes/Reason/enum", None, "shapes.Reason: 'enum' was ['completed', 'failed'], is None"),
         ("shapes/Member/anyOf", [{"type": "string"}], "shapes.Member: no longer allows {'type': 'null'}"),
         (

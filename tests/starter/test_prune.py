@@ -90,6 +90,24 @@ async def test_conversations_older_than_the_retention_are_deleted_with_all_their
     assert await prune(env) == Pruned(conversations=0, messages=0, kept=2)
 
 
+async def test_a_conversation_that_queries_go_on_with_is_kept_until_it_is_deleted(env: Environment) -> None:
+    script(env)
+    asked = [await env.start_query(TEAM, "agent/one", conversationId="c") for _ in range(2)]
+    for each in asked:
+        await env.status(each)
+    script(env)
+    over = await env.start_team(TEAM)
+    await env.turn_result(over)
+    while over.first_execution_run_id in await ids(env):  # the server lists it as closed a moment later
+        await prune(env, timedelta(0))
+    env.script(line("one", "again"))
+    await env.status(await env.start_query(TEAM, "agent/one", conversationId="c"))
+    assert len(env.model.requests[-1].body["messages"]) == 6
+    await execute(env.journal_url, "delete from baton_conversations")
+    while await ids(env):
+        await prune(env, timedelta(0))
+
+
 async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -> None:
     script(env)
     over = await env.start_team(TEAM)

@@ -47,6 +47,18 @@ def say_all(env: Environment) -> None:
     )
 
 
+async def test_runs_of_one_conversation_go_on_from_each_other(env: Environment, temporal: Connection) -> None:
+    env.script(line("one", "I am one.", "As I said."))
+    for question in ("Who are you?", "Again?"):
+        await temporal.run(Agent("one", prompt="You are one."), question, conversation="c")
+    asked = [each["content"] for each in env.model.requests[-1].body["messages"][1:]]
+    assert asked == ["Who are you?", "I am one.", "Again?"]
+    query = Query("q", "Why?", targets=[Agent("one", prompt="You are one.")], conversation="c")
+    assert "'conversationId': 'c'" in str(query.manifest)
+    with pytest.raises(TypeError, match="names its conversation itself"):
+        await temporal.run(query, conversation="d")
+
+
 def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
     def enough(briefing: baton.Briefing) -> bool:
         return briefing.round == 2

@@ -14,6 +14,7 @@ from ...conversation.contracts.continuation import Continuation, State
 from ...conversation.contracts.control_messages import SteerRequest, SteerResult
 from ...conversation.contracts.decisions import ApproveRequest
 from ...conversation.contracts.inputs import TurnInput
+from ...conversation.contracts.replies import ReplyRequest
 from ...conversation.contracts.requests import Pinned
 from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
@@ -28,7 +29,7 @@ from ..state.errors import ActivityFailed
 from ..state.run_state import RunState
 from .decision_handlers import DecisionHandlers
 from .message_handlers import SESSION_TOO_LARGE, MessageHandlers, first_value
-from .read_input import Input, read_input
+from .read_input import Input, parent_of, read_input
 from .shown_phase import ShownPhase
 
 
@@ -45,11 +46,10 @@ class BaseWorkflow(Generic[Input]):
         self.run_state = RunState()
         self.children = ChildWorkflows(self.run_state)
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
-        self._decisions = DecisionHandlers(self.run_state, self.children, self._parent)
+        self._decisions = DecisionHandlers(self.run_state, self.children, parent_of(self._given))
         self._phase = ShownPhase(self.run_state, self._decisions.tell_parent)
-        self._handlers = MessageHandlers(
-            self.run_state, self.children, self._decisions, self.next_turn, self._phase.show_pause
-        )
+        state = self.run_state, self.children, self._decisions, self.next_turn, self._phase.show_pause
+        self._handlers = MessageHandlers(*state)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
         if isinstance(self._given, ActivityFailed):
@@ -78,12 +78,6 @@ class BaseWorkflow(Generic[Input]):
         """The manifests and the place in the conversation; there as soon as the run has begun."""
         assert self._pinned
         return self._pinned
-
-    @property
-    def _parent(self) -> str | None:
-        """The id of the run above; None for a run that a client, or a workflow that is not Baton's, has started."""
-        parent = workflow.info().parent
-        return parent.workflow_id if parent and isinstance(self._given, TurnInput) and self._given.thread else None
 
     def next_turn(self) -> int | None:
         """The turn in which a message that comes now is read at the latest; None where that is not known."""
@@ -134,8 +128,7 @@ class BaseWorkflow(Generic[Input]):
     async def settle(self) -> None:
         """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
         if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
-            finished = workflow.wait_condition(workflow.all_handlers_finished)
-            await uncancelled(asyncio.create_task(finished))
+            await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()
 
     async def close_inbox(self) -> list[Message]:
@@ -143,9 +136,8 @@ class BaseWorkflow(Generic[Input]):
         await self.settle()
         self.run_state.inbox.is_closed = True
         self.run_state.decisions.close()
-        if self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN):
-            return []
-        return self.run_state.inbox.drain()
+        empty = self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN)
+        return [] if empty else self.run_state.inbox.drain()
 
     async def join(self, messages: Sequence[Message], head: Head) -> Head:
         """Adds messages to the conversation after ``head``, even while the run is being cancelled; the new head."""
@@ -165,10 +157,9 @@ class BaseWorkflow(Generic[Input]):
 
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable.
+        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable; others.
 
-        ``pause`` and ``resume`` need nothing; ``steer`` and ``session`` take what the updates of these names take. One
-        handler takes every signal, because one with declared parameters would fail on payloads that don't fit them.
+        One handler takes every signal, because one with declared parameters would fail on payloads that don't fit them.
         """
         await self._handlers.signal(name, first_value(payloads))
 
@@ -189,6 +180,15 @@ class BaseWorkflow(Generic[Input]):
     @approve.validator
     def _validate_approve(self, request: ApproveRequest) -> None:
         self._decisions.validate(request)
+
+    @workflow.update(name="reply", description="A person's reply to a question that waits: {text, to, by}.")
+    async def reply(self, request: ReplyRequest) -> PersonDecision:
+        """The reply to what a person is asked in this run."""
+        return await self._decisions.reply(request)
+
+    @reply.validator
+    def _validate_reply(self, request: ReplyRequest) -> None:
+        self._decisions.validate_reply(request)
 
     @workflow.update(name="steer", description="A message to whoever speaks next: {text, name}. Returns its turn.")
     async def steer(self, request: SteerRequest) -> SteerResult:

@@ -14,6 +14,7 @@ from ...conversation.contracts.decisions import (
     RememberedDecision,
     WaitingChild,
 )
+from ...conversation.contracts.replies import ReplyRequest
 from ...conversation.errors import InvalidInput
 from ...conversation.messages.person_decision import PersonDecision
 from ...resources.base import JsonModel
@@ -73,6 +74,41 @@ class DecisionHandlers:
             self._run.decisions.remember(remembered.rule, remembered.decision)
             await self._remember_everywhere(remembered)
         return decision
+
+    def validate_reply(self, request: ReplyRequest) -> None:
+        """Raises ValueError for a reply that is not acceptable, or for which nothing waits."""
+        if problem := request.problem:
+            raise ValueError(problem)
+        try:
+            asked = self._run.decisions.find(self._question(request))
+        except NotWaiting as error:
+            raise ValueError(str(error)) from None
+        if asked.kind != "question":
+            raise ValueError(f"{asked.id} waits for a yes or no, not for a reply")
+
+    async def reply(self, request: ReplyRequest) -> PersonDecision:
+        """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
+        decision = PersonDecision(approved=True, at=workflow.now(), text=request.text)
+        decision = decision.model_copy(update={"by": request.by} if request.by else {})
+        try:
+            id_ = self._question(request)
+            await self._run.decisions.check(id_, decision)
+            self.decide(id_, decision)
+        except NotWaiting as error:
+            raise InvalidInput(str(error)) from None
+        except ActivityFailed as failed:
+            raise InvalidInput(failed.failure.message) from None
+        return decision.to_remember()
+
+    def _question(self, request: ReplyRequest) -> str:
+        """The id of the question that a reply is for. Raises NotWaiting where that is not clear."""
+        if request.to:
+            return request.to
+        questions = [each for each in self._run.decisions.pending if each.kind == "question"]
+        if len(questions) == 1:
+            return questions[0].id
+        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10]) or "nothing"
+        raise NotWaiting(f"say which question the reply is for; waiting in this run: {listed}")
 
     def decide(self, id_: str, decision: PersonDecision) -> PendingDecision:
         """Takes a decision; what it is about. Raises NotWaiting."""

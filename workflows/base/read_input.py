@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import JsonValue, ValidationError
+from temporalio import workflow
 
 from ...conversation.contracts.inputs import QueryInput, TurnInput
 from ...conversation.errors import InvalidInput
@@ -26,3 +27,9 @@ def read_input(given: Sequence[JsonValue], input_type: type[Input]) -> Input | A
         return ActivityFailed.of(InvalidInput(wrong))
     except (TypeError, ValueError):
         return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))
+
+
+def parent_of(given: QueryInput | TurnInput | ActivityFailed) -> str | None:
+    """The id of the run above; None for a run that a client, or a workflow that is not Baton's, has started."""
+    parent = workflow.info().parent
+    return parent.workflow_id if parent and isinstance(given, TurnInput) and given.thread else None

@@ -27,6 +27,10 @@ def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted 
 FAMILIES = {
     "pin": "MemoryError",
     "append": "MemoryError",
+    "ask_person": "MemoryError",
+    "check_reply": "MemoryError",
+    "recall": "MemoryError",
+    "remember": "MemoryError",
     "brief": "MemoryError",
     "conclude": "MemoryError",
     "ask_model": "ModelError",

@@ -5,6 +5,8 @@ from typing import TypedDict
 
 from temporalio.common import RetryPolicy
 
+from ...conversation.contracts.heartbeats import MISSED_HEARTBEATS
+
 
 class ActivityOptions(TypedDict, total=False):
     """An activity's timeouts and retries, as arguments of the SDK."""
@@ -45,6 +47,19 @@ CALL = ActivityOptions(
     ),
 )
 """Options of activities that call a model, a tool or a function."""
+
+
+MEMORY = ActivityOptions(
+    start_to_close_timeout=timedelta(minutes=5),
+    schedule_to_close_timeout=timedelta(minutes=10),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=0.5),
+        maximum_interval=timedelta(seconds=30),
+        maximum_attempts=6 + MISSED_HEARTBEATS,
+    ),
+)
+"""Options of activities that read and write a Memory at its address; a missed heartbeat counts as no attempt."""
 
 
 def call_timeouts(seconds: float | None) -> ActivityOptions:

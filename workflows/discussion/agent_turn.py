@@ -110,6 +110,7 @@ class AgentTurn:
         self.open_calls = list(reply.message.tool_calls)
         self.messages += [*reply.earlier, reply.message]
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        self.usage += reply.summaries or TokenUsage()
         return reply
 
     def _request(self) -> requests.AskModelRequest:

@@ -18,6 +18,7 @@ from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from ..state.run_state import RunState
 from .agent_turn import AgentTurn
+from .human_turn import HumanTurn
 from .member_kinds import MEMBER_KINDS
 from .member_turn import MemberTurn, TeamContext
 from .stall_detection import StallDetection
@@ -46,7 +47,7 @@ class Discussion:
         self.result = TeamResult(plan, run, state.so_far, state.turns)
         self.last_member, self.evaluated, self.kept = state.seat, state.verdict, dict(state.kept)
         self.context = TeamContext(plan.name, run, children)
-        self._agent_turn: tuple[int, AgentTurn] | None = None
+        self._open_turn: tuple[int, AgentTurn | None] | None = None
         self._thread, self._state = thread, state
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
@@ -72,7 +73,7 @@ class Discussion:
     @property
     def state(self) -> TeamState:
         """What a continued run needs to go on with the discussion."""
-        member, agent_turn = self._agent_turn or (None, None)
+        member, agent_turn = self._open_turn or (None, None)
         return TeamState(
             kind="team",
             so_far=self.result.so_far,
@@ -116,8 +117,8 @@ class Discussion:
     async def run_turn(self, member: MemberPlan, turn: MemberTurn) -> TurnResult:
         """What a member says in a turn. A turn that failed or was stopped before it began has said nothing."""
         running = MEMBER_KINDS[member.kind](member, self.context, turn)
-        if turn.index is not None and isinstance(running, AgentTurn):
-            self._agent_turn = turn.index, running
+        if turn.index is not None and isinstance(running, AgentTurn | HumanTurn):
+            self._open_turn = turn.index, running if isinstance(running, AgentTurn) else None
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
@@ -126,7 +127,7 @@ class Discussion:
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
         if turn.index is not None:
-            self._agent_turn = None
+            self._open_turn = None
         return result
 
     def continue_as_new_if_long(self) -> None:

@@ -2,8 +2,8 @@
 
 from temporalio import workflow
 
+from ...conversation.contracts.member_plans import ActivityMember
 from ...conversation.contracts.panel_requests import PerformRequest
-from ...conversation.contracts.plan import ActivityMember
 from ...conversation.messages.message import TokenUsage
 from ...conversation.messages.turn import TurnResult
 from ..calls import effects

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from ...conversation.messages.turn import TurnResult
 from .agent_turn import AgentTurn
 from .function_turn import FunctionTurn
+from .human_turn import HumanTurn
 from .member_turn import MemberTurn, TeamContext
 from .nested_team_turn import NestedTeamTurn
 
@@ -22,5 +23,6 @@ MEMBER_KINDS: dict[str, Callable[[Any, TeamContext, MemberTurn], RunningMember]]
     "model": AgentTurn,
     "team": NestedTeamTurn,
     "activity": FunctionTurn,
+    "human": HumanTurn,
 }
 """For each ``kind`` of a MemberPlan, what takes its turn."""

@@ -3,8 +3,8 @@
 import asyncio
 
 from ...conversation.contracts.inputs import TurnInput
+from ...conversation.contracts.member_plans import TeamMember
 from ...conversation.contracts.panel_requests import BriefRequest
-from ...conversation.contracts.plan import TeamMember
 from ...conversation.messages.message import Message
 from ...conversation.messages.turn import TurnResult
 from ..calls import effects

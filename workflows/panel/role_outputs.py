@@ -1,6 +1,5 @@
 """Reading the answers of members of one's own, a referee, a moderator and a judge as what their role asks for."""
 
-import json
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -8,6 +7,7 @@ from pydantic import ValidationError
 
 from ...conversation.errors import WrongPart
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
+from ...conversation.text import parse_json
 from ...resources.base import JsonModel
 from ..state.errors import ActivityFailed
 
@@ -17,7 +17,7 @@ Output = TypeVar("Output", bound=JsonModel)
 def read_contribution(text: str) -> str | None:
     """The text of an answer ``{"text": "…"}``; None for any other (round-robin pattern: customizing members)."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return None
     own = value.get("text") if isinstance(value, dict) else None
@@ -27,7 +27,7 @@ def read_contribution(text: str) -> str | None:
 def read_critique(text: str) -> str:
     """A referee's critique: a plain text, or ``{"critique": "…"}``. Raises ActivityFailed for any other object."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return text
     return _read("referee", text, RefereeOutput).critique if isinstance(value, dict) else text

@@ -1,8 +1,9 @@
 """The rounds of a panel or a debate: its members, referee, moderator, judge and synthesizer."""
 
 from ...conversation.contracts.continuation import PanelProgress
+from ...conversation.contracts.member_plans import HumanMember, TeamMember
 from ...conversation.contracts.panel_requests import ConcludeRequest, SpeakerBrief, SpeakerRole
-from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamMember
+from ...conversation.contracts.plan import AgentPlan, MemberPlan
 from ...conversation.messages.message import PanelMessageKind
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
@@ -55,7 +56,9 @@ class PanelDiscussion:
         index = self.waiting.pop(0)
         member, name = self.team.members[index], self.plan.roster[index]
         turn = await self._run(member, self._brief("member", index), name)
-        if _is_complete(turn, member):
+        if isinstance(member, HumanMember) and not turn.messages:
+            pass  # a turn that was skipped has no contribution
+        elif _is_complete(turn, member):
             text = None if isinstance(member, AgentPlan) and member.cast else read_contribution(turn.message)
             turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
         elif isinstance(member, TeamMember):

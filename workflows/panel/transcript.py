@@ -2,8 +2,9 @@
 
 from temporalio import workflow
 
+from ...conversation.contracts.member_plans import TeamMember
 from ...conversation.contracts.panel_requests import SpeakerBrief, SpeakerRole
-from ...conversation.contracts.plan import MemberPlan, PanelPlan, TeamMember
+from ...conversation.contracts.plan import MemberPlan, PanelPlan
 from ...conversation.contracts.requests import Bookmark
 from ...conversation.messages.message import Head, Message, PanelMessageKind, Quote
 from ...conversation.messages.turn import TurnResult

@@ -56,11 +56,7 @@ class CurrentDetails:
 
     def show_decisions(self, pending: Sequence[PendingDecision], runs: Sequence[str]) -> None:
         """Shows for which decisions the run waits, and which of its child runs do."""
-        own = (
-            f"- **waits for approval** `{each.id}`: {each.speaker} calls `{each.tool}` "
-            f"with `{truncate(each.arguments or '', 500)}`"
-            for each in pending[:SHOWN_DECISIONS]
-        )
+        own = (_waiting_line(each) for each in pending[:SHOWN_DECISIONS])
         below = (f"- **waits for a person** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
         self._waits = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if pending or runs else "")
         self._set(self._text)
@@ -68,6 +64,13 @@ class CurrentDetails:
     def _set(self, text: str) -> None:
         self._text = text
         workflow.set_current_details(self._pause + self._waits + self._question + text)
+
+
+def _waiting_line(asked: PendingDecision) -> str:
+    if asked.kind == "question":
+        return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
+    arguments = truncate(asked.arguments or "", 500)
+    return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
 
 
 def _as_markdown(message: Message) -> str:

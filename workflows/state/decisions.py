@@ -101,6 +101,10 @@ class Decisions:
             raise ContinueAsNew
         return decision
 
+    def waiting_for(self, id_: str) -> PendingDecision | None:
+        """What waits already under that id: what the run before this one has asked for."""
+        return self._asked.get(id_)
+
     def find(self, id_: str) -> PendingDecision:
         """What waits for a decision under that id. Raises NotWaiting."""
         if decided := self._decision_of(id_) or self._decided.get(id_):
@@ -146,7 +150,7 @@ class Decisions:
         self._checks.pop(id_, None)
         asked = self._asked.pop(id_, None)
         if asked and asked.decision:
-            self._decided[id_] = asked.decision.model_copy(update={"arguments": None})
+            self._decided[id_] = asked.decision.to_remember()
             while len(self._decided) > MAX_DECIDED:
                 del self._decided[next(iter(self._decided))]
         self.on_change()
@@ -169,6 +173,6 @@ class Decisions:
 
 def describe(decision: PersonDecision) -> str:
     """Who has decided what, and when."""
-    verdict = "approved" if decision.approved else "rejected"
+    verdict = "answered" if decision.text is not None else "approved" if decision.approved else "rejected"
     by = "the timeout" if decision.how == "timeout" else decision.by or "somebody"
     return f"{verdict} by {by} at {format_time(decision.at)}"

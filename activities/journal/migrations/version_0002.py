@@ -1,4 +1,4 @@
-"""Version 2: the accounts of budgets, and what each call is charged to them."""
+"""Version 2: conversations that queries go on with."""
 
 import sqlalchemy as sa
 from alembic.operations import Operations
@@ -7,18 +7,14 @@ revision, down_revision = "0002", "0001"
 
 
 def upgrade(op: Operations) -> None:
-    """Adds both tables."""
-    amounts = ("tokens", "cost", "model_calls", "tool_calls")
+    """Adds the table of conversations."""
     op.create_table(
-        "baton_accounts",
+        "baton_conversations",
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("memory", sa.String(255), primary_key=True),
         sa.Column("id", sa.String(255), primary_key=True),
-        sa.Column("began", sa.BigInteger, nullable=False),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in amounts),
-    )
-    op.create_table(
-        "baton_charges",
-        sa.Column("call", sa.String(255), primary_key=True),
-        sa.Column("account", sa.String(255), primary_key=True),
-        sa.Column("settled", sa.Boolean, nullable=False),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in amounts),
+        sa.Column("head", sa.String(255), nullable=False),
+        sa.Column("depth", sa.Integer, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
     )

@@ -11,8 +11,8 @@ from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ..answer import StreamedAnswer
+from ..connection import http_options
 from ..failures import CONNECT_TIMEOUT
-from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
 from .errors import anthropic_error
@@ -71,14 +71,13 @@ class AnthropicProvider:
         """The client of a server: all models of one server share its connections."""
         server = replace(endpoint, model="", properties=())
         if server not in self._clients:
-            guarded = endpoint.guarded
             self._clients[server] = anthropic.AsyncAnthropic(
                 base_url=endpoint.base_url,
                 api_key=endpoint.api_key,
                 default_headers=dict(endpoint.headers),
                 max_retries=0,
-                http_client=anthropic.DefaultAsyncHttpxClient(transport=GuardedTransport()) if guarded else None,
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+                http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]

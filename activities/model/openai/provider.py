@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import openai
 from openai.types.chat import (
@@ -20,8 +20,8 @@ from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
+from ..connection import http_options
 from ..failures import CONNECT_TIMEOUT
-from ..guarded_transport import GuardedTransport
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
 from .errors import error_of
@@ -84,26 +84,16 @@ class OpenAIProvider:
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    headers, timeout = dict(endpoint.headers), openai.Timeout(None, connect=CONNECT_TIMEOUT)  # each call has its own
-    http = openai.DefaultAsyncHttpxClient(transport=GuardedTransport()) if endpoint.guarded else None
-    if endpoint.azure_version:
-        return openai.AsyncAzureOpenAI(
-            azure_endpoint=endpoint.base_url,
-            api_key=endpoint.api_key,
-            api_version=endpoint.azure_version,
-            default_headers=headers,
-            max_retries=0,
-            timeout=timeout,
-            http_client=http,
-        )
-    return openai.AsyncOpenAI(
-        base_url=endpoint.base_url,
-        api_key=endpoint.api_key,
-        default_headers=headers,
-        max_retries=0,
-        timeout=timeout,
-        http_client=http,
-    )
+    common: dict[str, Any] = {
+        "api_key": endpoint.api_key,
+        "default_headers": dict(endpoint.headers),
+        "max_retries": 0,
+        "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+        "http_client": openai.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+    }
+    if version := endpoint.azure_version:
+        return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
+    return openai.AsyncOpenAI(base_url=endpoint.base_url, **common)
 
 
 def _body(endpoint: Endpoint, request: ModelRequest) -> dict[str, object]:

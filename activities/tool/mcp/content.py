@@ -16,7 +16,7 @@ from mcp_types import (
 )
 from pydantic import JsonValue
 
-from ....conversation.text import repair_surrogates
+from ....conversation.text import parse_json, repair_surrogates
 from ..http_client import MAX_BYTES
 
 
@@ -58,7 +58,7 @@ def _size(base64: str) -> str:
 def _says(part: str, structured: JsonValue) -> bool:
     """Whether a part is the same value: as JSON, or as the text that the SDK for Python wraps as ``{"result": …}``."""
     try:
-        value: JsonValue = json.loads(part)
+        value = parse_json(part)
     except ValueError:
         value = part
     return structured in (value, {"result": part}, {"result": value})

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from ....conversation.errors import InvalidManifest
 from ....resources.manifest import Manifest
 from ....resources.mcp_server import MCPServer
-from ....resources.values import Headers, ValueSource, check_url
+from ....resources.values import Headers, check_url
 from ...context.value_resolver import ValueResolver
 
 Pairs = tuple[tuple[str, str], ...]
@@ -52,15 +52,9 @@ def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = Fal
     headers = _pairs(spec.headers, server, values)
     if spec.authorization:
         headers = (*headers, ("Authorization", f"Bearer {values.resolve(spec.authorization.token, server)}"))
-    guarded = values.is_guarded(server) or (not private and _is_from_run(spec.address))
+    guarded = values.is_guarded(server) or (not private and bool(spec.address and spec.address.is_from_run))
     return McpEndpoint(server.name, address, spec.transport, headers, guarded)
 
 
 def _pairs(given: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
     return tuple((each.name, (values.resolve(each.value, owner) or "").strip()) for each in given)
-
-
-def _is_from_run(source: ValueSource | None) -> bool:
-    """Whether a value comes with a query, and does not stand in a manifest."""
-    origin = source.value_from if source else None
-    return bool(origin and (origin.query_parameter_ref or origin.contributions_ref))

@@ -34,7 +34,9 @@ class McpHttpClient(httpx2.AsyncClient):
         self, headers: dict[str, str], *, guarded: bool, on_failure: Callable[[], None] = lambda: None
     ) -> None:
         # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
-        super().__init__(timeout=None, headers={**headers, "accept-encoding": "identity"})
+        # No limit on connections: slow calls must not keep others waiting, and a worker bounds its calls itself.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        super().__init__(timeout=None, limits=limits, headers={**headers, "accept-encoding": "identity"})
         self._guarded, self._on_failure = guarded, on_failure
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:

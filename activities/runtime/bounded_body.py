@@ -1,0 +1,104 @@
+"""Bounds the bodies of HTTP responses while they are read and unpacked: for the clients of tools, models and agents."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import httpx2
+
+MAX_PIECE = 65_536
+"""Bytes that are unpacked in one step."""
+
+PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+"""The encodings that are unpacked though nobody asks for them, with zlib's number for each."""
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """The limits of a body, or of one event of an event stream; None for no limit.
+
+    ``size`` counts bytes after unpacking, and ``objects`` opening braces and brackets: many small values take far
+    longer to read than one long text. ``refuse`` makes the error that is raised from what the server does.
+    """
+
+    size: int | None
+    objects: int | None
+    refuse: Callable[[str], Exception]
+
+
+def client_options(limits: BodyLimits) -> dict[str, Any]:
+    """Arguments for an ``AsyncClient`` of httpx or httpx2: it asks for no compression, and what it reads is bounded.
+
+    Redirects and errors are bounded, too. A header ``accept-encoding`` of a request itself is kept.
+    """
+
+    async def bound(response: Any) -> None:
+        bound_response(response, limits)
+
+    hooks: dict[str, list[Callable[[Any], Awaitable[None]]]] = {"response": [bound]}
+    return {"headers": {"accept-encoding": "identity"}, "event_hooks": hooks}
+
+
+def bound_response(response: httpx.Response | httpx2.Response, limits: BodyLimits) -> None:
+    """Bounds the body of a response of which nothing has been read."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
+    if encoding != "identity":  # what reads the body must not unpack it again, nor rely on its length
+        del response.headers["content-encoding"]
+        response.headers.pop("content-length", None)
+    is_stream = "text/event-stream" in response.headers.get("content-type", "")
+    body: Any = response.stream
+    response.stream = BoundedBody(body, limits, encoding, is_stream=is_stream)
+
+
+class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
+    """The unpacked bytes of a body; reading raises what ``limits.refuse`` makes as soon as a limit is exceeded."""
+
+    def __init__(
+        self,
+        stream: httpx.AsyncByteStream | httpx2.AsyncByteStream,
+        limits: BodyLimits,
+        encoding: str,
+        *,
+        is_stream: bool,
+    ) -> None:
+        self._stream, self._limits, self._encoding, self._is_stream = stream, limits, encoding, is_stream
+        self._size = self._objects = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces = self._stream if self._encoding == "identity" else self._unpacked()
+        async for piece in pieces:
+            self._count(piece)
+            yield piece
+
+    async def aclose(self) -> None:
+        """Closes the connection, or gives it back."""
+        await self._stream.aclose()
+
+    def _count(self, piece: bytes) -> None:
+        if self._is_stream and (end := piece.rfind(b"\n")) >= 0:
+            self._size = self._objects = 0
+            piece = piece[end:]
+        self._size += len(piece)
+        size, objects = self._limits.size, self._limits.objects
+        if size is not None and self._size > size:
+            raise self._limits.refuse(f"gives more than {size:,} bytes")
+        if objects is not None:
+            self._objects += piece.count(b"{") + piece.count(b"[")
+            if self._objects > objects:
+                raise self._limits.refuse(f"gives more than {objects:,} objects")
+
+    async def _unpacked(self) -> AsyncIterator[bytes]:
+        if self._encoding not in PACKED:
+            raise self._limits.refuse(f"compresses its answers by '{self._encoding[:40]}', which was not asked for")
+        unpack = zlib.decompressobj(PACKED[self._encoding])
+        try:
+            async for chunk in self._stream:
+                while chunk and not unpack.eof:
+                    yield unpack.decompress(chunk, MAX_PIECE)
+                    chunk = unpack.unconsumed_tail  # the rest of it
+                    await asyncio.sleep(0)  # others go on between two steps
+        except zlib.error:
+            raise self._limits.refuse("gives an answer that can't be unpacked") from None

@@ -1,0 +1,111 @@
+"""The conversations of the journal, on each database: added to once, in one order, whoever is killed."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.activities.journal.conversations import Conversations
+from baton.activities.journal.journal import Journal
+from baton.conversation.contracts.conversation_plan import ConversationPlan
+from baton.conversation.messages.message import Head, Message, Span
+
+PLAN = ConversationPlan(id="c", namespace="default")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def journal(journal_url: str) -> AsyncIterator[Journal]:
+    journal = await Journal.open(journal_url)
+    yield journal
+    await journal.close()
+
+
+class Exchange:
+    """A query in the conversation: what was said before it, its question and its answer."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal, self._name = journal, name
+        self._conversations = Conversations(journal)
+        self.before, self.after = Head(), Head()
+
+    async def begin(self) -> None:
+        """Says question and answer after what the conversation holds now."""
+        self.before = await self._conversations.head(PLAN)
+        said = [Message(role="user", content=f"{self._name}?"), Message(role="assistant", content=f"{self._name}!")]
+        self.after = await self._journal.append(self.before, said, f"{self._name}/said")
+
+    async def end(self) -> None:
+        """Adds it to the conversation; another attempt does the same again."""
+        span = Span(after=self.before, to=self.after)
+        await self._conversations.add(PLAN, self.before, [span], f"{self._name}/end")
+
+
+async def contents(journal: Journal) -> list[str]:
+    head = await Conversations(journal).head(PLAN)
+    return [row.message.content for row in await journal.read(head)]
+
+
+async def test_a_conversation_that_nobody_else_uses_only_moves_its_pointer(journal: Journal) -> None:
+    for name in ("a", "b"):
+        exchange = Exchange(journal, name)
+        await exchange.begin()
+        await exchange.end()
+        assert await Conversations(journal).head(PLAN) == exchange.after
+    assert await contents(journal) == ["a?", "a!", "b?", "b!"]
+
+
+async def test_exchanges_at_once_from_several_workers_are_all_kept_whole(journal: Journal, journal_url: str) -> None:
+    others = [await Journal.open(journal_url) for _ in range(3)]
+    exchanges = [Exchange(each, f"{number}") for number, each in enumerate([journal, *others] * 4)]
+    await asyncio.gather(*(each.begin() for each in exchanges))
+    await asyncio.gather(*(each.end() for each in exchanges), *(each.end() for each in exchanges[:4]))
+    said = await contents(journal)
+    for each in others:
+        await each.close()
+    assert sorted(said[::2]) == sorted(f"{number}?" for number in range(16))
+    assert [each[:-1] for each in said[::2]] == [each[:-1] for each in said[1::2]]
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["begin", "end", "again"])), max_size=24)
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS)
+def test_whatever_the_order_of_queries_and_attempts_each_is_kept_once(steps: list[tuple[int, str]]) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            journal = await Journal.open(f"sqlite:///{Path(folder) / 'journal.db'}")
+            running: dict[int, Exchange] = {}
+            ended: list[Exchange] = []
+            seen: list[str] = []
+            for number, (index, step) in enumerate(steps):
+                if step == "begin" and index not in running:
+                    running[index] = Exchange(journal, f"{number}")
+                    await running[index].begin()
+                elif step == "end" and index in running:
+                    ended.append(running.pop(index))
+                    await ended[-1].end()
+                elif step == "again" and ended:
+                    await ended[index % len(ended)].end()
+                said = await contents(journal)
+                assert said[: len(seen)] == seen, "what one query has read stays at its place"
+                seen = said
+            assert seen == [text for each in ended for text in (f"{each._name}?", f"{each._name}!")]
+            await journal.close()
+
+    asyncio.run(run())
+
+
+async def test_a_conversation_that_was_deleted_meanwhile_begins_again(journal: Journal) -> None:
+    first, second = Exchange(journal, "a"), Exchange(journal, "b")
+    await first.begin()
+    await first.end()
+    await second.begin()
+    await Conversations(journal).delete(PLAN)
+    await second.end()
+    await second.end()
+    assert await contents(journal) == ["b?", "b!"]

@@ -1,0 +1,121 @@
+"""What servers answer is bounded while it is unpacked: of tools, models, agents and MCP servers alike."""
+
+import gzip
+import resource
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+import pytest_asyncio
+
+from baton.activities.runtime.bounded_body import BodyLimits, client_options
+from baton.activities.tool.http_client import MAX_BYTES, HttpClient
+from baton.activities.tool.http_request import HttpRequest
+from baton.conversation.errors import ToolFailed
+from tests.harness.environment import Environment, agent
+from tests.harness.event_loop import watched_loop
+from tests.harness.manifests import model
+from tests.harness.tool_server import Answer, ToolServer
+
+SIZE = 400_000_000
+HELD = 0.1
+
+
+def bomb(form: str) -> bytes:
+    """Zeros, packed to a thousandth."""
+    packer = zlib.compressobj(9, wbits={"gzip": 31, "deflate": 15, "raw": -15}[form])
+    part = bytes(1_000_000)
+    return b"".join(packer.compress(part) for _ in range(SIZE // len(part))) + packer.flush()
+
+
+BOMBS = {form: bomb(form) for form in ("gzip", "deflate")}
+PACKED: list[tuple[str, bytes]] = [
+    ("gzip", BOMBS["gzip"]),
+    ("x-gzip", BOMBS["gzip"]),
+    ("deflate", BOMBS["deflate"]),
+    ("gzip, gzip", gzip.compress(BOMBS["gzip"])),
+    ("GZIP,deflate", gzip.compress(BOMBS["gzip"])),
+    ("br", BOMBS["gzip"]),
+    ("zstd", BOMBS["gzip"]),
+    ("identity, gzip", BOMBS["gzip"]),
+    ("gzip", b"not packed at all"),
+]
+
+
+def peak() -> int:
+    """The most memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_000
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http() -> AsyncIterator[HttpClient]:
+    http = HttpClient()
+    yield http
+    await http.close()
+
+
+def request(url: str, method: str = "GET") -> HttpRequest:
+    return HttpRequest(method, url, (), None, trusted=True)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(("encoding", "body"), PACKED, ids=lambda each: each if isinstance(each, str) else "")
+async def test_a_tool_unpacks_no_more_than_it_reads(
+    http: HttpClient, tool_server: ToolServer, encoding: str, body: bytes, status: int
+) -> None:
+    tool_server.answers(Answer(body, status, {"content-encoding": encoding, "content-type": "text/css"}))
+    before = peak()
+    async with watched_loop() as waits:
+        try:
+            said = await http.send(request(tool_server.url), 20, repeatable=True)
+        except ToolFailed as failed:
+            said = failed.message
+    assert peak() - before < 50
+    assert waits.held < HELD
+    assert "not a text" in said or "was not asked for" in said or "can't be unpacked" in said
+    assert tool_server.seen[0].headers["accept-encoding"] == "identity"
+
+
+async def test_a_tool_reads_a_packed_answer_that_nobody_asked_for(http: HttpClient, tool_server: ToolServer) -> None:
+    for encoding, packed in (("gzip", gzip.compress(b"sunny")), ("deflate", zlib.compress(b"sunny"))):
+        tool_server.answers(Answer(packed, headers={"content-encoding": encoding}))
+        assert await http.send(request(tool_server.url), 5, repeatable=True) == "sunny"
+    tool_server.answers(Answer(gzip.compress(b"x" * 2 * MAX_BYTES), headers={"content-encoding": "gzip"}))
+    said = await http.send(request(tool_server.url), 5, repeatable=True)
+    assert said.startswith("x" * MAX_BYTES + "… [cut here: the answer has more than")
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+@pytest.mark.parametrize("library", [httpx, httpx2])
+async def test_any_client_is_bounded_also_in_redirects_and_errors(
+    tool_server: ToolServer, library: Any, status: int
+) -> None:
+    refused = BodyLimits(1_000_000, 100, ToolFailed)
+    headers = {"content-encoding": "gzip", "location": "/"}
+    tool_server.answers(Answer(BOMBS["gzip"], status, headers), Answer("[" * 200))
+    async with library.AsyncClient(follow_redirects=True, **client_options(refused)) as client:
+        with pytest.raises(ToolFailed, match="gives more than 1,000,000 bytes"):
+            await client.get(tool_server.url)
+        with pytest.raises(ToolFailed, match="gives more than 100 objects"):
+            await client.get(tool_server.url)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_a_models_server_cant_exhaust_the_worker(
+    env: Environment, tool_server: ToolServer, provider: str, status: int
+) -> None:
+    kind = "text/event-stream" if status == 200 else "application/json"
+    tool_server.answers(Answer(BOMBS["gzip"], status, {"content-encoding": "gzip", "content-type": kind}))
+    config = {provider: {"baseUrl": tool_server.url}}
+    spec = {"provider": provider, "model": {"value": "m"}, "config": config}
+    evil = {**model(), "metadata": {"name": "evil"}, "spec": spec}
+    before = peak()
+    async with watched_loop() as waits:
+        status_ = await env.status(await env.start_query([agent("a", modelRef={"name": "evil"}), evil], "agent/a"))
+    assert peak() - before < 150
+    assert waits.held < 2 * HELD
+    assert "gives more than 20,000,000 bytes" in repr(status_)

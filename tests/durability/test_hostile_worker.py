@@ -1,0 +1,82 @@
+"""A worker ends in time after SIGTERM, and tells how long its event loop was held, whatever runs in it."""
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from pathlib import Path
+
+import httpx
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.activities.process.event_loop import HELD, METRIC, watch_event_loop
+from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from tests.harness.environment import KEY, agent, team
+from tests.harness.killable import wait_until
+from tests.harness.panels import panel
+from tests.harness.processes import WorkerProcess, process_env
+
+STUCK = """
+import baton, pathlib, time
+
+@baton.function
+def stay(*_):
+    pathlib.Path("stuck").touch()
+    while True:
+        time.sleep(1)
+"""
+GRACE = 2
+
+
+async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end(
+    client: Client, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    stuck, (port, _) = tmp_path / "stuck", free_ports((0, 0))
+    (tmp_path / "stuck_functions.py").write_text(STUCK.replace('"stuck"', f'r"{stuck}"'))
+    queue, address = uuid.uuid4().hex, f"127.0.0.1:{port}"
+    with ScriptedModel(lambda _: Reply(text="a" * 4_000_000)).serve() as url:
+        settings = {"BATON_TASK_QUEUE": queue, "BATON_GRACEFUL_SHUTDOWN": str(GRACE), "BATON_METRICS_ADDRESS": address}
+        env = process_env(
+            **settings,
+            TEMPORAL_ADDRESS=server.address,
+            BATON_HOME=str(tmp_path),
+            OPENAI_BASE_URL=url,
+            OPENAI_API_KEY=KEY,
+            BATON_FUNCTIONS="stuck_functions",
+            PYTHONPATH=str(tmp_path),
+        )
+        worker = WorkerProcess(env, tmp_path / "worker.log")
+        worker.start()
+        condition = "+".join(["message"] * 100) + " == ''"
+        slow = team("slow", "a", terminateWhen=condition, maxTurns=50)
+        stays = panel({"name": "stay", "type": "activity"}, maxRounds=1, synthesizer=False)
+        for name, brought in (("slow", [agent("a"), slow]), ("panel", [stays])):
+            given = {"team": name, "input": "Why?", "resources": brought}
+            await client.start_workflow("round-robin", given, id=f"{name}-{queue}", task_queue=queue)
+        await asyncio.wait_for(wait_until(stuck.exists), 40)
+        metrics = (await asyncio.to_thread(httpx.get, f"http://{address}/metrics")).text
+        began = time.monotonic()
+        code = await worker.stop()
+    assert time.monotonic() - began < GRACE + 15, "five seconds, and some for a busy machine"
+    assert code in (0, 1)
+    assert METRIC in metrics
+    for name in ("slow", "panel"):
+        with contextlib.suppress(RPCError):  # it has ended
+            await client.get_workflow_handle(f"{name}-{queue}").terminate()
+
+
+async def test_an_event_loop_that_is_held_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "baton"):
+        async with watch_event_loop():
+            await asyncio.sleep(2 * HELD)
+            end = time.process_time() + 4 * HELD
+            while time.process_time() < end:
+                pass
+            await asyncio.sleep(2 * HELD)
+    assert "the event loop was held for" in caplog.text
+    assert "other runs waited" in caplog.text

@@ -1,0 +1,185 @@
+"""Conversations at the address of a Memory: read before any model is asked, and written once, whatever happens."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+from starlette.responses import Response
+from temporalio.client import Client
+
+from baton.conversation.contracts.status import Status
+from baton.resources.loader import load_files
+from tests.harness.environment import Environment, Json, agent, line, manifest
+from tests.harness.memory_server import MemoryServer
+
+TOKEN = "token-0123456789-abcdef"
+HELD = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": TOKEN}}
+BEARER = {"Authorization": {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "token"}}}}
+
+
+@pytest.fixture(params=["older", "messages", "items"])
+def service(request: pytest.FixtureRequest) -> Iterator[MemoryServer]:
+    with MemoryServer(request.param).serving() as service:
+        yield service
+
+
+@pytest.fixture
+def newest() -> Iterator[MemoryServer]:
+    with MemoryServer("items").serving() as service:
+        yield service
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    """A worker with a Secret."""
+    (tmp_path / "secret.yaml").write_text(yaml.safe_dump(HELD))
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
+        yield env
+
+
+async def ask(
+    env: Environment, service: MemoryServer, question: str, *, query: Json | None = None, **spec: object
+) -> Status:
+    """The status of a query in the conversation ``c`` of the Memory ``m``."""
+    memory = manifest("Memory", "m", {"address": service.url, **spec})
+    asked = {"memory": "m", "conversationId": "c", "input": question, **(query or {})}
+    return await env.status(await env.start_query([agent("one"), memory], "agent/one", **asked))
+
+
+def said_to(env: Environment) -> list[str]:
+    messages = env.model.requests[-1].body["messages"]
+    return [str(each.get("content")) for each in messages if each["role"] != "system"]
+
+
+async def test_a_query_goes_on_from_what_the_service_has(env: Environment, service: MemoryServer) -> None:
+    env.script(line("one", "I am one.", "As I said."))
+    await ask(env, service, "Who are you?", headers=BEARER)
+    assert service.texts() == ["Who are you?", "I am one."]
+    status = await ask(env, service, "Again?", headers=BEARER)
+    assert said_to(env) == ["Who are you?", "I am one.", "Again?"]
+    assert service.texts() == ["Who are you?", "I am one.", "Again?", "As I said."]
+    assert (status.phase, status.conversation_id, status.notices) == ("Completed", "c", None)
+    assert all(each["authorization"] == TOKEN for each in service.headers)
+
+
+async def test_all_pages_of_a_long_conversation_are_read(env: Environment, service: MemoryServer) -> None:
+    service.records["c"] = [{"role": "user", "content": f"message {number}"} for number in range(250)]
+    env.script(line("one", "yes"))
+    await ask(env, service, "And?")
+    assert said_to(env) == [*(f"message {number}" for number in range(250)), "And?"]
+
+
+async def test_tool_calls_come_back_with_their_results_and_lone_ones_are_mended(
+    env: Environment, newest: MemoryServer
+) -> None:
+    def called(key: str) -> Json:
+        function = {"name": "sum", "arguments": "{}"}
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": key, "type": "function", "function": function}],
+        }
+
+    newest.records["c"] = [
+        {"role": "tool", "content": "lost", "tool_call_id": "0"},
+        {"role": "user", "content": [{"type": "text", "text": "in "}, {"type": "text", "text": "parts"}]},
+        called("1"),
+        {"role": "tool", "content": "3", "tool_call_id": "1"},
+        called("2"),
+        {"role": "narrator", "content": "somebody"},
+    ]
+    env.script(line("one", "yes"))
+    await ask(env, newest, "And?")
+    sent = [(each["role"], each.get("content")) for each in env.model.requests[-1].body["messages"][1:]]
+    assert [text for _, text in sent] == ["in parts", "", "3", "", "No result was kept.", "somebody", "And?"]
+    assert [role for role, _ in sent] == ["user", "assistant", "tool", "assistant", "tool", "user", "user"]
+
+
+async def test_a_store_that_cant_be_read_fails_the_query_before_any_model_is_asked(
+    env: Environment, newest: MemoryServer
+) -> None:
+    newest.refuse = lambda _: Response("in repair", 400)
+    status = await ask(env, newest, "Why?")
+    assert status.failure
+    assert (status.phase, status.failure.family, status.failure.type) == ("Failed", "MemoryError", "MemoryRejected")
+    assert status.error == "Memory/default/m answered HTTP 400 Bad Request: in repair"
+    assert env.model.requests == []
+
+
+async def test_a_store_that_is_busy_is_asked_again(env: Environment, newest: MemoryServer) -> None:
+    newest.refuse = lambda _: Response(status_code=503) if len(newest.seen) <= 2 else None
+    env.script(line("one", "yes"))
+    assert (await ask(env, newest, "Why?")).phase == "Completed"
+
+
+async def test_with_on_error_continue_the_query_goes_on_and_says_so(env: Environment, newest: MemoryServer) -> None:
+    newest.refuse = lambda request: (
+        Response("in repair", 400) if request.method == "GET" and len(newest.seen) == 1 else None
+    )
+    env.script(line("one", "yes"))
+    status = await ask(env, newest, "Why?", onError="continue")
+    assert (status.phase, status.message) == ("Completed", "yes")
+    assert status.notices == (
+        "what was said before could not be read: Memory/default/m answered HTTP 400 Bad Request: in repair",
+    )
+    assert newest.texts() == ["Why?", "yes"]
+
+
+async def test_what_cant_be_written_is_told_without_losing_the_answer(env: Environment, newest: MemoryServer) -> None:
+    newest.refuse = lambda request: Response("full", 400) if request.method == "POST" else None
+    env.script(line("one", "yes"))
+    status = await ask(env, newest, "Why?")
+    assert (status.phase, status.message) == ("Completed", "yes")
+    said = "what was said is not in the conversation: Memory/default/m answered HTTP 400 Bad Request: full"
+    assert status.notices == (said,)
+
+
+async def test_what_was_written_is_not_written_again_if_the_answer_is_lost(
+    env: Environment, service: MemoryServer
+) -> None:
+    def fail_once() -> None:
+        service.after_write = lambda: None
+        raise RuntimeError("the answer gets lost")
+
+    service.after_write = fail_once
+    env.script(line("one", "yes"))
+    status = await ask(env, service, "Why?")
+    assert (status.phase, status.notices) == ("Completed", None)
+    assert service.texts() == ["Why?", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("[" * 200_000, "gives more than 8,000,000 bytes or 100,000 objects"),
+        (b" " * 9_000_000, "gives more than 8,000,000 bytes or 100,000 objects"),
+        ("no json", "gives no list of messages"),
+        ('{"messages": 5}', "gives no list of messages: messages"),
+        ("{}", "gives no list of messages: neither 'messages' nor 'items'"),
+    ],
+    ids=["nested", "long", "no JSON", "number", "nothing"],
+)
+async def test_odd_answers_fail_the_query(env: Environment, newest: MemoryServer, body: str, says: str) -> None:
+    newest.refuse = lambda _: Response(body, 200, media_type="application/json")
+    status = await ask(env, newest, "Why?")
+    assert says in (status.error or "")
+
+
+async def test_an_address_that_a_run_brings_must_not_lead_into_the_workers_network(
+    env: Environment, newest: MemoryServer
+) -> None:
+    given = {"parameters": [{"name": "where", "value": newest.url}]}
+    address = {"valueFrom": {"queryParameterRef": {"name": "where"}}}
+    status = await ask(env, newest, "Why?", query=given, address=address)
+    assert "lies in the worker's own network" in (status.error or "")
+    assert newest.seen == []
+
+
+async def test_a_memory_called_default_serves_queries_that_name_none(env: Environment, newest: MemoryServer) -> None:
+    env.script(line("one", "yes"))
+    memory = manifest("Memory", "default", {"address": newest.url})
+    handle = await env.start_query([agent("one"), memory], "agent/one")
+    assert (await env.status(handle)).conversation_id == handle.id
+    assert newest.texts(handle.id) == ["Why?", "yes"]

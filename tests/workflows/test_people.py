@@ -1,0 +1,271 @@
+"""Tests of members that are people: what they are asked, their replies, and what comes of none."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from baton.conversation.contracts.decisions import PendingDecision
+from baton.conversation.contracts.status import Status
+from baton.starter.diagram.build import build_diagram
+from baton.starter.diagram.mermaid import mermaid
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
+from tests.harness.manifests import Writer
+from tests.workflows.test_approval import pending
+
+ANN = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
+
+
+def people(*members: str | Json, strategy: str = "sequential", name: str = "team", **spec: Any) -> Json:
+    """A Team whose members may be written out."""
+    entries = [{"name": each} if isinstance(each, str) else each for each in members]
+    return manifest("Team", name, {"strategy": strategy, "members": entries, **spec})
+
+
+async def reply(handle: Handle, text: str, **given: Any) -> Json:
+    decision: Json = await handle.execute_update("reply", {"text": text, "by": "ann@desk", **given})
+    return decision
+
+
+async def next_question(handle: Handle, before: PendingDecision | None = None) -> PendingDecision:
+    """The question that a run waits for after another one."""
+    while (asked := (await pending(handle, 1))[0]) == before:
+        await asyncio.sleep(0.02)
+    return asked
+
+
+async def refused(handle: Handle, text: str, **given: Any) -> str:
+    """Why a reply is refused."""
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update("reply", {"text": text, **given})
+    assert isinstance(error.value.cause, ApplicationError)
+    return error.value.cause.message
+
+
+async def test_a_person_is_asked_and_the_reply_joins_the_conversation(env: Environment) -> None:
+    env.script(line("one", "A contract."), line("two", "Signed."))
+    handle = await env.start_team([agent("one"), agent("two"), people("one", ANN, "two")])
+    (asked,) = await pending(handle)
+    assert (asked.kind, asked.speaker, asked.until) == ("question", "ann", None)
+    assert asked.question == "Is it legal?\n\none: A contract."
+    assert (await handle.query("status", result_type=Status)).phase == "InputRequired"
+    assert len(env.model.requests) == 1
+    await reply(handle, "Yes.")
+    turn = await env.turn_result(handle)
+    assert [(each.role, each.name, each.content) for each in turn.messages] == [
+        ("assistant", "one", "A contract."),
+        ("assistant", "ann", "Yes."),
+        ("assistant", "two", "Signed."),
+    ]
+    said = turn.messages[1].decision
+    assert said
+    assert (said.by, said.how, said.text) == ("ann@desk", "person", "")
+    assert "Yes." in str(env.model.requests[-1].body["messages"])
+    assert (turn.turns, turn.usage.model_calls) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "turns"),
+    [
+        ({"strategy": "round-robin", "maxTurns": 2, "onMaxTurns": "complete"}, ["one", "ann", "one", "ann"]),
+        ({"strategy": "parallel"}, ["one", "ann"]),
+        ({"strategy": "graph", "graph": {"edges": [{"from": "one", "to": "ann"}]}, "maxTurns": 5}, ["one", "ann"]),
+    ],
+)
+async def test_a_person_takes_part_in_every_order_of_speakers(env: Environment, spec: Json, turns: list[str]) -> None:
+    env.script(line("one", "a", "b"))
+    handle = await env.start_team([agent("one"), people("one", ANN, **spec)])
+    asked = None
+    for _ in range(turns.count("ann")):
+        asked = await next_question(handle, asked)
+        await reply(handle, "Yes.")
+    turn = await env.turn_result(handle)
+    assert [each.name for each in turn.messages] == turns
+
+
+async def test_a_selector_may_choose_a_person(env: Environment) -> None:
+    env.script(
+        {"system": "participants", "agent": "selector", "say": [call("select-next-speaker", name="ann")]},  # type: ignore[arg-type]
+    )
+    chooses = people("one", ANN, strategy="selector", maxTurns=1, onMaxTurns="complete")
+    handle = await env.start_team([agent("one"), chooses])
+    await pending(handle)
+    assert "ann: a person" in str(env.model.requests[0].body["messages"])
+    await reply(handle, "It is.")
+    assert (await env.turn_result(handle)).message == "It is."
+
+
+async def test_a_person_in_a_panel_contributes_to_each_round(env: Environment) -> None:
+    env.script(line("one", "a", "b"))
+    panel = people("one", ANN, strategy="round-robin", maxRounds=2, synthesizer=False)
+    handle = await env.start_team([agent("one"), panel])
+    asked = None
+    for text in ("No.", "Yes."):
+        asked = await next_question(handle, asked)
+        await reply(handle, text, to=asked.id)
+    turn = await env.turn_result(handle)
+    assert '"agentName":"ann","text":"Yes."' in turn.message.replace(" ", "").replace("\n", "")
+    rows = [row for row in env.transcript(turn.head.id) if row.get("name") == "ann" and row.get("part")]
+    assert [(row["round"], row["content"], row["decision"]["by"]) for row in rows] == [
+        (1, "No.", "ann@desk"),
+        (2, "Yes.", "ann@desk"),
+    ]
+
+
+@pytest.mark.parametrize(("spec", "names"), [({}, ["one", "two"]), ({"maxRounds": 1, "synthesizer": False}, None)])
+async def test_a_turn_without_a_reply_in_time_is_skipped(env: Environment, spec: Json, names: Any) -> None:
+    env.script(line("one", "a"), line("two", "b"))
+    busy = {**ANN, "timeout": "300ms", "onTimeout": "skip"}
+    strategy = {"strategy": "round-robin"} if spec else {}
+    turn = await env.turn_result(
+        await env.start_team([agent("one"), agent("two"), people("one", busy, "two", **strategy, **spec)])
+    )
+    assert not turn.failure
+    said = [each.name for each in turn.messages]
+    assert said == names if names else "ann" not in said
+    assert turn.turns == 3
+
+
+async def test_no_reply_in_time_fails_the_team_and_keeps_what_was_said(env: Environment) -> None:
+    env.script(line("one", "a"))
+    handle = await env.start_team([agent("one"), people("one", {**ANN, "timeout": "300ms"})])
+    turn = await env.turn_result(handle)
+    assert turn.failure
+    assert (turn.failure.type, turn.failure.member, turn.failure.turn) == ("ReplyOverdue", "ann", 2)
+    assert turn.failure.message == "ann has not replied within 0.3 s"
+    assert [each.content for each in turn.messages] == ["a"]
+
+
+async def test_a_reply_that_does_not_fit_its_schema_is_refused_and_the_next_one_counts(env: Environment) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    handle = await env.start_team([people({**ANN, "outputSchema": schema})])
+    await pending(handle)
+    assert await refused(handle, "Yes.") == "the reply is not JSON: Expecting value: line 1 column 1 (char 0)"
+    assert "'ok' is a required property" in await refused(handle, "{}")
+    await reply(handle, '{"ok": true}')
+    assert (await env.turn_result(handle)).message == '{"ok": true}'
+
+
+async def test_a_reply_that_can_not_be_taken_says_why(env: Environment) -> None:
+    handle = await env.start_team([people({**ANN, "name": "ann"}, {"name": "bob", "type": "human"})])
+    (first,) = await pending(handle)
+    assert "'x' does not wait" in await refused(handle, "Yes.", to="x")
+    assert "1 to 64,000 bytes" in await refused(handle, " ")
+    assert "1 to 64,000 bytes" in await refused(handle, "x" * 64_001)
+    assert "1 to 256 bytes" in await refused(handle, "Yes.", by="x" * 300)
+    await reply(handle, "Yes.")
+    second = await next_question(handle, first)
+    assert "is decided already: answered by ann@desk at " in await refused(handle, "No.", to=first.id)
+    with pytest.raises(WorkflowUpdateFailedError, match="Workflow update failed") as error:
+        await handle.execute_update("approve", {"call": second.id})
+    assert "does not wait for a yes or no" in str(error.value.cause)
+    await handle.signal("terminate_team")
+    assert (await env.turn_result(handle)).stop_reason == "terminated"
+
+
+async def test_of_two_who_reply_at_once_the_first_counts(env: Environment) -> None:
+    handle = await env.start_team([people({**ANN, "outputSchema": {"type": "integer"}})])
+    (asked,) = await pending(handle)
+    done = await asyncio.gather(*(reply(handle, str(n), to=asked.id) for n in range(5)), return_exceptions=True)
+    assert len([each for each in done if not isinstance(each, BaseException)]) == 1
+    assert (await env.turn_result(handle)).message in "01234"
+
+
+async def test_two_people_are_asked_at_once(env: Environment) -> None:
+    both = people(ANN, {"name": "bob", "type": "human"}, strategy="parallel")
+    handle = await env.start_team([both])
+    first, second = await pending(handle, 2)
+    assert "say which question the reply is for" in await refused(handle, "Yes.")
+    await reply(handle, "b", to=second.id)
+    await reply(handle, "a", to=first.id)
+    assert (await env.turn_result(handle)).message == "ann:\na\n\nbob:\nb"
+
+
+@pytest.mark.parametrize(
+    ("signal", "given", "reason"),
+    [
+        ("terminate_team", {"reason": "enough"}, "terminated"),
+        ("terminate_team", {"now": True}, "terminated"),
+        ("cancel", None, "canceled"),
+    ],
+)
+async def test_a_run_that_waits_for_a_person_can_be_ended(
+    env: Environment, signal: str, given: Any, reason: str
+) -> None:
+    env.script(line("one", "a"))
+    handle = await env.start_team([agent("one"), people("one", ANN)])
+    await pending(handle)
+    await handle.signal(signal, given)
+    turn = await asyncio.wait_for(env.turn_result(handle), 10)
+    assert (turn.stop_reason, [each.content for each in turn.messages]) == (reason, ["a"])
+
+
+async def test_the_timeout_of_a_query_ends_the_wait_for_a_person(env: Environment) -> None:
+    status = await env.status(await env.start_query([people(ANN)], "team/team", timeout="1s"))
+    assert (status.phase, status.stop_reason) == ("Failed", "timeout")
+
+
+async def test_a_reply_is_taken_while_the_run_is_paused_and_the_next_member_waits(env: Environment) -> None:
+    env.script(line("one", "Signed."))
+    handle = await env.start_team([agent("one"), people(ANN, "one")])
+    await pending(handle)
+    await handle.signal("pause", {"name": "bob"})
+    await handle.execute_update("steer", {"text": "Hurry.", "name": "bob"})
+    await reply(handle, "Yes.")
+    await asyncio.sleep(0.5)
+    assert env.model.requests == []
+    await handle.signal("resume")
+    turn = await env.turn_result(handle)
+    assert [each.content for each in turn.messages] == ["Hurry.", "Yes.", "Signed."]
+
+
+async def test_a_person_in_a_nested_team_is_found_from_the_root(env: Environment) -> None:
+    nested = people(ANN, name="lawyers")
+    handle = await env.start_query([people("lawyers"), nested], "team/team")
+    root: Status = await handle.query("status", result_type=Status)
+    while not root.waiting_runs:
+        await asyncio.sleep(0.05)
+        root = await handle.query("status", result_type=Status)
+    assert root.phase == "InputRequired"
+    below = env.client.get_workflow_handle(root.waiting_runs[0])
+    between: Status = await below.query("status", result_type=Status)
+    assert between.waiting_runs
+    await reply(env.client.get_workflow_handle(between.waiting_runs[0]), "Yes.")
+    assert (await env.status(handle)).message == "Yes."
+
+
+async def test_a_run_that_waits_for_a_person_continues_as_new_and_waits_on(
+    env_with_short_histories: Environment,
+) -> None:
+    env = env_with_short_histories
+    env.script(line("one", "Signed."))
+    handle = await env.start_team([agent("one"), people(ANN, "one")])
+    (asked,) = await pending(handle)
+    first = (await handle.describe()).run_id
+    handle = env.client.get_workflow_handle(handle.id)
+    while (await handle.describe()).run_id == first:
+        await handle.signal("session", {"n": 1})
+    assert await pending(handle) == (asked,)
+    await reply(handle, "Yes.", to=asked.id)
+    assert [each.content for each in (await env.turn_result(handle)).messages] == ["Yes.", "Signed."]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (people({"name": "one", "prompt": "?"}), "spec.members[0].prompt: is only for members of 'type: human'"),
+        (people({**ANN, "onTimeout": "skip"}), "spec.members[0].timeout: is missing: onTimeout needs it"),
+        (people({**ANN, "prompt": "x" * 4001}), "spec.members[0].prompt: is longer than 4000 characters"),
+        (people(ANN, strategy="round-robin"), "spec.maxTurns: is missing, and no member agent can terminate"),
+    ],
+)
+def test_what_a_member_that_is_a_person_may_not_say_is_refused(tmp_path: Path, given: Json, says: str) -> None:
+    assert says in Writer(tmp_path).refusal(given)[0]
+
+
+def test_a_person_is_drawn(tmp_path: Path) -> None:
+    loaded = Writer(tmp_path).load(agent("one"), people("one", ANN))
+    assert '(["ann' in mermaid(build_diagram(loaded.catalog, [loaded.catalog.manifests[-1]]))

@@ -1,0 +1,105 @@
+"""Summaries: what is older than a context window becomes one, once, and is read in its place."""
+
+import json
+
+from baton.conversation.contracts.status import Status
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from tests.harness.environment import Environment, Json, agent, manifest
+
+WINDOW: Json = {"maxTokens": 50, "summarize": {"after": 100}}
+LONG = "x" * 100
+
+
+class Talk:
+    """A model that says something long, and sums up with a number; ``asked`` are the conversations that it sums up."""
+
+    def __init__(self, env: Environment) -> None:
+        self.summed: list[str] = []
+        self.read: list[list[Json]] = []
+        env.answer = self.answer
+
+    def answer(self, request: Request) -> Reply:
+        messages = json.loads(json.dumps(request["messages"]))
+        if str(messages[0]["content"]).startswith("Sum up"):
+            self.summed.append(messages[1]["content"])
+            return Reply(text=f"summary {len(self.summed)}")
+        self.read.append(messages[1:])
+        return Reply(text=f"answer {len(self.read)} {LONG}")
+
+
+async def ask(env: Environment, question: str, *others: Json, **spec: object) -> Status:
+    one = agent("one", contextWindow={**WINDOW, **spec})
+    asked = {"conversationId": "c", "input": question}
+    return await env.status(await env.start_query([one, *others], "agent/one", **asked))
+
+
+async def test_older_messages_become_a_summary_which_is_made_once(env: Environment) -> None:
+    talk = Talk(env)
+    for number in range(1, 7):
+        status = await ask(env, f"question {number}")
+        assert status.phase == "Completed", status.error
+    assert len(talk.summed) == 1
+    assert talk.summed[0].startswith("user: question 1\n\none: answer 1")
+    first, *later = [each["content"].split(" x")[0] for each in talk.read[-1]]
+    assert first == "Summary of what was said before:\nsummary 1"
+    assert later[-1] == "question 6"
+    told = talk.summed[0] + "".join(later)
+    assert all(f"question {number}" in told and f"answer {number}" in told for number in range(1, 6))
+    assert status.token_usage.model_calls == 1
+
+
+async def test_the_cost_of_a_summary_counts(env: Environment) -> None:
+    talk = Talk(env)
+    calls = [(await ask(env, f"question {number}")).token_usage.model_calls for number in range(1, 6)]
+    assert len(talk.summed) == 1
+    assert calls == [1, 1, 1, 1, 2]
+
+
+async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:
+    talk = Talk(env)
+    for number in range(1, 9):
+        await ask(env, f"question {number}")
+    assert len(talk.summed) >= 2
+    assert talk.summed[1].startswith("summary so far: summary 1")
+    assert talk.read[-1][0]["content"].endswith(f"summary {len(talk.summed)}")
+
+
+async def test_tool_calls_and_their_results_stay_together(env: Environment) -> None:
+    talk = Talk(env)
+    plain = talk.answer
+
+    def answer(request: Request) -> Reply:
+        last = request["messages"][-1]
+        if last["role"] == "user" and not str(request["messages"][0]["content"]).startswith("Sum up"):
+            talk.read.append(json.loads(json.dumps(request["messages"]))[1:])
+            return Reply(calls=[ScriptedToolCall(name="calculator", arguments={"expression": "1+1"})])
+        return plain(request)
+
+    env.answer = answer
+    for number in range(1, 6):
+        one = agent("one", "calculator", contextWindow=WINDOW)
+        asked = {"conversationId": "c", "input": f"question {number}"}
+        status = await env.status(await env.start_query([one], "agent/one", **asked))
+        assert status.phase == "Completed", status.error
+    assert talk.summed
+    for messages in talk.read:
+        called = [call["id"] for each in messages for call in each.get("tool_calls") or ()]
+        assert called == [each["tool_call_id"] for each in messages if each["role"] == "tool"]
+
+
+async def test_another_model_sums_up_and_agents_without_that_read_everything(env: Environment) -> None:
+    talk = Talk(env)
+    spec = {"type": "openai", "model": {"value": "small"}, "config": {"openai": {"baseUrl": {"value": env.model_url}}}}
+    for number in range(1, 6):
+        await ask(
+            env,
+            f"question {number}",
+            manifest("Model", "summarizer", spec),
+            summarize={"model": "summarizer", "after": 100},
+        )
+    assert [each.body["model"] for each in env.model.requests].count("small") == len(talk.summed) == 1
+    two = agent("two")
+    await env.status(await env.start_query([two], "agent/two", conversationId="c", input="All?"))
+    said = [each["content"] for each in talk.read[-1]]
+    assert said[0] == "question 1"
+    assert not [each for each in said if "summary" in each]
