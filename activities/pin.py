@@ -39,8 +39,7 @@ class Pin:
     """The activity ``pin``.
 
     ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``queues`` are the
-    task queues for a run's activities. ``searchable``: the server has Baton's search attributes; ``shows_cost``: also
-    that of the cost.
+    task queues for a run's activities. ``searchable``: the server has Baton's search attributes.
     """
 
     def __init__(
@@ -89,8 +88,7 @@ class Pin:
         row = await self._journal.append_once(before, question, f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
-        if any(each.budget for each in catalog.manifests):
-            thread = _below(start, thread.model_copy(update={"account": run}))
+        thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))

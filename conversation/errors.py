@@ -19,7 +19,6 @@ Temporal retries the errors with a *; all others are final. The names are stored
 from .failure import (
     AuthenticationFault,
     BudgetFault,
-    BudgetReached,
     MemoryFault,
     ModelFault,
     TimeoutFault,
@@ -180,9 +179,6 @@ class CallTimeout(TimeoutFault):
 
 class BudgetExceeded(BudgetFault):
     """A call was not begun, because it could exceed a budget."""
-
-    def __init__(self, message: str, reached: BudgetReached) -> None:
-        super().__init__(message, reached.model_dump(mode="json", by_alias=True))
 
 
 class JournalUnavailable(MemoryFault):

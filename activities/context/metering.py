@@ -54,7 +54,7 @@ class Meter:
         if refused:
             owner, budget = self._budgets[refused.account]
             reached = BudgetReached(owner=owner, limit=to_camel(refused.limit), on_exceeded=budget.on_exceeded)
-            raise BudgetExceeded(_text(reached, refused), reached)
+            raise BudgetExceeded(_text(reached, refused), reached.model_dump(mode="json", by_alias=True))
 
     async def settle(self, usage: TokenUsage | None) -> None:
         """Replaces the estimate of a model's call by what it has used; keeps the estimate if nobody has counted it."""
