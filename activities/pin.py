@@ -57,7 +57,7 @@ class Pin:
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
         self._accepts, self._queues, self._identity = brought, queues, identity
-        self._searchable, self._shows_cost = searchable, shows_cost
+        self._shown = {"searchable": searchable, "shows_cost": shows_cost}
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -112,8 +112,7 @@ class Pin:
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        route = None if queues == TaskQueues() else queues
-        other = {"searchable": self._searchable, "shows_cost": self._shows_cost, "route": route}
+        other = {"route": None if queues == TaskQueues() else queues, **self._shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
