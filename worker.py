@@ -58,7 +58,7 @@ from .conversation.errors import JournalUnavailable
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.live_workers import describe_namespace
-from .conversation.temporal.search_attributes import registered
+from .conversation.temporal.search_attributes import registered, shows_cost
 from .conversation.temporal.temporal_client import ConnectionFailed, connect, with_external_storage
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
@@ -92,6 +92,7 @@ async def run_worker(
             brought=settings.brought_manifests,
             identity=identity,
             searchable=await registered(client),
+            shows_cost=await shows_cost(client),
         )
         activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
         own_journal = OwnJournal(journal.find, journal.database.engine.place)

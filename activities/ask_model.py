@@ -9,6 +9,7 @@ from ..conversation.errors import UnknownResource
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.model import Model
+from .context.metering import Meter, estimate, with_cost
 from .context.model_chain import ChainedModel, model_chain
 from .context.structured_output import normalized, output_error, output_schema, with_schema
 from .context.value_resolver import ValueResolver
@@ -54,6 +55,7 @@ class AskModel:
     async def ask_model(self, request: AskModelRequest) -> AskModelResult:
         """Returns the answer that the journal holds for this activity; asks the model only if there is none."""
         key, context = idempotency_key(), await self._context(request)
+        meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         row = await self._journal.find(f"{key}/reply")
         if row is None:
             head = await self._journal.append(request.thread.head, request.pending, key)
@@ -66,9 +68,12 @@ class AskModel:
             definitions = [each.definition for each in tools]
             messages = with_schema(messages, context.schema)
             asked = ModelRequest(messages, definitions, context.schema, speaker=context.speaker.name)
-            answer = await self._providers.ask(context.model, context.values, asked, on_text)
+            async with meter.reserved(estimate(messages, definitions, context.model)):
+                answer = await self._providers.ask(context.model, context.values, asked, on_text)
+            answer = with_cost(answer, context.model.manifest)
             clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
+        await meter.settle(row.message.usage)
         wrong = await output_error(row.message, context.schema)
         result = AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
         cost = await self._summaries.cost(request, key)

@@ -24,5 +24,7 @@ class Delegate:
         """The new conversation, in which the agent or the team takes its turn."""
         key = idempotency_key()
         question = Message(role="user", content=await use(*await self._calls.resolve(request, key)))
+        await self._calls.charge(request, key)
         head = await self._journal.append(Head(), [self._secrets.redact_message(question)], key)
-        return request.thread.model_copy(update={"question": head.id, "head": head})
+        thread = request.thread.under(request.speaker) if request.thread.account else request.thread
+        return thread.model_copy(update={"question": head.id, "head": head})

@@ -15,6 +15,7 @@ from .agent.executor import Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
 from .context.executor import Executor, find_executor
+from .context.metering import Meter, estimate
 from .context.structured_output import normalized, output_error, output_schema
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -59,13 +60,17 @@ class ExecuteAgent:
     async def execute_agent(self, request: AskModelRequest) -> AskModelResult:
         """Returns the answer that the journal holds for this activity; executes the agent only if there is none."""
         key, context = idempotency_key(), await self._context(request)
+        meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         last = await self._journal.find(f"{key}/reply")
         if last is None:
             head = await self._journal.append(request.thread.head, request.pending, key)
             executor = await self._executors.of(context.executor)
-            said = await executor.execute(await self._execution(request, head, context, key), on_text)
+            execution = await self._execution(request, head, context, key)
+            async with meter.reserved(estimate(execution.messages, execution.tools, None)):
+                said = await executor.execute(execution, on_text)
             *earlier, answer = await self._cleaned(said, context)
             last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
+        await meter.settle(last.message.usage)
         asks = last.message.remote is not None and last.message.remote.state == INPUT_REQUIRED
         wrong = None if asks else await output_error(last.message, context.schema)
         result = AskModelResult(message=last.message.truncated(), head=last.head, wrong=wrong)

@@ -53,10 +53,11 @@ class Pin:
         brought: BroughtManifests,
         identity: str,
         searchable: bool,
+        shows_cost: bool,
     ) -> None:
         self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
-        self._accepts = brought
-        self._queues, self._identity, self._searchable = queues, identity, searchable
+        self._accepts, self._queues, self._identity = brought, queues, identity
+        self._shown = {"searchable": searchable, "shows_cost": shows_cost}
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -65,8 +66,9 @@ class Pin:
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
-        plan = await asyncio.to_thread(build_plan, _start(request, catalog), catalog, request.workflow)
-        return self._pinned(thread, plan, self._queues)
+        start = _start(request, catalog)
+        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
+        return self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
@@ -86,6 +88,7 @@ class Pin:
         row = await self._journal.append_once(before, question, f"{run}/1")  # one row, whichever activity's id it has
         sha = await self._journal.pin(catalog, run)
         thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
+        thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
         pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
@@ -109,7 +112,7 @@ class Pin:
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        other = {"searchable": self._searchable, "route": None if queues == TaskQueues() else queues}
+        other = {"route": None if queues == TaskQueues() else queues, **self._shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
@@ -154,6 +157,11 @@ class Pin:
         """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
         own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
         return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+
+
+def _below(start: Startable, thread: Thread) -> Thread:
+    """The thread of what is done below a manifest: under its budget, if it has one."""
+    return thread.under(start.id) if start.budget and thread.account else thread
 
 
 def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:

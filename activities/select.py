@@ -14,6 +14,7 @@ from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
 from .context.context_window import apply_window, past_rows, window_end
 from .context.lookup import find_team
+from .context.metering import Meter, estimate, with_cost
 from .context.model_chain import ChainedModel, selector_model_chain
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -93,14 +94,19 @@ class Select:
 
     async def _answer(self, context: _Context, messages: Sequence[Message], row_id: str) -> Message:
         """The answer, kept in a row outside the conversation; the model is asked only if there is none."""
+        meter = Meter(self._journal, context.request.thread, context.team.id, context.values.catalog, row_id)
         if row := await self._journal.find(row_id):
+            await meter.settle(row.message.usage)
             return row.message
         by_tool = context.selector.style == "tool"
         tools = selector_tools(context.names, may_end=context.selector.enable_terminate_tool) if by_tool else []
         request = ModelRequest(messages, tools, must_use=by_tool)
-        answer = await self._providers.ask(context.model, context.values, request, on_text)
-        head = context.request.thread.head
-        return (await self._journal.append_once(head, self._secrets.redact_message(answer), row_id)).message
+        async with meter.reserved(estimate(messages, tools, context.model)):
+            answer = await self._providers.ask(context.model, context.values, request, on_text)
+        answer = self._secrets.redact_message(with_cost(answer, context.model.manifest))
+        row = await self._journal.append_once(context.request.thread.head, answer, row_id)
+        await meter.settle(row.message.usage)
+        return row.message
 
     async def _messages(self, context: _Context) -> list[Message]:
         """The prompt of the selector's agent and of the selector, and the instruction how to answer."""

@@ -11,8 +11,10 @@ from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from .context.call_record import CallRecord
+from .context.metering import Meter
 from .context.schema_errors import schema_errors
 from .context.value_resolver import ValueResolver
+from .journal.accounts import Amount
 from .journal.journal import Journal
 from .journal.row import Row
 from .panel.default_agents import find_speaker
@@ -62,6 +64,12 @@ class ToolCalls:
             known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
             raise UnknownTool(f"there is no tool '{call.name}'; {known}")
         return call, tools[call.name]
+
+    async def charge(self, request: UseToolRequest, key: str) -> None:
+        """Charges a use of a tool, also of one that fails, to the budgets above it. Raises BudgetExceeded."""
+        if request.thread.account:
+            catalog = await self._journal.catalog(request.thread.catalog)
+            await Meter(self._journal, request.thread, request.speaker, catalog, key).charge(Amount(tool_calls=1))
 
     def _begin_once(self, request: UseToolRequest, name: str, key: str) -> BeginOnce:
         """Lets only one attempt use a tool."""

@@ -27,7 +27,10 @@ class UseTool:
         call, tool = await self._calls.resolve(request, key)
         row = await self._journal.find(f"{key}/reply")
         if row is None:
-            answer = await use(call, tool) if request.answer is None else request.answer
+            answer = request.answer
+            if answer is None:
+                await self._calls.charge(request, key)
+                answer = await use(call, tool)
             message = _reply(call, tool, await tool.finish(answer), to_model=request.reply is not None)
             message = message.model_copy(update={"decision": request.decision}) if request.decision else message
             clean = self._secrets.redact_message(message)

@@ -3,19 +3,27 @@
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
     │                        ConditionFailed · FunctionFailed* · WrongPart
-    ├── AuthenticationError  KeyMissing · KeyRefused · AuthorizationRequired
-    ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
-    │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
-    │                        AgentUnavailable* · AgentRejected · AgentFailed
-    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
-    ├── TimeoutError         MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout*
-    │                        RunClosed
-    └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
+    ├── AuthenticationError KeyMissing · KeyRefused · AuthorizationRequired
+    ├── ModelError          ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
+    │                       EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
+    │                       AgentUnavailable* · AgentRejected · AgentFailed
+    ├── ToolError           UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
+    ├── TimeoutError    MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
+    ├── BudgetError         BudgetExceeded
+    └── MemoryError         JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
 
-from .failure import AuthenticationFault, MemoryFault, ModelFault, TimeoutFault, ToolFault, ValidationFault
+from .failure import (
+    AuthenticationFault,
+    BudgetFault,
+    MemoryFault,
+    ModelFault,
+    TimeoutFault,
+    ToolFault,
+    ValidationFault,
+)
 
 
 class InvalidInput(ValidationFault):
@@ -166,6 +174,10 @@ class CallTimeout(TimeoutFault):
     """A call of a model or a tool took too long."""
 
     retryable = True
+
+
+class BudgetExceeded(BudgetFault):
+    """A call was not begun, because it could exceed a budget."""
 
 
 class JournalUnavailable(MemoryFault):

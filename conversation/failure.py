@@ -1,11 +1,12 @@
-"""The base class of a run's errors, and their six families. An error says whether Temporal retries it."""
+"""The base class of a run's errors, and their seven families. An error says whether Temporal retries it."""
 
 from datetime import timedelta
 from typing import ClassVar
 
 from temporalio.exceptions import ApplicationError
 
-from ..resources.base import JsonModel
+from ..resources.base import JsonModel, JsonObject
+from ..resources.budget import OnExceeded
 from .text import truncate
 
 MAX_ERROR_TEXT = 2_000
@@ -20,13 +21,25 @@ class Cause(JsonModel):
     attempts: int | None = None
 
 
+class BudgetReached(JsonModel):
+    """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows."""
+
+    owner: str
+    limit: str
+    on_exceeded: OnExceeded = "stop"
+
+
 class Failure(Cause):
-    """An error in a status: where it happened and, for a query's timeout, what went wrong before."""
+    """An error in a status: where it happened and, for a query's timeout, what went wrong before.
+
+    ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well.
+    """
 
     target: str | None = None
     member: str | None = None
     turn: int | None = None
     cause: Cause | None = None
+    budget: BudgetReached | None = None
 
 
 class BatonError(ApplicationError):
@@ -35,10 +48,17 @@ class BatonError(ApplicationError):
     family: ClassVar[str] = "BatonError"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, retryable: bool | None = None, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *more: JsonObject,
+        retryable: bool | None = None,
+        retry_after: timedelta | None = None,
+    ) -> None:
         super().__init__(
             truncate(message, 10 * MAX_ERROR_TEXT),  # truncated further when it is stored, after secrets are removed
             self.family,
+            *more,
             type=type(self).__name__,
             non_retryable=not (self.retryable if retryable is None else retryable),
             next_retry_delay=retry_after,
@@ -77,6 +97,12 @@ class TimeoutFault(BatonError):
     """A limit of time, turns or calls was reached."""
 
     family = "TimeoutError"
+
+
+class BudgetFault(BatonError):
+    """A budget is used up."""
+
+    family = "BudgetError"
 
 
 class MemoryFault(BatonError):

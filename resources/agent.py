@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from .approval import Approval
 from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
+from .budget import Budget
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
@@ -92,9 +93,8 @@ class AgentSpec(JsonModel):
     )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
-    parallel_tool_calls: bool = Field(
-        False, description="true to execute the tool calls of one message at the same time"
-    )
+    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

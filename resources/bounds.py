@@ -20,11 +20,11 @@ def default_max_turns(team: Team) -> int:
 
 
 def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
-    """The teams that may go on for ever: without ``maxTurns``, and in a run that no timeout bounds.
+    """The teams that may go on for ever: without ``maxTurns``, and in a run that no timeout or budget bounds.
 
     A run begins with what no other manifest refers to.
     """
-    referred = {found.id for each in catalog.manifests for found in _below(each, catalog)}
+    referred = {found.id for each in catalog.manifests for found in below(each, catalog)}
     waiting: list[Resource] = [each for each in catalog.manifests if each.id not in referred]
     reached = set[str]()
     while waiting:
@@ -32,17 +32,19 @@ def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
         if manifest.id in reached or _is_bounded(manifest):
             continue
         reached.add(manifest.id)
-        waiting.extend(_below(manifest, catalog))
+        waiting.extend(below(manifest, catalog))
         if isinstance(manifest, Team) and manifest.spec.max_turns is None and manifest.spec.is_endless:
             yield manifest
 
 
 def _is_bounded(manifest: Resource) -> bool:
     """Whether a manifest bounds all that is done below it."""
+    if manifest.budget and manifest.budget.ends_runs:
+        return True
     return isinstance(manifest, Query) and manifest.spec.timeout is not None
 
 
-def _below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
+def below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
     """What a manifest refers to."""
     selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
     found = (catalog.find(reference) for reference in (*manifest.references(), *selected))

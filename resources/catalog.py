@@ -168,6 +168,11 @@ class Catalog(JsonModel):
         """Whether any of its values comes from a Secret."""
         return any("Secret" in each.kinds for manifest in self.manifests for each in manifest.references())
 
+    @property
+    def has_budgets(self) -> bool:
+        """Whether any of its manifests has a budget."""
+        return any(each.budget for each in self.manifests)
+
     def prepared(self) -> "Catalog":
         """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""
         _ = self.sha, self.uses_secrets, self.contribution_refs

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer, walk
+from .budget import Budget
 from .values import sources
 from .window import Summarize
 
@@ -48,6 +49,12 @@ class Manifest(JsonModel):
     def id(self) -> str:
         """The id of the resource: ``Kind/namespace/name``."""
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def budget(self) -> Budget | None:
+        """How much may be used for all that is done below it in one run: of queries, teams and agents."""
+        found: Budget | None = getattr(getattr(self, "spec", None), "budget", None)
+        return found
 
     def references(self) -> Iterator[Reference]:
         """The resources that this one needs; here those that its values come from."""

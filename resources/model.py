@@ -7,12 +7,16 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from .base import SECRET, Deprecated, FieldError, JsonModel, Pattern, Ref, Reference
+from .budget import Pricing
 from .duration import Duration, parse_duration
 from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
+
+MAX_TOKENS = ("max_completion_tokens", "max_tokens", "maxTokens")
+"""The properties that limit an answer, in the words of the providers."""
 
 ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 
@@ -85,6 +89,7 @@ class ModelSpec(JsonModel):
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
     timeout: Duration | None = Field(None, description="how long one answer may take, such as '10m'; 290s by default")
+    pricing: Pricing | None = Field(None, description="what a million tokens cost: {input, output, cachedInput}")
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
 
     @model_validator(mode="after")
@@ -139,6 +144,15 @@ class Model(Manifest):
     def timeout(self) -> float | None:
         """The seconds that one answer may take; None for the usual time."""
         return parse_duration(self.spec.timeout).total_seconds() if self.spec.timeout else None
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The limit of an answer, where the manifest says it as a number."""
+        connection = self.spec.connection
+        if isinstance(connection, BedrockConfig) and connection.max_tokens:
+            return connection.max_tokens
+        given = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
+        return next((int(each.value) for each in given if each and each.value and each.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:
         """The Model to ask if this one fails."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
+from .budget import Budget
 from .duration import Duration
 from .labels import LabelSelector
 from .manifest import Manifest
@@ -53,6 +54,7 @@ class QuerySpec(JsonModel):
     conversation_id: ConversationId | None = Field(None, description="the conversation that the query goes on with")
     service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
+    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
     ttl: Annotated[Duration | None, NOT_SUPPORTED_YET] = None
     cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()

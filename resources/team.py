@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from .agent import DEFAULT_MODEL
 from .base import FieldError, NameOrRef, Path, Ref, Reference
+from .budget import Budget
 from .capability import tool_references
 from .condition import check_condition
 from .manifest import Manifest
@@ -63,6 +64,7 @@ class TeamSpec(PanelFields):
         None, description="when a team that makes no progress is stopped"
     )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
+    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
 
     @model_validator(mode="after")
     def _fits_its_strategy(self) -> Self:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from .agent import Agent
 from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
+from .budget_rules import unknown_costs
 from .catalog import Catalog
 from .config_map import ConfigMap
 from .jq_syntax import broken_filters
@@ -48,6 +49,8 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _unknown_presets(manifest, catalog)
     for owner, path, text in (*too_long_ids(catalog), *broken_skill_rules(catalog), *broken_filters(catalog)):
         yield Violation(owner, path, text)
+    for owner, text in unknown_costs(catalog):
+        yield Violation(owner, ("spec", "budget", "cost"), text)
     for tool, text in too_deep_tools(catalog):
         yield Violation(tool, ("spec", tool.spec.type), text)
 
@@ -120,15 +123,14 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
     selector = team.spec.selector
     if team.spec.max_turns is not None or not team.spec.is_endless or (selector and selector.enable_terminate_tool):
         return
+    if team.budget and team.budget.ends_runs:
+        return
     members = [catalog.find(reference) for reference in team.members() if reference.kinds]
     if all(members) and not any(isinstance(member, Agent) and member.can_terminate for member in members):
-        unit = f"{team.spec.rules.turn_unit}s"
-        yield Violation(
-            team,
-            ("spec", "maxTurns"),
-            "is missing, and no member agent can terminate: the team would never end; "
-            f"set maxTurns (1 or more {unit}) or give a member the built-in tool 'terminate'",
-        )
+        units = f"{team.spec.rules.turn_unit}s"
+        text = "is missing, and no member agent can terminate: the team would never end; "
+        hint = f"set maxTurns (1 or more {units}) or give a member the built-in tool 'terminate'"
+        yield Violation(team, ("spec", "maxTurns"), f"{text}{hint}")
 
 
 def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:

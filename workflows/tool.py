@@ -47,7 +47,7 @@ class ToolTurn:
             failure = CallRejected(str(rejected)).as_failure()
             turn = turn.model_copy(update={"stop_reason": "failed", "failure": failure})
         except ActivityFailed as failed:
-            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            turn = turn.ended_by(failed.failure, request.speaker)
         return turn.model_copy(update={"usage": use.usage})
 
 

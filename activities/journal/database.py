@@ -4,20 +4,22 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, select
 from sqlalchemy import Row as Record
 
 from ...conversation.errors import JournalLost, JournalUnavailable
 from . import schema
-from .engine import Engine, connect
+from .engine import Engine, Work, connect
 from .migrate import migrate
 from .statements import insert_missing, upsert_hold
 
 RETRY_INTERVAL = 1.0
 """Seconds between two attempts to reach the database."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._running = set[asyncio.Task[Sequence[Record[Any]]]]()
+        self._running = set[asyncio.Task[Any]]()
 
     @classmethod
     async def connect(cls, url: str, *, upgrade: bool) -> Self:
@@ -65,23 +67,30 @@ class Database:
         It does not give up, because the statement may hold a model's reply that was paid for. Raises JournalUnavailable
         if the database refuses the statement itself.
         """
+        return await self._insist(lambda: self._execute(statement, *parameters))
+
+    async def transact(self, work: Work[T]) -> T:
+        """Calls a function that runs several statements in one transaction, and retries as ``run`` does."""
+        return await self._insist(lambda: self.engine.run_in_transaction(work))
+
+    async def _insist(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         while True:
             try:
-                return await self._run_shielded(statement, *parameters)
+                return await self._shielded(attempt())
             except JournalUnavailable as error:
                 if error.non_retryable:
                     raise
                 _log.warning("waiting for the journal: %s", error.message)
                 await asyncio.sleep(RETRY_INTERVAL)
 
-    async def _run_shielded(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
-        """Runs one statement to its end even if the caller is cancelled: an aborted one could leave its lock behind."""
-        task = asyncio.create_task(self._execute(statement, *parameters))
+    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs to its end even if the caller is cancelled: an aborted statement could leave its lock behind."""
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    def _ended(self, task: "asyncio.Task[Sequence[Record[Any]]]") -> None:
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as retrieved: asyncio would log it if the caller was cancelled

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
@@ -13,13 +13,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from ...conversation.errors import JournalUnavailable
 from .database_errors import translated
+from .pragmas import set_pragmas
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 """A function that uses a connection."""
-
-_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
-"""FULL, because a row that Temporal's history refers to must not be lost in a power failure."""
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
 """Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
@@ -37,16 +35,7 @@ class _Options(TypedDict):
 
 
 _AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
-"""Each statement commits by itself: no two of the journal's statements have to succeed together."""
-
-
-class _Cursor(Protocol):
-    def execute(self, statement: str) -> object: ...
-    def close(self) -> None: ...
-
-
-class _Connection(Protocol):
-    def cursor(self) -> _Cursor: ...
+"""Each statement commits by itself: only those of ``run_in_transaction`` have to succeed together."""
 
 
 class Engine(ABC):
@@ -71,11 +60,21 @@ class Engine(ABC):
         """
         return await translated(self._run_exclusively(work))
 
+    async def run_in_transaction(self, work: Work[T]) -> T:
+        """Calls a function with a connection in one transaction, beside those of others.
+
+        Raises JournalUnavailable as ``run`` does.
+        """
+        return await translated(self._run_in_transaction(work))
+
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def _run_exclusively(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _run_in_transaction(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def dispose(self) -> None:
@@ -89,7 +88,7 @@ class _SQLite(Engine):
 
     def __init__(self, url: URL) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
-        event.listen(self._engine, "connect", _set_pragmas)
+        event.listen(self._engine, "connect", set_pragmas)
         self._file, self._opened = Path(url.database or ""), (0, 0)
         self._thread = ThreadPoolExecutor(1, "journal")
 
@@ -98,6 +97,8 @@ class _SQLite(Engine):
 
     async def _run_exclusively(self, work: Work[T]) -> T:
         return await self._on_thread(lambda: self._begin_immediate(work))
+
+    _run_in_transaction = _run_exclusively  # SQLite has one writer at a time
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -131,13 +132,6 @@ class _SQLite(Engine):
         self._thread.shutdown(wait=False)
 
 
-def _set_pragmas(connection: _Connection, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in _PRAGMAS:
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
 class _PostgreSQL(Engine):
     """asyncpg reads the URL itself, because it knows libpq's parameters, such as ``sslmode``."""
 
@@ -169,6 +163,12 @@ class _PostgreSQL(Engine):
         async with engine.begin() as connection:
             await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             return await connection.run_sync(work)
+
+    async def _run_in_transaction(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            await connection.execution_options(isolation_level="READ COMMITTED")  # until it is closed here
+            async with connection.begin():
+                return await connection.run_sync(work)
 
     async def dispose(self) -> None:
         await self._engine.dispose()

@@ -14,7 +14,13 @@ from . import schema
 RUN_ID_LENGTH = 36
 """Characters of a run's id, which is a UUID."""
 
-RUN_COLUMNS = (schema.messages.c.id, schema.uses.c.run, schema.bookmarks.c.head)
+RUN_COLUMNS = (
+    schema.messages.c.id,
+    schema.uses.c.run,
+    schema.bookmarks.c.head,
+    schema.accounts.c.id,
+    schema.charges.c.call,
+)
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 
 SHARED_COLUMNS = (schema.catalogs.c.sha,)

@@ -1,6 +1,6 @@
 """The journal's tables, as the code uses them; ``migrations/`` creates and changes them."""
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -72,6 +72,34 @@ holds = Table(
     Column("at", BigInteger, nullable=False),
 )
 """Which family of workflows has stored which value, and when it last did, in seconds since 1970."""
+
+accounts = Table(
+    "baton_accounts",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("began", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("model_calls", BigInteger, nullable=False),
+    Column("tool_calls", BigInteger, nullable=False),
+)
+"""What was used under a budget in a run, with what is reserved for calls under way; ``cost`` in billionths of a dollar.
+
+``began`` is the time of its first call, in seconds since 1970.
+"""
+
+charges = Table(
+    "baton_charges",
+    metadata,
+    Column("call", String(255), primary_key=True),
+    Column("account", String(255), primary_key=True),
+    Column("settled", Boolean, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("model_calls", BigInteger, nullable=False),
+    Column("tool_calls", BigInteger, nullable=False),
+)
+"""What a call is charged to an account: an estimate until it is ``settled``."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row for each version that the tables have been migrated to; the highest is that of today."""

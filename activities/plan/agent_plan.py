@@ -29,6 +29,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             window=window,
             engine=executor.name,
             timeout=parse_duration(executor.spec.timeout).total_seconds(),
+            budget=agent.budget,
         )
     models = model_chain(agent, catalog)
     return AgentPlan(
@@ -41,6 +42,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         max_iterations=agent.spec.max_iterations,
         window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
+        budget=agent.budget,
     )
 
 

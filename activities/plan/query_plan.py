@@ -26,6 +26,7 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
         targets=tuple(targets),
         timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
         fail_fast=query.spec.fail_fast,
+        budget=query.budget,
         conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
     )
 

@@ -39,6 +39,7 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
         no_progress=spec.no_progress,
         conditional=spec.terminate_when is not None,
         panel=_panel(team, roles) if spec.is_panel else None,
+        budget=team.budget,
     )
     if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
         return plan.model_copy(update={"max_turns": default_max_turns(team), "bounded_by_default": True})

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from ...resources.agent import OnError
 from ...resources.base import JsonModel, JsonObject
+from ...resources.budget import Budget
 from ...resources.panel import Visibility
 from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
@@ -71,6 +72,7 @@ class AgentPlan(JsonModel):
     parallel_tool_calls: bool = False
     engine: str | None = None
     timeout: float | None = None
+    budget: Budget | None = None
 
     def tool(self, name: str) -> ToolPlan:
         """Its tool of that name; one that a model has made up has the usual settings."""
@@ -148,6 +150,7 @@ class TeamPlan(JsonModel):
     no_progress: NoProgress | None = None
     conditional: bool = False
     panel: PanelPlan | None = None
+    budget: Budget | None = None
 
     @property
     def id(self) -> str:
@@ -173,6 +176,7 @@ class QueryPlan(JsonModel):
     targets: tuple[TargetPlan, ...]
     timeout: float | None = None
     fail_fast: bool = False
+    budget: Budget | None = None
     conversation: ConversationPlan | None = None
 
 

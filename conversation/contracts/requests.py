@@ -52,13 +52,14 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's search attributes. ``question`` is the beginning of
-    what a root run was asked, for Temporal's UI; ``before`` the place before it in the conversation of a query.
+    """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
+    ``question`` begins what a root run was asked, for Temporal's UI; ``before`` is the place before it.
     """
 
     thread: Thread
     plan: Plan
     searchable: bool = False
+    shows_cost: bool = False
     route: TaskQueues = TaskQueues()
     question: str = ""
     before: Head | None = None

@@ -6,10 +6,12 @@ from itertools import zip_longest
 from typing import Literal
 
 from ...resources.base import JsonModel, JsonObject
+from ...resources.budget import Budget
 from ..failure import Failure
 from ..messages.message import Head, Message, TokenUsage, latest_within
 from ..messages.turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 from ..text import truncate
+from .budget_status import BudgetStatus
 from .control_messages import Pause
 from .decisions import PendingDecision
 from .plan import QueryPlan
@@ -32,7 +34,8 @@ class Status(JsonModel):
     for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
     child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
     child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
-    query goes on with, and ``notices`` say what went wrong without failing the query.
+    query goes on with, and ``notices`` say what went wrong without failing the query. ``budget`` is that of the query,
+    the team or the agent itself.
     """
 
     phase: Phase
@@ -53,6 +56,7 @@ class Status(JsonModel):
     waiting_runs: tuple[str, ...] | None = None
     member_failures: tuple[Failure, ...] | None = None
     runs: tuple[str, ...] | None = None
+    budget: BudgetStatus | None = None
     conversation_id: str | None = None
     notices: tuple[str, ...] | None = None
     start_time: str
@@ -86,6 +90,7 @@ def query_status(
     ``reason`` is why the whole query was stopped, ``failure`` what failed before any target, ``runs`` the runs below.
     """
     start, end = times
+    usage = sum((turn.usage for turn in answers.values()), TokenUsage())
     asked = zip_longest(plan.targets, runs)
     responses = tuple(response_of(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
     error = failure.message if failure else joined_error(responses)
@@ -97,13 +102,14 @@ def query_status(
         note=note,
         error=error if end else None,
         failure=failure or next((each.failure for each in responses if each.failure), None),
-        token_usage=sum((turn.usage for turn in answers.values()), TokenUsage()),
+        token_usage=usage,
+        budget=BudgetStatus.of(plan.budget, usage),
         start_time=format_time(start),
         completion_time=format_time(end) if end else None,
     )
 
 
-def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Status:
+def turn_status(turn: TurnResult, start: datetime, end: datetime | None, budget: Budget | None = None) -> Status:
     """The status of a team or an agent that was started directly; without an ``end`` it is running."""
     return Status(
         phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
@@ -113,6 +119,7 @@ def turn_status(turn: TurnResult, start: datetime, end: datetime | None) -> Stat
         error=turn.failure.message if turn.failure else None,
         failure=turn.failure,
         token_usage=turn.usage,
+        budget=BudgetStatus.of(budget, turn.usage),
         turns=turn.turns,
         messages=turn.messages,
         head=turn.head,

@@ -20,6 +20,7 @@ class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
     ``cached_tokens`` are those of the prompt that the server has read from its cache; ``prompt_tokens`` has them, too.
+    ``cost`` is in US dollars, of those models whose price is known.
     """
 
     prompt_tokens: int = 0
@@ -28,9 +29,15 @@ class TokenUsage(JsonModel):
     model_calls: int = 0
     tool_calls: int = 0
     cached_tokens: int = 0
+    cost: float | None = None
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
-        return TokenUsage(**{name: getattr(self, name) + getattr(other, name) for name in TokenUsage.model_fields})
+        total = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
+        costs = [each for each in (self.cost, other.cost) if each is not None]
+        return TokenUsage(**total, **({"cost": round(sum(costs), 9)} if costs else {}))
+
+
+_COUNTED = tuple(name for name in TokenUsage.model_fields if name != "cost")
 
 
 class ToolCall(JsonModel):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...resources.base import JsonModel
-from ..failure import Failure
+from ..failure import BudgetReached, Failure
 from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
 
 StopReason = Literal[
-    "completed", "terminated", "condition", "no_progress", "max_turns", "canceled", "timeout", "failed"
+    "completed", "terminated", "condition", "no_progress", "max_turns", "budget", "canceled", "timeout", "failed"
 ]
 
 
@@ -19,13 +19,20 @@ MAX_MEMBER_FAILURES = 20
 class Thread(JsonModel):
     """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
 
-    ``run`` is the workflow id of the run that a client has started; child runs inherit it.
+    ``run`` is the workflow id of the run that a client has started; child runs inherit it. Where a manifest has a
+    budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests above with a budget.
     """
 
     catalog: str
     question: str
     head: Head
     run: str | None = None
+    account: str | None = None
+    budgets: tuple[str, ...] | None = None
+
+    def under(self, owner: str) -> "Thread":
+        """The same place below one more manifest with a budget."""
+        return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
 
     def session(self, workflow_id: str) -> str:
         """The session of the run with that id, unless its manifests name one: the id of the run at the root.
@@ -40,9 +47,10 @@ class TurnResult(JsonModel):
 
     ``messages`` are the latest messages, without a gap; ``cut`` tells that earlier ones were left out. ``ended`` tells
     that an agent has ended its team. ``failure`` is set exactly when ``stop_reason`` is ``failed``, ``timeout``, or
-    ``max_turns`` with ``onMaxTurns: fail``. ``answer`` is set if the answer is not the last message: after
+    ``max_turns`` or ``budget`` if those are to fail. ``answer`` is set if the answer is not the last message: after
     ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
     its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
+    ``outer_budget`` is that of somebody around, if it has ended the turn.
     """
 
     head: Head
@@ -57,6 +65,25 @@ class TurnResult(JsonModel):
     answer: str | None = None
     unread: tuple[Message, ...] = ()
     member_failures: tuple[Failure, ...] = ()
+    outer_budget: BudgetReached | None = None
+
+    @property
+    def above(self) -> Failure | None:
+        """The budget of somebody around that has ended it, as a failure."""
+        if not self.outer_budget:
+            return None
+        made = Failure(family="BudgetError", type="BudgetExceeded", message=self.note or "a budget is used up")
+        return self.failure or made.model_copy(update={"budget": self.outer_budget})
+
+    def ended_by(self, failure: Failure, own: str) -> "TurnResult":
+        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own, or that of somebody around."""
+        reached = failure.budget
+        if reached is None:
+            return self.model_copy(update={"stop_reason": "failed", "failure": failure})
+        above = None if reached.owner == own else reached
+        fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
+        end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}
+        return self.model_copy(update=end)
 
     @property
     def message(self) -> str:

@@ -15,7 +15,10 @@ STRATEGY = SearchAttributeKey.for_keyword("BatonStrategy")
 PHASE = SearchAttributeKey.for_keyword("BatonPhase")
 STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
 
+COST = SearchAttributeKey.for_float("BatonCost")
+
 ALL = (TEAM, STRATEGY, PHASE, STOP_REASON)
+"""The attributes that are keywords; a server may lack COST, which is younger."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
@@ -36,19 +39,29 @@ def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
 
 async def registered(client: Client) -> bool:
     """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
+    found = await _types(client)
+    return all(found.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
+
+
+async def shows_cost(client: Client) -> bool:
+    """Whether it has the attribute of the cost, which servers that were set up for an earlier version lack."""
+    return (await _types(client)).get(COST.name) == IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
+
+
+async def _types(client: Client) -> Mapping[str, int]:
     try:
         found = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), retry=True
         )
     except RPCError:
-        return False
-    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-    return all(found.custom_attributes.get(key.name) == keyword for key in ALL)
+        return {}
+    return found.custom_attributes
 
 
 async def register(client: Client) -> None:
     """Registers the attributes with the server; raises RPCError if that is not allowed."""
-    if not await registered(client):
+    if not (await registered(client) and await shows_cost(client)):
         wanted = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
+        wanted[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
         await client.operator_service.add_search_attributes(request, retry=True)

@@ -27,7 +27,7 @@ class ModelDefinition(ResourceDefinition):
     """A language model. A literal API key stays in this process, which then executes the run itself.
 
     ``connection`` are more fields of its provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is how
-    long one answer may take, such as ``10m``.
+    long one answer may take, such as ``10m``; ``pricing`` what a million tokens cost, ``{"input": …, "output": …}``.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class ModelDefinition(ResourceDefinition):
         properties: Mapping[str, ValueInput] | None = None,
         connection: Mapping[str, ValueInput | int] | None = None,
         timeout: str | None = None,
+        pricing: Mapping[str, float] | None = None,
         fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
     ) -> None:
@@ -51,8 +52,8 @@ class ModelDefinition(ResourceDefinition):
         if properties:
             fields["properties"] = {key: _value(value) for key, value in properties.items()}
         spec = {"type": "completions", "provider": provider, "model": _value(model), "config": {provider: fields}}
-        if timeout:
-            spec["timeout"] = timeout
+        check_mapping(pricing, "pricing")
+        spec.update(spec_fields({"timeout": timeout or None, "pricing": pricing}))
         if isinstance(fallback, str):
             spec["fallback"] = {"name": fallback}
         elif fallback:
@@ -117,6 +118,7 @@ class AgentOptions(TypedDict, total=False):
     max_iterations: int
     context_window: Mapping[str, int]
     parallel_tool_calls: bool
+    budget: Mapping[str, Any]
 
 
 class QueryDefinition(ResourceDefinition):
@@ -130,9 +132,11 @@ class QueryDefinition(ResourceDefinition):
         targets: Sequence[ResourceDefinition],
         parameters: Mapping[str, ValueInput] | None = None,
         timeout: str | None = None,
+        budget: Mapping[str, Any] | None = None,
         conversation: str | None = None,
         namespace: str = "default",
     ) -> None:
+        check_mapping(budget, "budget")
         check_list(targets, "targets", ResourceDefinition, "a list of agents, teams, models or Manifests")
         dependencies = Dependencies()
         dependencies.definitions.extend(targets)
@@ -142,7 +146,12 @@ class QueryDefinition(ResourceDefinition):
         spec = {**asked, "timeout": timeout, "conversation_id": conversation}
         output_model = targets[0].output_model if len(targets) == 1 else None
         super().__init__(
-            "Query", name, spec_fields(spec), namespace=namespace, dependencies=dependencies, output_model=output_model
+            "Query",
+            name,
+            spec_fields({**spec, "budget": budget}),
+            namespace=namespace,
+            dependencies=dependencies,
+            output_model=output_model,
         )
 
 

@@ -1,7 +1,7 @@
 """The options of a run, and the query that gives an input to its target."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ...resources.base import JsonObject
 from ...resources.functions import Function
@@ -14,14 +14,16 @@ class RunOptions(TypedDict, total=False):
     """Options of a run.
 
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
-    first values of its session, ``timeout`` a duration such as ``"5m"``. ``conversation`` is the conversation that it
-    goes on with. ``functions`` and ``resources`` are added to those of the target.
+    first values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` what it may use, such as
+    ``{"tokens": 20_000}``. ``conversation`` is the conversation that it goes on with. ``functions`` and ``resources``
+    are added to those of the target.
     """
 
     id: str
     parameters: Mapping[str, ValueInput]
     session: JsonObject
     timeout: str
+    budget: Mapping[str, Any]
     conversation: str
     functions: Sequence[Function]
     resources: Sequence[ResourceDefinition]
@@ -52,6 +54,7 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
         targets=[target],
         parameters=given,
         timeout=limit,
+        budget=options.get("budget"),
         conversation=talk,
         namespace=target.namespace,
     )

@@ -49,6 +49,7 @@ class TeamOptions(TypedDict, total=False):
     on_member_error: Literal["fail", "continue"] | None
     no_progress: Mapping[str, Any] | None
     context_window: Mapping[str, int] | None
+    budget: Mapping[str, Any] | None
     terminate_when: TextOrFunction | None
     max_rounds: int | None
     referee: RoleInput | None

@@ -7,6 +7,7 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from ...conversation.contracts.budget_status import BudgetStatus
 from ...conversation.contracts.status import Status, format_time
 from ...conversation.errors import RunClosed
 from .run_handle import RunHandle
@@ -38,9 +39,9 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
     status = await status_of(handle)
     if not status.is_open:
         return status
-    if status.responses:
-        return await _with_responses(client, status)
-    return await _with_runs(client, status)
+    status = await (_with_responses if status.responses else _with_runs)(client, status)
+    left = BudgetStatus.of(status.budget.limits if status.budget else None, status.token_usage)
+    return status.model_copy(update={"budget": left})
 
 
 async def _with_responses(client: Client, status: Status) -> Status:

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
 from ...conversation.private_files import private_file
-from ...conversation.temporal.search_attributes import ALL, register
+from ...conversation.temporal.search_attributes import ALL, COST, register
 from ...conversation.temporal.temporal_client import connect
 from .state_dir import DATABASE
 
@@ -139,7 +139,8 @@ class EmbeddedServer:
         ports = ("--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port))
         codec = ("--ui-codec-endpoint", self.codec) if self.codec else ()
         quiet = ("--ui-disable-news-fetch", "--log-level", "warn", "--log-format", "json")
-        known = (part for key in ALL for part in ("--search-attribute", f"{key.name}=Keyword"))
+        types = [*(f"{key.name}=Keyword" for key in ALL), f"{COST.name}=Double"]
+        known = (part for each in types for part in ("--search-attribute", each))
         return [binary, "server", "start-dev", *database, *pragmas, *ports, *codec, *quiet, *tuning, *known]
 
 

@@ -24,6 +24,7 @@ def format_age(time: datetime) -> str:
 
 
 def format_usage(usage: TokenUsage) -> str:
-    """What was used, such as ``3 model calls, 1 tool call, 120 tokens``."""
+    """What was used, such as ``3 model calls, 1 tool call, 120 tokens, $0.0123``, as far as the cost is known."""
     counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
-    return ", ".join(f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts)
+    texts = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts]
+    return ", ".join(texts if usage.cost is None else [*texts, f"${usage.cost:.4f}"])

@@ -142,6 +142,12 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         "Keep the one program. Should search ever stop the checkout, give it a service of its own, and no more.",
         ["moderator", "splitter", "keeper", "moderator", "keeper", "splitter", "judge", "synthesizer"],
     ),
+    (
+        "budget",
+        [],
+        "Nobody has answered that yet.",
+        ["researcher", "critic", "researcher", "critic", "critic"],
+    ),
 ]
 
 

@@ -54,7 +54,8 @@ def _schema(path: str, old: Any, new: Any) -> Iterator[str]:
         elif key == "required":
             yield from _required(path, set(before or ()), set(after or ()))
         elif key in ALTERNATIVES and key in old and key in new:
-            yield from (f"{path}: no longer allows {each!r}" for each in old[key] if each not in new[key])
+            lost = (each for each in old[key] if not any(_allows(each, other) for other in new[key]))
+            yield from (f"{path}: no longer allows {each!r}" for each in lost)
         elif key in old and key in new:
             yield from _schema(f"{path}.{key}", before, after)
         else:
@@ -65,6 +66,11 @@ def _as_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema that allows a single value, as a list of what is allowed."""
     own = {"enum": [schema["const"]]} if "const" in schema else {}
     return {**{key: each for key, each in schema.items() if key != "const"}, **own}
+
+
+def _allows(old: Any, new: Any) -> bool:
+    """Whether an alternative is still there, perhaps with more in it."""
+    return old == new or (isinstance(old, dict) and not [*_schema("", old, new)])
 
 
 def _required(path: str, old: set[str], new: set[str]) -> Iterator[str]:

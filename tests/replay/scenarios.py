@@ -41,6 +41,13 @@ async def max_turns_wanted(env: Environment) -> Handle:
     return await env.start_team([*TRIO, team("team", *members, maxTurns=2, onMaxTurns="complete")])
 
 
+async def budget(env: Environment) -> Handle:
+    trio(env)
+    inner = team("inner", "critic", "coordinator", strategy="parallel")
+    outer = team("team", "brainstormer", "inner", budget={"modelCalls": 9})
+    return await env.start_query([*TRIO, inner, outer], "team/team", budget={"modelCalls": 5})
+
+
 async def terminated_by_a_member(env: Environment) -> Handle:
     trio(env, call("terminate_team", "So be it.", response="Done."))
     return await env.start_team([*TRIO, TEAM])
@@ -396,6 +403,7 @@ SCENARIOS: dict[str, Scenario] = {
     for each in (
         max_turns,
         max_turns_wanted,
+        budget,
         messages_to_children,
         paused_selector,
         message_to_a_refused_query,

@@ -114,7 +114,7 @@ def stored() -> dict[str, Any]:
     _, shapes = models_json_schema([(each, "validation") for each in models])
     return {
         "task queue": defaults.TASK_QUEUE,
-        "search attributes": sorted(key.name for key in search_attributes.ALL),
+        "search attributes": sorted(key.name for key in (*search_attributes.ALL, search_attributes.COST)),
         "workflows": sorted(str(each.name) for each in definitions),
         "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},
         "updates": {str(each.name): sorted(map(str, each.updates)) for each in definitions},

@@ -127,6 +127,7 @@ OLD: dict[str, Any] = {
         },
         "Reason": {"enum": ["completed", "failed"], "type": "string"},
         "Member": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "End": {"anyOf": [{"enum": ["completed"], "type": "string"}, {"type": "null"}]},
         "Kind": {"const": "approval", "type": "string"},
     },
 }
@@ -159,6 +160,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("shapes/Head/properties/usage/default", {"tokens": 0, "cachedTokens": 0}),
         ("shapes/Reason/enum", ["completed", "failed", "condition"]),
         ("shapes/Member/anyOf", [{"type": "string"}, {"type": "integer"}, {"type": "null"}]),
+        ("shapes/End/anyOf", [{"type": "null"}, {"enum": ["failed", "completed"], "type": "string"}]),
         ("shapes/Kind", {"enum": ["approval", "question"], "type": "string"}),
     ],
 )
@@ -188,6 +190,11 @@ def test_new_names_types_and_optional_fields_are_allowed(path: str, value: objec
         ("shapes/Kind", {"enum": ["question"], "type": "string"}, "shapes.Kind: no longer allows 'approval'"),
         ("shapes/Reason/enum", None, "shapes.Reason: 'enum' was ['completed', 'failed'], is None"),
         ("shapes/Member/anyOf", [{"type": "string"}], "shapes.Member: no longer allows {'type': 'null'}"),
+        (
+            "shapes/End/anyOf",
+            [{"type": "null"}, {"enum": ["failed"], "type": "string"}],
+            "shapes.End: no longer allows {'enum': ['completed'], 'type': 'string'}",
+        ),
     ],
 )
 def test_what_vanishes_changes_or_becomes_required_is_found(path: str, value: object, problem: str) -> None:

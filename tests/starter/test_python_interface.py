@@ -18,6 +18,7 @@ from baton.conversation.messages.message import TokenUsage
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
 from baton.starter.api.manifest import load_definitions
 from baton.starter.api.message_stream import stream_messages
+from baton.starter.api.run_options import query_for
 from baton.starter.runs.execution_chain import first_run_id
 from baton.starter.scripted_model.script import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
@@ -140,6 +141,19 @@ def test_an_unknown_option_is_a_type_error() -> None:
         round_robin("panel", ["a"], rounds=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"Agent\(\) got an unexpected keyword argument 'promt'"):
         Agent("a", prompt="p", promt="p")  # type: ignore[call-arg]
+
+
+def test_budgets_and_prices_can_be_given_in_python() -> None:
+    model = Model("m", model="gpt", pricing={"input": 1, "output": 2, "cached_input": 0.5})
+    one = Agent("a", prompt="You answer.", model=model, budget={"model_calls": 2})
+    both = Team("t", strategy="sequential", members=[one], budget={"cost": 0.5, "on_exceeded": "fail"})
+    query = query_for(both, "Why?", {"budget": {"tokens": 5, "duration": "1m"}})
+    budgets = {each.kind: each.budget for each in load_definitions([query]).catalog.manifests if each.budget}
+    assert {kind: budget.model_dump(exclude_unset=True) for kind, budget in budgets.items()} == {
+        "Agent": {"modelCalls": 2},
+        "Team": {"cost": 0.5, "onExceeded": "fail"},
+        "Query": {"tokens": 5, "duration": "1m"},
+    }
 
 
 async def test_a_run_needs_an_input_and_takes_no_unknown_option() -> None:

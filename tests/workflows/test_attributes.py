@@ -12,7 +12,7 @@ from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
-from tests.harness.environment import Environment, agent, line
+from tests.harness.environment import Environment, agent, line, manifest
 from tests.replay.scenarios import TEAM, TRIO, trio
 
 
@@ -28,6 +28,18 @@ async def test_a_run_is_found_by_its_team_and_strategy_and_by_how_it_ended(env: 
     failed = await env.find_runs("BatonPhase = 'Failed' AND BatonStopReason = 'max_turns'", 2)
     assert set(failed) == set(both)
     assert await env.find_runs("BatonPhase = 'Completed' AND BatonStopReason = 'completed'", 1) == [alone.id]
+
+
+async def test_a_run_is_found_by_its_cost_where_prices_are_known(env: Environment) -> None:
+    connection = {"openai": {"baseUrl": env.model_url}}
+    priced = {"type": "openai", "model": "gpt", "config": connection, "pricing": {"input": 1000, "output": 1000}}
+    env.script(line("one", "Hello."))
+    given = [agent("one"), manifest("Model", "default", priced)]
+    dear = await env.start("agent", {"agent": "one", "input": "?", "resources": given})
+    usage = (await env.turn_result(dear)).usage
+    assert usage.cost == usage.total_tokens / 1000
+    await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
+    assert await env.find_runs("BatonCost > 0.001", 1) == [dear.id]
 
 
 async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
@@ -48,7 +60,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[Client]:
         assert lock is not None
         server = EmbeddedServer(state.folder, lock, *free_ports((0, 0)))
         client = await server.start()
-        names = [key.name for key in search_attributes.ALL]
+        names = [key.name for key in (*search_attributes.ALL, search_attributes.COST)]
         request = RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=names)
         await client.operator_service.remove_search_attributes(request, retry=True)
         while await search_attributes.registered(client):

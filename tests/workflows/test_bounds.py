@@ -52,6 +52,10 @@ async def test_the_timeout_of_a_query_is_its_only_bound_where_it_has_one(env: En
     assert status.responses[0].turns == 111
 
 
+def test_a_budget_of_tool_calls_alone_bounds_no_team(write: Writer) -> None:
+    assert any(NOTICE in str(each) for each in write.load(*TALKERS, team("t", "a", budget={"toolCalls": 1})).notices())
+
+
 @pytest.mark.parametrize("strategy", ENDLESS)
 def test_validation_tells_of_a_team_that_nothing_bounds(write: Writer, strategy: str) -> None:
     assert any(NOTICE in str(each) for each in write.load(*TALKERS, ENDLESS[strategy]).notices())
@@ -63,7 +67,13 @@ def test_validation_tells_of_a_team_that_nothing_bounds(write: Writer, strategy:
         (team("team", "a", "b", maxTurns=3),),
         (team("team", "a", "b", strategy="sequential"),),
         (team("team", "a", "b"), query({"type": "team", "name": "team"}, timeout="5m")),
-        (team("t", "a", "b"), team("outer", "t"), query({"type": "team", "name": "outer"}, timeout="5m")),
+        (team("team", "a", "b", budget={"tokens": 9}),),
+        (team("team", "a", "b"), query({"type": "team", "name": "team"}, budget={"duration": "1h"})),
+        (
+            team("t", "a", "b"),
+            team("o", "t", strategy="sequential"),
+            query({"type": "team", "name": "o"}, timeout="5m"),
+        ),
     ],
 )
 def test_validation_says_nothing_of_what_is_bounded(write: Writer, bounded: tuple[Json, ...]) -> None:

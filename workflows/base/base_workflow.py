@@ -97,7 +97,7 @@ class BaseWorkflow(Generic[Input]):
     def _take_up(self, pinned: Pinned) -> None:
         given = self.given.question if isinstance(self.given, TurnInput) else None
         self._pinned, self.run_state.task_queues = pinned, pinned.route
-        self._phase.searchable = pinned.searchable
+        self._phase.searchable, self._phase.shows_cost = pinned.searchable, pinned.shows_cost
         self.run_state.question = given or pinned.question
         self.run_state.details.show_question(self.run_state.question)
 

@@ -13,14 +13,15 @@ from ..state.run_state import RunState
 
 
 class ShownPhase:
-    """The phase of a run as others see it. ``searchable``: the server has Baton's search attributes.
+    """The phase of a run as others see it. ``searchable``: the server has Baton's search attributes, ``shows_cost``:
+    also that of the cost, which is set at the end.
 
     ``tell_parent`` is called whenever the run waits for a person, or no longer.
     """
 
     def __init__(self, run: RunState, tell_parent: Callable[[], None]) -> None:
         self._run, self._tell_parent, self._shown = run, tell_parent, "Running"
-        self.searchable = False
+        self.searchable = self.shows_cost = False
         run.decisions.on_change = self.show_decisions
 
     @property
@@ -55,6 +56,8 @@ class ShownPhase:
     def end(self, status: Status) -> None:
         """The run ends."""
         self._set({search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason})
+        if self.shows_cost and status.token_usage.cost is not None:
+            workflow.upsert_search_attributes([search_attributes.COST.value_set(status.token_usage.cost)])
 
     def _set(self, values: search_attributes.AttributeValues) -> None:
         if self.searchable:

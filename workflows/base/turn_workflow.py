@@ -7,6 +7,7 @@ from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
+from ...conversation.contracts.plan import ToolTarget
 from ...conversation.contracts.requests import PinRequest
 from ...conversation.contracts.run_result import RunResult
 from ...conversation.contracts.status import Status, turn_status
@@ -106,7 +107,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
     def status(self) -> Status:
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
-        status = turn_status(result, self.run_state.started_at, self.ended_at)
+        budget = None if self._pinned is None or isinstance(plan := self.pinned.plan, ToolTarget) else plan.budget
+        status = turn_status(result, self.run_state.started_at, self.ended_at, budget)
         if self.ended_at:
             return status
         return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})

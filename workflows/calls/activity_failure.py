@@ -4,7 +4,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...conversation.errors import CallTimeout
-from ...conversation.failure import Failure
+from ...conversation.failure import BudgetReached, Failure
 from ..state.errors import ActivityFailed, ActivityInterrupted
 
 
@@ -15,10 +15,12 @@ def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted 
     if isinstance(cause, ActivityTimeout):
         return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
-        family, attempts = (*cause.details, None, None)[:2]
-        family = str(family or FAMILIES[name])
-        attempts = attempts if isinstance(attempts, int) else None
-        return ActivityFailed(Failure(family=family, type=cause.type, message=cause.message, attempts=attempts))
+        family = str(cause.details[0] if cause.details else FAMILIES[name])
+        attempts = next((each for each in cause.details[1:] if isinstance(each, int)), None)
+        failure = Failure(family=family, type=cause.type, message=cause.message, attempts=attempts)
+        reached = next((each for each in cause.details[1:] if isinstance(each, dict)), None)
+        update = {"budget": BudgetReached.model_validate(reached), "attempts": None} if reached else {}
+        return ActivityFailed(failure.model_copy(update=update))
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
 
 

@@ -195,4 +195,6 @@ class AgentTurn:
         if failure:
             failure = failure.model_copy(update={"member": self.agent.name, "turn": self.turn.number})
         end = {"ended": self.ends_team and reason == "completed", "stop_reason": reason, "failure": failure}
+        if failure and failure.budget:
+            return self.so_far.ended_by(failure, self.agent.speaker)
         return self.so_far.model_copy(update=end)

@@ -183,7 +183,7 @@ class Discussion:
         try:
             return await call
         except ActivityFailed as failed:
-            self.result.fail(failed.failure)
+            self.result.end_by(failed.failure)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped between two turns")
         return None

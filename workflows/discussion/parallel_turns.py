@@ -29,7 +29,7 @@ async def run_all_members(team: Discussion) -> str:
     await team.append([Span(after=kept.before, to=turn.head) for _, turn in done if turn.head != kept.before])
     kept = _add(team, kept, done)
     if kept.failure and (team.plan.on_member_error == "fail" or kept.failed == len(team.members)):
-        team.result.fail(kept.failure)
+        team.result.end_by(kept.failure)
     if done and team.can_continue() and (team.turns < len(team.members) or should_continue_as_new()):
         team.kept = kept.model_dump(mode="json", exclude_unset=True)
         raise ContinueAsNew

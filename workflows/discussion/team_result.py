@@ -26,7 +26,7 @@ class TeamResult:
         self.move_to(turn.head)
         self.add_parallel_turns(turn)
         if turn.failure:
-            self.fail(turn.failure.model_copy(update={"member": member, "turn": self.so_far.turns}))
+            self.end_by(turn.failure.model_copy(update={"member": member, "turn": self.so_far.turns}))
 
     def add_parallel_turns(self, *turns: TurnResult) -> None:
         """Adds turns whose messages are in the conversation already, and whose failures are not the team's.
@@ -43,6 +43,8 @@ class TeamResult:
             answer=turns[-1].answer,
         )
         self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
+        if above := next((turn.above for turn in turns if turn.outer_budget and not turn.failure), None):
+            self.end_by(above)
         self._run.details.show_turn(self._plan.name, self.so_far, self.max_turns)
 
     def add_member_failures(self, *failures: Failure) -> None:
@@ -70,6 +72,13 @@ class TeamResult:
     def fail(self, failure: Failure) -> None:
         """Ends the team with a failure; the first one counts."""
         self._update(failure=self.so_far.failure or failure)
+
+    def end_by(self, failure: Failure) -> None:
+        """Ends the team with a failure, or as a budget says that is its own or that of somebody around."""
+        if failure.budget and not self.so_far.failure:
+            self.so_far = self.so_far.ended_by(failure, self._plan.id)
+        else:
+            self.fail(failure)
 
     def stop(self, reason: StopReason, note: str | None = None) -> None:
         """Ends the team for a reason that is no failure."""

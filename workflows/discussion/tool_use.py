@@ -50,7 +50,7 @@ class ToolUse:
         except NotAllowed as rejected:
             message = call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
         except ActivityFailed as failed:
-            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError":
+            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
             fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
             message = call.result_message(f"Error: {failed.failure.message}").model_copy(update=fence)
@@ -122,8 +122,8 @@ class ToolUse:
         task = asyncio.current_task()
         if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
             raise asyncio.CancelledError
-        if result.failure:
-            raise ActivityFailed(result.failure)
+        if failure := result.failure or result.above:
+            raise ActivityFailed(failure)
         return result.message
 
 

@@ -100,7 +100,7 @@ class PanelDiscussion:
         """Makes the answer of the panel: the synthesizer's, or else its transcript as JSON."""
         if self._is_complete() and "synthesizer" in self.plan.parts:
             await self.team.attempt(self._synthesize())
-        elif self._is_complete() or self.team.result.final().stop_reason == "terminated":
+        elif self._is_complete() or self.team.result.final().stop_reason in ("terminated", "budget"):
             await self.team.attempt(self._conclude())
 
     async def _criticize(self) -> None:
@@ -136,8 +136,8 @@ class PanelDiscussion:
         speaker = self.plan.parts[role]
         turn = await self._run(speaker, self._brief(role), role)
         self.team.result.add_usage(turn.usage)
-        if turn.failure:
-            raise ActivityFailed(turn.failure.model_copy(update={"member": role}))
+        if failure := turn.failure or turn.above:
+            raise ActivityFailed(failure.model_copy(update={"member": role}))
         if not _is_complete(turn, speaker):
             raise ActivityInterrupted
         return turn
@@ -163,7 +163,7 @@ class PanelDiscussion:
     def _is_complete(self) -> bool:
         """Whether the rounds came to their own end."""
         so_far = self.team.result.so_far
-        return not (so_far.failure or so_far.ended or self.team.run.stop.reason)
+        return not (so_far.failure or so_far.ended or so_far.stop_reason == "budget" or self.team.run.stop.reason)
 
     def _progress(self) -> JsonObject:
         progress = PanelProgress(
@@ -179,5 +179,5 @@ class PanelDiscussion:
 
 def _is_complete(turn: TurnResult, speaker: MemberPlan) -> bool:
     """Whether a turn came to its own end; a nested team may have been terminated by one of its members."""
-    unfinished = ("canceled",) if isinstance(speaker, TeamMember) else ("canceled", "terminated", "timeout")
+    unfinished = ("canceled",) if isinstance(speaker, TeamMember) else ("canceled", "terminated", "timeout", "budget")
     return not turn.failure and turn.stop_reason not in unfinished

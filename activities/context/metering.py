@@ -1,0 +1,107 @@
+"""Charges a call to the budgets that it is under: an estimate before it, and what it has used after it."""
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from pydantic.alias_generators import to_camel
+
+from ...conversation.errors import BudgetExceeded
+from ...conversation.failure import BatonError, BudgetReached
+from ...conversation.messages.message import Message, TokenUsage
+from ...conversation.messages.turn import Thread
+from ...resources.budget import NANO, Budget
+from ...resources.catalog import Catalog
+from ...resources.model import Model
+from ..journal.accounts import AMOUNTS, Account, Accounts, Amount, ReachedLimit
+from ..journal.journal import Journal
+from .model_chain import ChainedModel
+
+BYTES_PER_TOKEN = 4
+"""Bytes of text that count as one token before a server has counted them."""
+
+
+class Meter:
+    """Charges one call, under its id, to the accounts of the budgets above it. Where there are none, it does nothing.
+
+    ``speaker`` is the id of the manifest that makes the call.
+    """
+
+    def __init__(self, journal: Journal, thread: Thread, speaker: str, catalog: Catalog, call: str) -> None:
+        self._accounts, self._call = Accounts(journal.database), call
+        self._budgets: dict[Account, tuple[str, Budget]] = {}
+        for owner in dict.fromkeys((*(thread.budgets or ()), speaker)) if thread.account else ():
+            manifest = catalog.by_id(owner)
+            if manifest and (budget := manifest.budget):
+                self._budgets[_account(f"{thread.account}", owner, budget)] = owner, budget
+
+    @contextlib.asynccontextmanager
+    async def reserved(self, estimate: Amount) -> AsyncIterator[None]:
+        """Charges the estimate of a call, which is made in the block; takes it back if the call fails.
+
+        A call that is given up stays charged: what it has used is not known. Raises BudgetExceeded.
+        """
+        await self.charge(estimate)
+        try:
+            yield
+        except BatonError:
+            await self._settle(None)
+            raise
+
+    async def charge(self, amount: Amount) -> None:
+        """Charges a call whose amount is known, or estimated. Raises BudgetExceeded if it would exceed a budget."""
+        refused = await self._accounts.reserve(self._call, [*self._budgets], amount) if self._budgets else None
+        if refused:
+            owner, budget = self._budgets[refused.account]
+            reached = BudgetReached(owner=owner, limit=to_camel(refused.limit), on_exceeded=budget.on_exceeded)
+            raise BudgetExceeded(_text(reached, refused), reached.model_dump(mode="json", by_alias=True))
+
+    async def settle(self, usage: TokenUsage | None) -> None:
+        """Replaces the estimate of a model's call by what it has used; keeps the estimate if nobody has counted it."""
+        if usage:
+            cost = round((usage.cost or 0) * NANO)
+            await self._settle(Amount(tokens=usage.total_tokens, cost=cost, model_calls=1))
+
+    async def _settle(self, amount: Amount | None) -> None:
+        if self._budgets:
+            await self._accounts.settle(self._call, [*self._budgets], amount)
+
+
+def estimate(messages: Iterable[Message], tools: Sequence[object], model: ChainedModel | None) -> Amount:
+    """What an answer to messages, with these definitions of tools, may use, as far as that is known before.
+
+    The tokens of the answer are the most that the Model allows, if its manifest says that.
+    """
+    prompt = (sum(each.byte_size for each in messages) + len(f"{tools}")) // BYTES_PER_TOKEN
+    manifest = model.manifest if model else None
+    answer = (manifest and manifest.max_output_tokens) or 0
+    price = manifest.spec.pricing if manifest else None
+    return Amount(prompt + answer, price.cost(prompt, answer) if price else 0, model_calls=1)
+
+
+def with_cost(message: Message, model: Model | None) -> Message:
+    """A model's answer with what it has cost, if the price of the model is known."""
+    usage, price = message.usage, model.spec.pricing if model else None
+    if not (usage and price):
+        return message
+    cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) / NANO
+    return message.model_copy(update={"usage": usage.model_copy(update={"cost": cost})})
+
+
+def _account(run: str, owner: str, budget: Budget) -> Account:
+    """The account of a budget in a run."""
+    limits = {name: limit for name in AMOUNTS if (limit := getattr(budget, name)) is not None}
+    if budget.cost is not None:
+        limits["cost"] = round(budget.cost * NANO)
+    digest = hashlib.sha256(owner.encode()).hexdigest()[:32]
+    return Account(f"{run}/{digest}", tuple(limits.items()), budget.seconds)
+
+
+def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
+    """Why a call was not begun."""
+    account, name = refused.account, reached.limit
+    if name == "duration":
+        return f"the budget of {reached.owner} is used up: its first call was more than {account.seconds:g} s ago"
+    limit = dict(account.limits)[refused.limit]
+    used, of = (f"{each / NANO:g}" if name == "cost" else f"{each}" for each in (refused.used, limit))
+    return f"the budget of {reached.owner} does not suffice for the next call: {used} of {of} {name} are used"

@@ -1,0 +1,126 @@
+"""The accounts of budgets: what was used under each, with what is reserved for calls under way.
+
+A call is charged to all accounts at once, under its id, in one transaction. So what runs at the same time can't spend
+the same twice, and an attempt that is tried again is not charged again.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, select, update
+
+from . import schema
+from .database import Database
+from .statements import insert_missing
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a call uses; ``cost`` in billionths of a US dollar."""
+
+    tokens: int = 0
+    cost: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(*(one - two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+
+AMOUNTS = tuple(field.name for field in fields(Amount))
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account and its limits: of amounts by their names, and in seconds after its first call."""
+
+    id: str
+    limits: tuple[tuple[str, int], ...]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class ReachedLimit:
+    """Why a call may not begin: the account, its limit that the call would exceed, and what was used until now."""
+
+    account: Account
+    limit: str
+    used: int
+
+
+class Accounts:
+    """The accounts in the journal's database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reserve(self, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+        """Charges an estimate of a call to all accounts; if one would exceed a limit, to none, and says which.
+
+        A call that is charged already is neither charged again nor refused.
+        """
+        return await self._database.transact(lambda connection: _reserve(connection, call, accounts, amount))
+
+    async def settle(self, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
+        """Replaces the estimate by what the call has used; None if it has used nothing, and may be charged again."""
+        await self._database.transact(lambda connection: _settle(connection, call, accounts, amount))
+
+
+def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+    now = time.time()
+    new = [{"id": each.id, "began": int(now), **vars(Amount())} for each in sorted(accounts, key=lambda each: each.id)]
+    connection.execute(insert_missing(connection.dialect.name, schema.accounts), new)
+    used = _locked(connection, accounts)
+    if _charges(connection, call):
+        return None
+    for account in accounts:
+        if refused := _refused(account, used[account.id], amount, now):
+            return refused
+    charges = [{"call": call, "account": each.id, "settled": False, **vars(amount)} for each in accounts]
+    connection.execute(schema.charges.insert(), charges)
+    _add(connection, accounts, amount)
+    return None
+
+
+def _refused(account: Account, used: Any, amount: Amount, now: float) -> ReachedLimit | None:
+    if account.seconds is not None and now - used.began >= account.seconds:
+        return ReachedLimit(account, "duration", int(now - used.began))
+    for name, limit in account.limits:
+        more = getattr(amount, name)
+        if more and getattr(used, name) + more > limit:
+            return ReachedLimit(account, name, getattr(used, name))
+    return None
+
+
+def _settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
+    _locked(connection, accounts)
+    charges = _charges(connection, call)
+    if not charges or charges[0].settled:
+        return
+    estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS))
+    of_call = schema.charges.c.call == call
+    if amount is None:
+        connection.execute(delete(schema.charges).where(of_call))
+    else:
+        connection.execute(update(schema.charges).where(of_call).values(settled=True, **vars(amount)))
+    _add(connection, accounts, (amount or Amount()) - estimate)
+
+
+def _locked(connection: Connection, accounts: Sequence[Account]) -> dict[str, Any]:
+    """The rows of accounts, which no other transaction can change meanwhile; locked in one order by all."""
+    table = schema.accounts
+    wanted = select(table).where(table.c.id.in_([each.id for each in accounts])).order_by(table.c.id)
+    return {row.id: row for row in connection.execute(wanted.with_for_update())}
+
+
+def _charges(connection: Connection, call: str) -> Sequence[Any]:
+    return connection.execute(select(schema.charges).where(schema.charges.c.call == call)).all()
+
+
+def _add(connection: Connection, accounts: Sequence[Account], amount: Amount) -> None:
+    table: Table = schema.accounts
+    more = {name: table.c[name] + value for name, value in vars(amount).items() if value}
+    if more:
+        connection.execute(update(table).where(table.c.id.in_([each.id for each in accounts])).values(**more))

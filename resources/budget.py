@@ -1,0 +1,58 @@
+"""Budgets of queries, teams and agents: how much all that is done below them may use."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from .base import JsonModel, NotSupportedYet
+from .duration import Duration, parse_duration
+
+OnExceeded = Literal["stop", "fail", "ask"]
+
+NANO = 1_000_000_000
+"""Costs are counted in billionths of a US dollar, as whole numbers."""
+
+
+class Budget(JsonModel):
+    """How much may be used, for all that is done below its owner in one run."""
+
+    tokens: int | None = Field(None, ge=1, le=10**15, description="tokens of models, prompts and answers")
+    cost: float | None = Field(None, gt=0, le=10**6, description="US dollars, by the prices of the models")
+    model_calls: int | None = Field(None, ge=1, le=10**15, description="answers of models")
+    tool_calls: int | None = Field(None, ge=1, le=10**15, description="uses of tools")
+    duration: Duration | None = Field(None, description="the time after its first call in which calls may begin")
+    on_exceeded: Annotated[OnExceeded, NotSupportedYet(frozenset({"ask"}))] = Field(
+        "stop", description="'stop' ends what it bounds as usual, 'fail' lets it fail, 'ask' waits for a person"
+    )
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if not self.model_fields_set & {"tokens", "cost", "model_calls", "tool_calls", "duration"}:
+            raise ValueError("bounds nothing: give it tokens, cost, modelCalls, toolCalls or duration")
+        return self
+
+    @property
+    def ends_runs(self) -> bool:
+        """Whether it ends for sure what goes on asking models."""
+        return any(each is not None for each in (self.tokens, self.cost, self.model_calls, self.duration))
+
+    @property
+    def seconds(self) -> float | None:
+        """Its ``duration`` in seconds."""
+        return parse_duration(self.duration).total_seconds() if self.duration else None
+
+
+class Pricing(JsonModel):
+    """What a million tokens of a model cost, in US dollars."""
+
+    input: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of a prompt")
+    output: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of an answer")
+    cached_input: float | None = Field(
+        None, ge=0, le=10**6, description="for a million tokens of a prompt that the server had in its cache"
+    )
+
+    def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
+        """The cost in billionths of a dollar; ``cached`` of the ``prompt`` tokens were in the server's cache."""
+        cheaper = self.input if self.cached_input is None else self.cached_input
+        per_million = (prompt - cached) * self.input + cached * cheaper + completion * self.output
+        return round(per_million * NANO / 1_000_000)

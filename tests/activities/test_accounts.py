@@ -1,0 +1,75 @@
+"""Accounts of budgets: whatever runs at once, fails or is tried again, no limit is exceeded, nothing counts twice."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from baton.activities.journal import schema
+from baton.activities.journal.accounts import Account, Accounts, Amount
+from baton.activities.journal.database import Database
+
+LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens": 30}, {"model_calls": 2})
+
+Call = tuple[tuple[int, ...], int, int, int]
+"""The indexes of the accounts above a call, its estimate and its use in tokens (it fails with 0), and its attempts."""
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from([(0,), (1, 0), (0, 2), (2, 0, 1)]), st.integers(0, 30), st.integers(0, 30), st.integers(1, 3)
+    ),
+    max_size=12,
+)
+
+
+async def make(accounts: Accounts, above: Sequence[Account], call: Call, name: str) -> int:
+    """Makes one call, each step of it as often as it is tried; the tokens by which it has exceeded its estimate."""
+    _, estimate, use, attempts = call
+    reserved = [accounts.reserve(name, above, Amount(estimate, model_calls=1)) for _ in range(attempts)]
+    if all(await asyncio.gather(*reserved)):
+        return 0
+    await asyncio.sleep(0)
+    amount = Amount(use, model_calls=1) if use else None
+    await asyncio.gather(*(accounts.settle(name, above, amount) for _ in range(attempts)))
+    return max(0, use - estimate)
+
+
+async def spend(url: str, calls: list[Call]) -> None:
+    database, run = await Database.connect(url, upgrade=True), uuid.uuid4()
+    try:
+        accounts = Accounts(database)
+        all_ = [Account(f"{run}/{index}", tuple(limits.items())) for index, limits in enumerate(LIMITS)]
+        works = (make(accounts, [all_[i] for i in call[0]], call, f"{run}/{n}") for n, call in enumerate(calls))
+        over = sum(await asyncio.gather(*works))
+        charges = await database.run(select(schema.charges).where(schema.charges.c.call.startswith(f"{run}")))
+        for row in await database.run(select(schema.accounts).where(schema.accounts.c.id.startswith(f"{run}"))):
+            own = [each for each in charges if each.account == row.id]
+            assert row.tokens == sum(each.tokens for each in own), "what is charged is the sum of the calls"
+            assert row.model_calls == len(own)
+            limits = LIMITS[int(row.id[-1])]
+            assert row.model_calls <= limits.get("model_calls", 99)
+            assert row.tokens <= limits.get("tokens", 999) + over, "only what was not known before is more"
+        assert all(each.settled for each in charges)
+    finally:
+        await database.close()
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=CALLS)
+def test_no_limit_is_exceeded_and_no_call_is_charged_twice(journal_url: str, calls: Any) -> None:
+    asyncio.run(spend(journal_url, calls))
+
+
+async def test_a_call_that_is_charged_is_neither_charged_again_nor_refused(journal_url: str) -> None:
+    database = await Database.connect(journal_url, upgrade=True)
+    accounts, account = Accounts(database), [Account("run/1", (("model_calls", 1),))]
+    for _ in range(2):
+        assert await accounts.reserve("run/a", account, Amount(5, model_calls=1)) is None
+    assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is not None
+    await accounts.settle("run/a", account, None)
+    assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is None
+    await database.close()

@@ -1,0 +1,58 @@
+"""A worker that is killed while a budget is spent: the budget is neither exceeded nor spent twice."""
+
+import json
+import sqlite3
+import uuid
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from baton.conversation.contracts.status import Status
+from baton.conversation.defaults import TASK_QUEUE
+from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import KEY, agent, team
+from tests.harness.killable import wait_until
+from tests.harness.processes import WorkerProcess, process_env
+
+NAMES = [f"m{number}" for number in range(8)]
+MANIFESTS = [
+    *map(agent, NAMES),
+    team("one", *NAMES[:4], strategy="parallel"),
+    team("two", *NAMES[4:], strategy="parallel"),
+    team("team", "one", "two", strategy="parallel"),
+]
+LIMIT = 6
+
+
+@pytest.mark.parametrize("moments", [(1, 4), (2,), (3, 6)])
+async def test_a_budget_holds_for_members_that_speak_at_once_while_their_worker_is_killed(
+    client: Client, server: EmbeddedServer, tmp_path: Path, moments: tuple[int, ...]
+) -> None:
+    model = ScriptedModel(lambda _: Reply(text="…", delay=0.3))
+    with model.serve() as url:
+        where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path)}
+        worker = WorkerProcess(process_env(**where, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY), tmp_path / "worker.log")
+        worker.start()
+        spec = {"input": "Why?", "team": {"name": "team"}, "budget": {"modelCalls": LIMIT}}
+        handle = await client.start_workflow(
+            "query",
+            {"spec": spec, "resources": MANIFESTS},
+            id=f"budget-{uuid.uuid4().hex[:8]}",
+            task_queue=TASK_QUEUE,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+        )
+        for moment in moments:
+            await wait_until(lambda moment=moment: len(model.requests) >= moment)  # type: ignore[misc]  # its default
+            worker.kill()
+            worker.start()
+        status = Status.model_validate_json(json.dumps(await handle.result()))
+        await worker.stop()
+    assert (status.phase, status.stop_reason) == ("Completed", "budget")
+    with sqlite3.connect(tmp_path / "journal.db") as database:
+        (charged,) = database.execute("select model_calls from baton_accounts").fetchone()
+        answers = database.execute("select count(*) from baton_messages where id like '%/reply'").fetchone()[0]
+    assert status.token_usage.model_calls == answers == charged == LIMIT

@@ -1,0 +1,163 @@
+"""Budgets of queries, teams and agents: what they bound, and what is left when they are used up."""
+
+from typing import Any
+
+import pytest
+
+from baton.conversation.contracts.status import Status
+from baton.resources.problems import ManifestError
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.manifests import Writer
+
+TALKERS = [agent("a", "terminate"), agent("b", "terminate")]
+
+
+def priced(env: Environment, name: str = "default", **spec: Any) -> Json:
+    """A Model that costs a dollar for a thousand tokens of a prompt, and two for a thousand of an answer."""
+    connection = {"baseUrl": env.model_url}
+    given = {"type": "openai", "model": "gpt", "config": {"openai": connection}}
+    return manifest("Model", name, {**given, "pricing": {"input": 1000, "output": 2000}, **spec})
+
+
+def spent(team_or_query: str, count: int, limit: str = "modelCalls") -> str:
+    return f"the budget of {team_or_query} does not suffice for the next call: {count} of {count} {limit} are used"
+
+
+async def test_a_team_stops_before_the_call_that_would_exceed_its_budget_with_all_that_was_said(
+    env: Environment,
+) -> None:
+    handle = await env.start_team([*TALKERS, team("team", "a", "b", budget={"modelCalls": 3})])
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, result.failure, result.note) == ("budget", None, spent("Team/default/team", 3))
+    assert len(env.model.requests) == result.usage.model_calls == 3
+    assert len(env.transcript(result.head.id)) == 4
+    status = Status.model_validate(await handle.query("status"))
+    assert status.phase == "Completed"
+    assert status.budget is not None
+    assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (3, 0)
+
+
+async def test_a_budget_can_fail_what_it_bounds(env: Environment) -> None:
+    budget = {"modelCalls": 3, "onExceeded": "fail"}
+    handle = await env.start_query([*TALKERS, team("team", "a", "b")], "team/team", budget=budget)
+    status = await env.status(handle)
+    assert (status.phase, status.stop_reason, status.error) == ("Failed", "budget", spent("Query/default/q", 3))
+    assert status.failure is not None
+    assert (status.failure.family, status.failure.type) == ("BudgetError", "BudgetExceeded")
+    assert status.failure.budget is not None
+    assert (status.failure.budget.owner, status.failure.budget.limit) == ("Query/default/q", "modelCalls")
+    assert len(status.responses[0].messages) == 3
+
+
+async def test_members_that_speak_at_once_share_the_budget_of_the_query(env: Environment) -> None:
+    names = [f"m{number}" for number in range(12)]
+    inner = [team(f"t{n}", *names[n : n + 4], strategy="parallel") for n in (0, 4, 8)]
+    outer = team("team", "t0", "t4", "t8", strategy="parallel")
+    members = [*map(agent, names), *inner, outer]
+    status = await env.status(await env.start_query(members, "team/team", budget={"modelCalls": 5}))
+    assert (status.phase, status.stop_reason) == ("Completed", "budget")
+    assert len(env.model.requests) == status.token_usage.model_calls == 5
+
+
+async def test_the_tighter_budget_counts_and_ends_only_what_it_bounds(env: Environment) -> None:
+    inner = team("inner", "a", "b", budget={"modelCalls": 2})
+    outer = team("team", "inner", "b", strategy="sequential")
+    env.script(line("a", "a"), line("b", "b"))
+    status = await env.status(await env.start_query([*TALKERS, inner, outer], "team/team", budget={"modelCalls": 9}))
+    assert (status.phase, status.stop_reason) == ("Completed", "completed")
+    assert [each.name for each in status.responses[0].messages] == ["a", "b", "b"]
+    assert status.budget is not None
+    assert status.budget.left.model_calls == 6
+
+
+async def test_the_budget_of_an_agent_holds_for_all_its_turns_and_for_no_other_member(env: Environment) -> None:
+    one = agent("a", budget={"modelCalls": 1})
+    env.script(line("a", "a"), line("b", "b"))
+    result = await env.turn_result(await env.start_team([one, TALKERS[1], team("team", "a", "b", maxTurns=3)]))
+    assert result.stop_reason == "max_turns"
+    assert [each.name for each in result.messages] == ["a", "b", "b", "b"]
+
+
+async def test_a_tool_call_beyond_the_budget_is_not_carried_out(env: Environment) -> None:
+    one = agent("a", "noop", budget={"toolCalls": 2})
+    env.script(line("a", *[call("noop")] * 5))
+    handle = await env.start("agent", {"agent": "a", "input": "Go.", "resources": [one]})
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, result.note) == ("budget", spent("Agent/default/a", 2, "toolCalls"))
+    assert [each.role for each in result.messages] == ["assistant", "tool"] * 3
+    assert result.messages[-1].content == "Not carried out: the turn ended first."
+
+
+async def test_an_agent_that_a_tool_asks_spends_the_budget_of_who_calls_the_tool(env: Environment) -> None:
+    asks = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "b"}, "description": "asks b"})
+    one = agent("a", budget={"modelCalls": 2}, tools=[{"name": "ask"}])
+    env.script(line("a", call("ask", input="?"), "never"), line("b", "b"))
+    handle = await env.start("agent", {"agent": "a", "input": "Go.", "resources": [one, TALKERS[1], asks]})
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, len(env.model.requests)) == ("budget", 2)
+
+
+async def test_a_cost_is_counted_by_the_prices_of_the_models(env: Environment) -> None:
+    env.script(line("a", "x" * 400), line("b", "x" * 400))
+    given = [*TALKERS, priced(env), team("team", "a", "b", budget={"cost": 0.7})]
+    handle = await env.start_team(given)
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, result.usage.model_calls) == ("budget", 2)
+    used = result.usage
+    assert used.cost == round((used.prompt_tokens * 1000 + used.completion_tokens * 2000) / 1_000_000, 9)
+    status = Status.model_validate(await handle.query("status"))
+    assert status.budget is not None
+    assert status.budget.left.cost == round(max(0, 0.7 - used.cost), 9)
+
+
+async def test_tokens_are_reserved_before_a_call_as_far_as_they_are_known(env: Environment) -> None:
+    members = [agent(f"m{number}") for number in range(6)]
+    limited = priced(env)
+    limited["spec"]["config"]["openai"]["properties"] = {"max_tokens": "100"}
+    given = [
+        *members,
+        limited,
+        team("team", *(f"m{n}" for n in range(6)), strategy="parallel"),
+    ]
+    env.answer = lambda _: line("", {"text": "x" * 380, "delay": 0.3}).say[0]
+    status = await env.status(await env.start_query(given, "team/team", budget={"tokens": 360}))
+    assert status.stop_reason == "budget"
+    assert 0 < status.token_usage.total_tokens <= 360
+    assert status.token_usage.model_calls in (2, 3)
+
+
+async def test_no_call_begins_after_the_duration_of_a_budget(env: Environment) -> None:
+    env.script(line("a", {"text": "a", "delay": 1.2}), line("b", "b"))
+    handle = await env.start_team([*TALKERS, team("team", "a", "b", budget={"duration": "1s"})])
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, len(env.model.requests)) == ("budget", 1)
+    assert result.note == "the budget of Team/default/team is used up: its first call was more than 1 s ago"
+
+
+@pytest.mark.parametrize("strategy", ["selector", "round-robin"])
+async def test_a_selector_and_a_panel_end_at_their_budget(env: Environment, strategy: str) -> None:
+    own = {"maxTurns": 9} if strategy == "selector" else {"referee": True, "maxRounds": 9}
+    given = [*TALKERS, team("team", "a", "b", strategy=strategy, budget={"modelCalls": 4}, **own)]
+    result = await env.turn_result(await env.start_team(given))
+    assert (result.stop_reason, result.failure) == ("budget", None)
+    assert len(env.model.requests) == 4
+
+
+def test_a_cost_needs_the_prices_of_all_models_below(write: Writer) -> None:
+    spec = {"type": "openai", "model": "gpt", "config": {"openai": {"baseUrl": "http://host"}}}
+    cheap, dear = agent("a", modelRef={"name": "known"}), agent("b", modelRef={"name": "unknown"})
+    known = manifest("Model", "known", {**spec, "pricing": {"input": 1, "output": 2}})
+    given = [cheap, dear, known, manifest("Model", "unknown", spec)]
+    assert write.load(*given, team("t", "a", maxTurns=1, budget={"cost": 1}))
+    with pytest.raises(ManifestError, match=r"spec.budget.cost: the cost of Model/default/unknown is not known"):
+        write.load(*given, team("t", "a", "b", maxTurns=1, budget={"cost": 1}))
+    with pytest.raises(ManifestError, match="the cost of Model default/default is not known: give"):
+        write.load(agent("a"), team("t", "a", maxTurns=1, budget={"cost": 1}))
+
+
+async def test_to_ask_a_person_for_more_is_refused_before_anything_starts(env: Environment) -> None:
+    given = [*TALKERS, team("team", "a", budget={"tokens": 9, "onExceeded": "ask"})]
+    result = await env.turn_result(await env.start_team(given))
+    assert result.failure is not None
+    assert "'ask' is valid but not supported yet" in result.failure.message
+    assert env.model.requests == []
