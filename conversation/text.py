@@ -22,7 +22,7 @@ Text = Annotated[str, AfterValidator(repair_surrogates)]
 """A text from a model, a tool or a person, without lone surrogates."""
 
 
-MAX_JSON = 1_000_000
+MAX_JSON = 4_000_000
 """Characters of a text that is read as JSON: reading more would hold up all that waits."""
 
 

@@ -39,7 +39,7 @@ def main() -> int:
     sample = HERE / "brainstorming.yaml"
     with ScriptedModel(Script.read(HERE / "scripts" / "brainstorming.yaml").answer).serve() as url:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPORAL_")}
-        environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(state_dir.folder)}
+        environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "BATON_HOME": str(state_dir.folder)}
         environment["TEMPORAL_CONFIG_FILE"] = os.devnull
         with _dev(state_dir, environment) as dev:
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)

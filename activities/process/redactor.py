@@ -25,6 +25,7 @@ _ESCAPE = re.compile(
     r"|\\+(?:u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"
     r"|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);"
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -38,7 +39,7 @@ class Redactor:
 
     def add(self, secret: str) -> None:
         """Finds a secret from now on."""
-        new = forms_of(secret) - self._forms
+        new = {_valid(each) for each in forms_of(_valid(secret))} - self._forms
         if new:
             self._forms |= new
             self._search = None
@@ -66,7 +67,7 @@ class Redactor:
         if self._search is None:
             self._search = AhoCorasick([*self._forms], matchkind=MatchKind.LeftmostLongest)
         for level in _levels(text):
-            for _, start, end in self._search.find_matches_as_indexes(level.text):
+            for _, start, end in self._search.find_matches_as_indexes(_valid(level.text)):
                 yield level.start_of(start), level.end_of(end)
 
     def _begun(self, text: str, longest: int) -> int | None:
@@ -151,6 +152,11 @@ def _char(escape: str) -> str:
         return html.unescape(escape)
     named = escape.lstrip("\\")
     return chr(int(named[1:], 16)) if len(named) == 5 else _SHORT.get(named, named or "\\")
+
+
+def _valid(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair, of which the search knows nothing; of the same length."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _replaced(text: str, spans: list[tuple[int, int]]) -> str:

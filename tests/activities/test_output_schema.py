@@ -112,7 +112,7 @@ async def test_a_code_block_inside_the_json_is_kept(env: Environment) -> None:
         ('```json\n{"score": "high"}\n```', "doesn't fit its schema: $.score: 'high' is not"),
         ('{"score": NaN}', "is not JSON: it says NaN"),
         ("", "is not JSON: Expecting value"),
-        ("[" * 100_000, "is nested too deeply"),
+        ("[" * 100_000, "is not JSON: it is nested too deeply"),
         (f'{{"score": "{"x" * 9000}"}}', f"doesn't fit its schema: $.score: '{'x' * 149} … "),
     ],
 )

@@ -172,7 +172,7 @@ async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
     provider.server.answers(*(Reply(text=f"answer {each}", delay=0.05) for each in range(1, 7)))
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))
     worker = WorkerProcess(
-        process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path)),
+        process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_BROUGHT_MANIFESTS="all"),
         tmp_path / "worker.log",
         tmp_path / "secret.yaml",
     )

@@ -47,12 +47,10 @@ async def test_a_secret_is_removed_before_a_filter_can_cut_it(env: Environment, 
     ("filter_", "wrong"),
     [
         ("def f: f; f", "it takes longer than 5 s"),
-        ('"x" * 1000000000', "it needs more than 512 MB of memory"),
+        ('("x" * 10) * (length * 100000000)', "it needs more than 512 MB of memory"),
         (".a.b.c", "the filter '.a.b.c' failed: Cannot index number with string"),
-        (".a |", "the filter '.a |' failed: jq: error: syntax error"),
-        ('import "/etc/passwd" as $d; $d', "module not found"),
     ],
-    ids=["endless", "large", "data", "syntax", "file"],
+    ids=["endless", "large", "data"],
 )
 async def test_a_filter_that_fails_or_is_too_much_is_told_to_the_model_and_holds_nobody_up(
     env: Environment, tool_server: ToolServer, filter_: str, wrong: str

@@ -16,11 +16,8 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from baton.starter.server.embedded import EmbeddedServer, free_ports
-from baton.starter.server.state_dir import StateDir
-from tests.harness.environment import KEY, Handle, agent, manifest, texts
+from tests.harness.environment import Handle, agent, manifest, texts
 from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
-from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.replayer import replay
 from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
@@ -28,17 +25,8 @@ from tests.harness.tool_server import Answer, ToolServer
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def killable(tmp_path: Path) -> AsyncIterator[KillableEnvironment]:
-    with StateDir(tmp_path / "server").lock("dev") as lock:
-        assert lock
-        server = EmbeddedServer(tmp_path / "server", lock, *free_ports((0, 0)))
-        killable = KillableEnvironment(server, await server.start(), tmp_path)
-        with killable.model.serve() as url:
-            env = process_env(TEMPORAL_ADDRESS=server.address, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
-            killable.worker = WorkerProcess({**env, "BATON_HOME": str(tmp_path)}, tmp_path / "worker.log")
-            killable.worker.start()
-            yield killable
-            await killable.worker.stop()
-        await server.stop()
+    async with KillableEnvironment.running(tmp_path) as killable:
+        yield killable
 
 
 def asked(killable: KillableEnvironment, *, answered: bool = False) -> Counter[int]:

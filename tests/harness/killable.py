@@ -14,7 +14,8 @@ from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer
+from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Handle, agent, team
 from tests.harness.processes import WorkerProcess, kill_server, process_env
 
@@ -87,6 +88,23 @@ class KillableEnvironment:
         self.model = ScriptedModel(self.answer)
         self.slow, self.failing = 1.0, 0
         self.worker: WorkerProcess
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, folder: Path) -> AsyncIterator["KillableEnvironment"]:
+        """A server and a worker, which uses what runs bring, since the servers of tests are in its own network."""
+        with StateDir(folder / "server").lock("dev") as lock:
+            assert lock
+            server = EmbeddedServer(folder / "server", lock, *free_ports((0, 0)))
+            killable = cls(server, await server.start(), folder)
+            with killable.model.serve() as url:
+                own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
+                env = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+                killable.worker = WorkerProcess(env, folder / "worker.log")
+                killable.worker.start()
+                yield killable
+                await killable.worker.stop()
+            await server.stop()
 
     def answer(self, request: Request) -> Reply:
         """A reply with its number."""

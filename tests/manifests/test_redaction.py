@@ -149,3 +149,13 @@ def test_a_line_of_the_log_holds_no_line_end_and_no_escape_of_what_it_quotes() -
         logger.exception("failed")
     assert "\x1b" not in stream.getvalue()
     assert "\nTraceback" in stream.getvalue()
+
+
+def test_half_of_a_surrogate_pair_in_a_text_or_a_secret_holds_nothing_up() -> None:
+    redactor = Redactor()
+    redactor.add("sk-\ud83d-123456")
+    redactor.add("sk-abcdef")
+    assert (
+        redactor.redact('{"city": "R\\ud83d", "b": "\ud83d sk-abcdef"}')
+        == '{"city": "R\\ud83d", "b": "\ud83d [secret]"}'
+    )
