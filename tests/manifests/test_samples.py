@@ -146,7 +146,7 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         "budget",
         [],
         "Nobody has answered that yet.",
-        ["researcher", "critic", "researcher", "critic", "critic"],
+        ["scout", "critic", "scout", "critic", "critic"],
     ),
 ]
 

@@ -84,12 +84,12 @@ def test_a_lawyer_replies_from_another_terminal(machine: UserMachine) -> None:
         assert running.poll() is None, running.communicate()
         time.sleep(0.2)
     (question,) = listed
-    shown = machine.run("inbox", "contract-query").stdout
+    shown = machine.run("inbox", "offer-query").stdout
     assert f"{question['root']} {question['id']}  lawyer until " in shown
     assert "  drafter: We lend the hotel 40 lamps for one week." in shown
-    empty = machine.run("reply", "contract-query", " ")
+    empty = machine.run("reply", "offer-query", " ")
     assert (empty.returncode, "a reply needs a text of 1 to" in empty.stderr) == (1, True)
-    assert machine.run("reply", "contract-query", "Limit our liability to 10,000 EUR.").returncode == 0
+    assert machine.run("reply", "offer-query", "Limit our liability to 10,000 EUR.").returncode == 0
     out, err = running.communicate(timeout=60)
     assert out.strip() == "We lend the hotel 40 lamps for one week; our liability is limited to 10,000 EUR."
     assert f"? lawyer is asked: baton reply {question['root']} TEXT --to {question['id']}" in err
