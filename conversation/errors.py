@@ -3,14 +3,14 @@
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
     │                        ConditionFailed · FunctionFailed* · WrongPart
-    ├── AuthenticationError KeyMissing · KeyRefused · AuthorizationRequired
-    ├── ModelError          ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
-    │                       EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
-    │                       AgentUnavailable* · AgentRejected · AgentFailed
-    ├── ToolError           UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
-    ├── TimeoutError    MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
-    ├── BudgetError         BudgetExceeded
-    └── MemoryError         JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
+    ├── AuthenticationError  KeyMissing · KeyRefused · AuthorizationRequired
+    ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
+    │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
+    │                        AgentUnavailable* · AgentRejected · AgentFailed
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
+    ├── TimeoutError     MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
+    ├── BudgetError          BudgetExceeded
+    └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
