@@ -3,9 +3,9 @@
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
     │                        ConditionFailed · FunctionFailed* · WrongPart
-    ├── AuthenticationError  KeyMissing · KeyRefused · AuthorizationRequired
+    ├── AuthenticationError  KeyMissing · KeyRefused · RightMissing · AuthorizationRequired
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
-    │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected
+    │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected · CircuitOpen
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
     ├── TimeoutError     MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
@@ -15,15 +15,7 @@
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them.
 """
 
-from .failure import (
-    AuthenticationFault,
-    BudgetFault,
-    MemoryFault,
-    ModelFault,
-    TimeoutFault,
-    ToolFault,
-    ValidationFault,
-)
+from .failure import AuthenticationFault, BudgetFault, MemoryFault, ModelFault, TimeoutFault, ToolFault, ValidationFault
 
 
 class InvalidInput(ValidationFault):
@@ -62,6 +54,10 @@ class KeyRefused(AuthenticationFault):
     """A server rejected the worker's key."""
 
 
+class RightMissing(AuthenticationFault):
+    """The ServiceAccount of a run has no right to what it needs."""
+
+
 class AuthorizationRequired(AuthenticationFault):
     """An agent of an A2AServer waits until somebody authorizes it."""
 
@@ -73,7 +69,7 @@ class ModelRejected(ModelFault):
 class ModelUnavailable(ModelFault):
     """The model's server can't be reached, is overloaded or failed."""
 
-    retryable = True
+    retryable = outage = True
 
 
 class QuotaSpent(ModelFault):
@@ -90,6 +86,10 @@ class ContentFiltered(ModelFault):
 
 class AnswerTooLong(ModelFault):
     """The model's answer was cut at its limit of tokens, and what is there is of no use; or it never ends."""
+
+
+class CircuitOpen(ModelFault):
+    """A call did not begin, because the circuit breaker of a model or a server is open."""
 
 
 class EmptyReply(ModelFault):
@@ -111,7 +111,7 @@ class OutputRejected(ModelFault):
 class AgentUnavailable(ModelFault):
     """What executes an agent elsewhere can't be reached, or is overloaded."""
 
-    retryable = True
+    retryable = outage = True
 
 
 class AgentRejected(ModelFault):
@@ -173,7 +173,7 @@ class ReplyOverdue(TimeoutFault):
 class CallTimeout(TimeoutFault):
     """A call of a model or a tool took too long."""
 
-    retryable = True
+    retryable = outage = True
 
 
 class BudgetExceeded(BudgetFault):

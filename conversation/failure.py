@@ -6,7 +6,7 @@ from typing import ClassVar
 from temporalio.exceptions import ApplicationError
 
 from ..resources.base import JsonModel, JsonObject
-from ..resources.budget import OnExceeded
+from ..resources.budget import Budget, OnExceeded
 from .text import truncate
 
 MAX_ERROR_TEXT = 2_000
@@ -22,17 +22,29 @@ class Cause(JsonModel):
 
 
 class BudgetReached(JsonModel):
-    """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows."""
+    """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows.
+
+    If a person is asked: the ``account`` to which a yes grants ``more``, and how many ``grants`` it had before.
+    """
 
     owner: str
     limit: str
     on_exceeded: OnExceeded = "stop"
+    account: str | None = None
+    grants: int | None = None
+    more: Budget | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the call waits for a person, who may grant more."""
+        return bool(self.on_exceeded == "ask" and self.account and self.more)
 
 
 class Failure(Cause):
     """An error in a status: where it happened and, for a query's timeout, what went wrong before.
 
-    ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well.
+    ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well. ``wait`` are the
+    seconds after which the call is tried, which has not begun because a circuit breaker is open.
     """
 
     target: str | None = None
@@ -40,6 +52,7 @@ class Failure(Cause):
     turn: int | None = None
     cause: Cause | None = None
     budget: BudgetReached | None = None
+    wait: float | None = None
 
 
 class BatonError(ApplicationError):
@@ -47,6 +60,8 @@ class BatonError(ApplicationError):
 
     family: ClassVar[str] = "BatonError"
     retryable: ClassVar[bool] = False
+    outage: bool = False
+    """Whether the other side has failed: it can't be reached, gives no answer in time, or says that it has failed."""
 
     def __init__(
         self,
@@ -54,7 +69,9 @@ class BatonError(ApplicationError):
         *more: JsonObject,
         retryable: bool | None = None,
         retry_after: timedelta | None = None,
+        outage: bool | None = None,
     ) -> None:
+        self.outage = type(self).outage if outage is None else outage
         super().__init__(
             truncate(message, 10 * MAX_ERROR_TEXT),  # truncated further when it is stored, after secrets are removed
             self.family,

@@ -15,7 +15,7 @@ def repair_surrogates(text: str) -> str:
 
     JSON can hold lone surrogates, but no database can.
     """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 Text = Annotated[str, AfterValidator(repair_surrogates)]
@@ -51,7 +51,7 @@ def byte_size(text: str) -> int:
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
     """The text if it fits into ``limit`` bytes; else its beginning and a marker with its full length."""
-    kept = text
+    kept = text[: limit + 2]  # each character is a byte at least
     while (size := byte_size(kept)) > limit + 2:
         kept = kept[: len(kept) * limit // size]
     return text if kept == text else f"{kept}… [cut here: {len(text):,} characters in all]"

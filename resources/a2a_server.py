@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import PREALPHA, JsonModel, NoEffect
+from .circuit_breaker import CircuitBreaker
 from .duration import Duration
 from .manifest import Manifest
+from .questions import Questions
 from .values import Address, Headers
 
 
@@ -20,7 +22,11 @@ class A2AServerSpec(JsonModel):
     poll_interval: Annotated[Duration | None, NoEffect("the agent's card is read before each call")] = Field(
         None, description="how often its agents are listed again"
     )
+    circuit_breaker: CircuitBreaker | None = Field(
+        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+    )
     idempotent: bool = Field(False, description="true if it takes a message with the same messageId only once")
+    questions: Questions | None = Field(None, description="{} for people to answer what the agent asks in a task")
 
 
 class A2AServer(Manifest):

@@ -5,64 +5,19 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .approval import Approval
+from .agent_tool import AgentTool
 from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
 from .budget import Budget
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import Manifest
-from .partial import Partial
-from .problems import did_you_mean
-from .values import Function, Parameter, check_parameters, check_url
+from .override import Override
+from .values import Parameter, check_parameters, check_url
 from .window import ContextWindow
-
-BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
-TERMINATING = frozenset({"terminate", "terminate_team"})
 
 A2A_NAME = ("a2a.server/name", "ark.mckinsey.com/a2a-server-name")
 A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
 """Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
-
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "activity", "openapi"]
-OnError = Literal["feed", "fail", "retry"]
-
-
-class AgentTool(JsonModel):
-    """A tool of an agent. Without ``type`` it is the built-in tool of that name, else a custom tool."""
-
-    name: str = Field(min_length=1, description="the tool's name")
-    type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
-    description: str | None = Field(None, description="a description for the model, instead of the tool's own")
-    functions: tuple[Function, ...] = Field((), description="filters {name: jq, value} for its result, in their order")
-    partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
-    untrusted_content: bool | None = Field(None, description="whether its result is marked as untrusted")
-    approval: Approval | None = Field(
-        None, description="which of its calls wait for a person's yes, besides those that its Tool names"
-    )
-    on_error: OnError = Field(
-        "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
-    )
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.built_in and self.own_name not in BUILT_INS:
-            path = ("partial", "name") if self.partial and self.partial.name else ("name",)
-            hint = did_you_mean(self.own_name, BUILT_INS)
-            raise FieldError(path, f"'{self.own_name}' is not a built-in tool; {hint}")
-        return self
-
-    @property
-    def own_name(self) -> str:
-        """The name of the built-in tool or of the manifest; ``name`` is what the agent calls it."""
-        return (self.partial and self.partial.name) or self.name
-
-    @property
-    def built_in(self) -> bool:
-        return self.type in ("built-in", "builtin") or (self.type is None and self.own_name in BUILT_INS)
-
-    @property
-    def terminates(self) -> bool:
-        return self.built_in and self.own_name in TERMINATING
 
 
 class InlineModel(JsonModel):
@@ -94,6 +49,12 @@ class AgentSpec(JsonModel):
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
     budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    overrides: tuple[Override, ...] = Field(
+        (), description="headers for its model and servers, as {resourceType, headers, labelSelector}"
+    )
+    on_tools_unavailable: Literal["continue", "fail"] | None = Field(
+        None, description="if its MCP server can't be asked as the run begins: 'continue' without its tools, or 'fail'"
+    )
     parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
 """Budgets of queries, teams and agents: how much all that is done below them may use."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import JsonModel, NotSupportedYet
+from .base import JsonModel
 from .duration import Duration, parse_duration
 
 OnExceeded = Literal["stop", "fail", "ask"]
@@ -21,7 +21,7 @@ class Budget(JsonModel):
     model_calls: int | None = Field(None, ge=1, le=10**15, description="answers of models")
     tool_calls: int | None = Field(None, ge=1, le=10**15, description="uses of tools")
     duration: Duration | None = Field(None, description="the time after its first call in which calls may begin")
-    on_exceeded: Annotated[OnExceeded, NotSupportedYet(frozenset({"ask"}))] = Field(
+    on_exceeded: OnExceeded = Field(
         "stop", description="'stop' ends what it bounds as usual, 'fail' lets it fail, 'ask' waits for a person"
     )
 
@@ -35,6 +35,11 @@ class Budget(JsonModel):
     def ends_runs(self) -> bool:
         """Whether it ends for sure what goes on asking models."""
         return any(each is not None for each in (self.tokens, self.cost, self.model_calls, self.duration))
+
+    def raised_by(self, more: "Budget") -> "Budget":
+        """The same budget with more of what both limit; the ``duration`` is left out, as it counts anew from a yes."""
+        names = [each for each in ("tokens", "cost", "model_calls", "tool_calls") if getattr(self, each) is not None]
+        return self.model_copy(update={each: getattr(self, each) + (getattr(more, each) or 0) for each in names})
 
     @property
     def seconds(self) -> float | None:

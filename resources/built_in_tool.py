@@ -1,6 +1,6 @@
 """The Tool of each built-in tool, which is there without a manifest."""
 
-from .agent import BUILT_INS
+from .agent_tool import BUILT_INS
 from .base import API_VERSION
 from .manifest import Metadata
 from .tool import Tool, ToolSpec

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .agent import AgentTool
+from .agent_tool import AgentTool
 from .base import JsonModel, Reference, Text
 from .manifest import Manifest
 from .union_by_shape import BY_SHAPE, LIST, SINGLE

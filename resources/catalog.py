@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Set
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from .mcp_server import MCPServer
 from .memory import Memory
 from .model import Model
 from .query import TARGETS, Query
+from .role import RIGHTS, Role, RoleBinding, ServiceAccount
 from .skill import Skill
 from .team import Team
 from .tool import Tool
@@ -38,23 +39,11 @@ Resource = (
     | ExecutionEngine
     | Capability
     | Skill
+    | ServiceAccount
+    | Role
+    | RoleBinding
 )
-KINDS: dict[str, type[Resource]] = {
-    "Query": Query,
-    "Team": Team,
-    "Agent": Agent,
-    "Model": Model,
-    "Tool": Tool,
-    "ConfigMap": ConfigMap,
-    "Memory": Memory,
-    "MCPServer": MCPServer,
-    "A2AServer": A2AServer,
-    "ExecutionEngine": ExecutionEngine,
-    "Capability": Capability,
-    "Skill": Skill,
-}
-
-
+KINDS: dict[str, type[Resource]] = {each.__name__: each for each in get_args(Resource)}
 _SELECTOR: Path = ("spec", "selector")
 
 
@@ -73,6 +62,9 @@ class Catalog(JsonModel):
     """The SHA-256 of the catalog as its client knows it, if this is that one with the tools of its MCP servers."""
     brought: tuple[str, ...] = ()
     """The ids of the manifests that a run has brought, and that its worker does not trust as it trusts its own."""
+    account: str | None = None
+    """The namespace and name of the ServiceAccount whose rights the run has, if there are rights."""
+    notices: tuple[str, ...] = ()  # what the run goes on without, as sentences
 
     @property
     def summary(self) -> str:
@@ -132,18 +124,23 @@ class Catalog(JsonModel):
     def remade(self, manifests: Iterable[Resource], brought: Iterable[str] = (), known_as: str = "") -> "Catalog":
         """The catalog of the same run with other manifests, and more ``brought`` ones; clients know ``known_as``."""
         also = tuple(sorted({*self.brought, *brought}))
-        made = {"made_from": known_as or self.made_from or self.sha, **({"brought": also} if also else {})}
-        return catalog_of(manifests).model_copy(update=made)
+        kept: dict[str, object] = {"brought": also, "account": self.account, "notices": self.notices}
+        given = {"made_from": known_as or self.made_from or self.sha, **{key: v for key, v in kept.items() if v}}
+        return catalog_of(manifests).model_copy(update=given)
+
+    def of_account(self, account: str) -> "Catalog":
+        """The same catalog for a run with the rights of a ServiceAccount, given as namespace and name."""
+        return self.remade(self.manifests).model_copy(update={"account": account})
 
     def overlaid_on(self, other: "Catalog") -> "Catalog":
         """Both catalogs as one; if both have a resource, this catalog's is used."""
         return Catalog(manifests=tuple((other._by_id | self._by_id).values()))
 
     def needed_by(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
-        """``start`` and all resources that it needs, and the references that lead to nothing."""
+        """``start``, all resources that it needs, and all rights; and the references that lead to nothing."""
         reached: dict[str, Resource] = {}
         missing: list[Missing] = []
-        waiting = [start]
+        waiting = [start, *self.rights]
         while waiting:
             manifest = waiting.pop()
             if manifest.id in reached:
@@ -167,6 +164,11 @@ class Catalog(JsonModel):
     def uses_secrets(self) -> bool:
         """Whether any of its values comes from a Secret."""
         return any("Secret" in each.kinds for manifest in self.manifests for each in manifest.references())
+
+    @property
+    def rights(self) -> tuple[Resource, ...]:
+        """Its ServiceAccounts, Roles and RoleBindings."""
+        return tuple(each for each in self.manifests if isinstance(each, RIGHTS))
 
     @property
     def has_budgets(self) -> bool:

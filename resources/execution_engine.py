@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from .base import PREALPHA, FieldError, JsonModel, Text
+from .circuit_breaker import CircuitBreaker
 from .duration import Duration
 from .manifest import Manifest
 from .values import Address, Headers
@@ -20,6 +21,9 @@ class ExecutionEngineSpec(JsonModel):
     address: Address = Field(description="the engine's address, as {value: ADDRESS}; POST /execute is added to it")
     headers: Headers = Field((), description="headers of each request")
     timeout: Duration = Field("5m", description="how long one execution may take, such as '5m'")
+    circuit_breaker: CircuitBreaker | None = Field(
+        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+    )
     idempotent: bool = Field(False, description="true if it executes a request with the same Idempotency-Key only once")
     send_keys: bool = Field(False, description="true to send it the keys and headers of the agent's model")
     description: str | None = Field(None, description="a description for people")

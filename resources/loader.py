@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path as FilePath
 
-from .agent import BUILT_INS, Agent
+from .agent import Agent
+from .agent_tool import BUILT_INS
 from .base import Path, Reference
 from .bounds import UNBOUNDED, unbounded_teams
 from .catalog import Catalog, Missing, Resource, catalog_of
@@ -15,7 +16,9 @@ from .member import Member
 from .missing_memory import missing_memories
 from .parameters import unknown_parameters
 from .parse import manifest_error, manifest_of, split_list
+from .preset_rules import unknown_presets
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
+from .rights import accounts_without_rights
 from .secret import Secret
 from .secret_extraction import Secrets, extract_secrets
 from .skill_folder import with_folder
@@ -46,7 +49,8 @@ class Loaded:
         for manifest in self.catalog.manifests:
             places = variables_in_free_text(self.places[manifest.id].data)
             found.extend(self.problem(manifest, path, text) for path, text in places)
-        return [*found, *(self.problem(*notice) for notice in missing_memories(self.catalog))]
+        rules = (missing_memories, accounts_without_rights, unknown_presets)
+        return found + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""
@@ -104,12 +108,8 @@ class Loaded:
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
 
 
-def _unchanged(document: Document) -> Document:
-    return document
-
-
 def load_files(
-    paths: Iterable[FilePath], change: Callable[[Document], Document] = _unchanged, *, recursive: bool = False
+    paths: Iterable[FilePath], change: Callable[[Document], Document] | None = None, *, recursive: bool = False
 ) -> Loaded:
     """Reads files and folders of manifests, with ``recursive`` also the folders in them; ``-`` is standard input.
 
@@ -133,7 +133,8 @@ def load_files(
         if not files and manifest_files(path, recursive=True):
             text = "contains no manifest; the folders in it are read with -R"
             problems.append(Problem(str(path), 0, "", "", text))
-    return load_documents(map(change, chain.from_iterable(map(split_list, documents))), problems, folders=True)
+    split = chain.from_iterable(map(split_list, documents))
+    return load_documents(map(change, split) if change else split, problems, folders=True)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:

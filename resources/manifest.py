@@ -56,6 +56,11 @@ class Manifest(JsonModel):
         found: Budget | None = getattr(getattr(self, "spec", None), "budget", None)
         return found
 
+    @property
+    def own_secret(self) -> str:
+        """The name of the Secret with the literal keys that stand in it."""
+        return f"inline.{self.kind.lower()}.{self.name}"
+
     def references(self) -> Iterator[Reference]:
         """The resources that this one needs; here those that its values come from."""
         for path, source in sources(self):

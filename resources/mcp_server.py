@@ -6,8 +6,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from .base import FieldError, JsonModel, Name, NoEffect, Reference, Text
+from .circuit_breaker import CircuitBreaker
 from .duration import Duration, parse_duration
 from .manifest import Manifest
+from .questions import Questions
 from .values import Address, Headers, KeyRef, ValueFrom, ValueSource
 
 _ELSEWHERE = NoEffect("whoever keeps the Secret refreshes its token")
@@ -68,7 +70,11 @@ class MCPServerSpec(JsonModel):
     poll_interval: Annotated[Duration | None, NoEffect("each run lists the tools when it begins")] = Field(
         None, description="how often its tools are listed again"
     )
+    circuit_breaker: CircuitBreaker | None = Field(
+        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+    )
     description: str | None = Field(None, description="a description for people")
+    questions: Questions | None = Field(None, description="{} for people to answer what the server asks in a call")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from .base import SECRET, Deprecated, FieldError, JsonModel, Pattern, Ref, Reference
 from .budget import Pricing
+from .circuit_breaker import CircuitBreaker
 from .duration import Duration, parse_duration
 from .manifest import Manifest
 from .values import Address, Headers, TextOrValue
@@ -90,6 +91,9 @@ class ModelSpec(JsonModel):
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
     timeout: Duration | None = Field(None, description="how long one answer may take, such as '10m'; 290s by default")
     pricing: Pricing | None = Field(None, description="what a million tokens cost: {input, output, cachedInput}")
+    circuit_breaker: CircuitBreaker | None = Field(
+        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+    )
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from .agent import AgentTool
+from .agent_tool import AgentTool
 from .base import JsonModel, JsonObject, Name, NameOrRef, Path, Text
 from .capability import Context
 from .condition import PanelCondition

@@ -11,6 +11,7 @@ from .catalog import KINDS, Resource
 from .documents import Document
 from .manifest import Manifest
 from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
+from .role import RBAC
 from .secret import Secret
 from .unrendered import unrendered
 
@@ -45,7 +46,7 @@ def manifest_of(document: Document) -> Resource | Secret | None:
         )
     kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
     wanted = MANIFEST_KINDS.get(kind)
-    ours = version.startswith(GROUP) or (kind in MANIFEST_KINDS and "/" not in version)
+    ours = version.startswith(GROUP) or (wanted is not None and ("/" not in version or version == RBAC))
     if wanted is None and ours and kind not in IGNORED_KINDS:
         hint = did_you_mean(kind, (*KINDS, *IGNORED_KINDS))
         raise manifest_error(document, ("kind",), kind, f"'{kind}' is not a kind; {hint}")

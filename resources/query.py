@@ -10,6 +10,7 @@ from .budget import Budget
 from .duration import Duration
 from .labels import LabelSelector
 from .manifest import Manifest
+from .override import Override
 from .values import Parameter, check_parameters
 
 TargetType = Literal["agent", "team", "model", "tool"]
@@ -20,7 +21,6 @@ TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "mo
 DEFAULT_MEMORY = "default"
 """The Memory of a query that names none, if there is one of that name (ARK: queries, memory)."""
 
-NO_ACCOUNTS = NoEffect("a run has the rights of the worker, and service accounts exist only in Kubernetes")
 NO_EVALUATION = NoEffect("no answer is evaluated")
 
 
@@ -52,13 +52,16 @@ class QuerySpec(JsonModel):
     memory: NameOrRef | None = Field(None, description="the Memory that keeps the conversation; by default 'default'")
     session_id: ConversationId | None = Field(None, description="the conversation, where conversationId is not given")
     conversation_id: ConversationId | None = Field(None, description="the conversation that the query goes on with")
-    service_account: Annotated[NameOrRef | None, NO_ACCOUNTS] = None
+    service_account: NameOrRef | None = Field(None, description="the ServiceAccount whose rights it has")
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
-    ttl: Annotated[Duration | None, NOT_SUPPORTED_YET] = None
+    ttl: Duration | None = Field(None, description="how long what it leaves is kept after its end, such as '720h'")
     cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
+    overrides: tuple[Override, ...] = Field(
+        (), description="headers for models and servers, as {resourceType, headers, labelSelector}"
+    )
     fail_fast: bool = Field(False, description="true to cancel the other targets at the first failure")
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic_core import core_schema
 
 from .base import API_VERSION, PREALPHA, JsonObject, Mark
 from .parse import GROUP, IGNORED_KINDS, MANIFEST_KINDS
+from .role import RBAC
 
 
 def manifest_schema() -> JsonObject:
@@ -24,7 +25,7 @@ def manifest_schema() -> JsonObject:
         "description": "A manifest of Baton; other Kubernetes resources are ignored",
         "type": ["object", "null"],
         "properties": {
-            "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1"]},
+            "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1", RBAC]},
             "kind": {"examples": [*MANIFEST_KINDS]},
         },
         "allOf": [*_rules(kinds)],
@@ -35,7 +36,7 @@ def manifest_schema() -> JsonObject:
 def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
     """The rules for each kind of Baton, for the items of a List, and for unknown kinds of ARK."""
     group = re.escape(GROUP)
-    ours: JsonObject = {"pattern": f"^({group}|[^/]*$)"}
+    ours: JsonObject = {"pattern": f"^({group}|{re.escape(RBAC)}$|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
     known: JsonObject = {"kind": {"enum": [*kinds, "List", *IGNORED_KINDS]}}
     for kind, schema in kinds.items():

@@ -47,7 +47,7 @@ def extract_secrets(manifest: M, secrets: Secrets) -> M:
     spelled_out = [*_spelled_out(manifest)]
     if not spelled_out:
         return manifest
-    name = f"inline.{manifest.kind.lower()}.{manifest.name}"
+    name = manifest.own_secret
     values = {dotted_path(path): SecretStr(value) for path, value in spelled_out}
     metadata = Metadata(name=name, namespace=manifest.namespace)
     secrets.add(Secret(api_version="v1", metadata=metadata, string_data=values))

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .agent import BUILT_INS
+from .agent_tool import BUILT_INS
 from .approval import Approval
 from .base import (
     FieldError,
@@ -16,6 +16,7 @@ from .base import (
     Reference,
     Text,
 )
+from .circuit_breaker import CircuitBreaker
 from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
 from .manifest import Manifest
@@ -33,7 +34,7 @@ _NEEDS = {
     **dict.fromkeys(("agent", "team", "activity"), "{name}"),
 }
 _BELONGS = {
-    **{"http": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
+    **{"http": "http", "circuit_breaker": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
     **{"agent": "agent", "team": "team", "activity": "activity", "openapi": "openapi"},
 }
 """The type of tool for which each field is."""
@@ -61,6 +62,9 @@ class ToolSpec(JsonModel):
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
     activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
+    circuit_breaker: CircuitBreaker | None = Field(
+        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing; for 'http'"
+    )
     openapi: OpenApiSpec | None = Field(None, description="the document of a tool of type 'openapi'")
 
     @model_validator(mode="after")

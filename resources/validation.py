@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .agent import Agent
+from .approval_rules import unmatched_patterns
 from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
 from .budget_rules import unknown_costs
 from .catalog import Catalog
@@ -12,7 +13,6 @@ from .jq_syntax import broken_filters
 from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .model import Model, missing_package
-from .partial import PresetArguments
 from .problems import dotted_path
 from .query import Query
 from .schema_rules import broken_schema_rules
@@ -45,12 +45,9 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
             yield from _remote_selector(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
-        if isinstance(manifest, Agent | Tool):
-            yield from _unknown_presets(manifest, catalog)
-    for owner, path, text in (*too_long_ids(catalog), *broken_skill_rules(catalog), *broken_filters(catalog)):
-        yield Violation(owner, path, text)
-    for owner, text in unknown_costs(catalog):
-        yield Violation(owner, ("spec", "budget", "cost"), text)
+    for rule in (too_long_ids, broken_skill_rules, broken_filters, unmatched_patterns):
+        yield from (Violation(*each) for each in rule(catalog))
+    yield from (Violation(owner, ("spec", "budget", "cost"), text) for owner, text in unknown_costs(catalog))
     for tool, text in too_deep_tools(catalog):
         yield Violation(tool, ("spec", tool.spec.type), text)
 
@@ -101,22 +98,6 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
         if found and tool.type not in (None, "custom", right):
             text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
-
-
-def _unknown_presets(owner: Agent | Tool, catalog: Catalog) -> Iterator[Violation]:
-    """Preset arguments that a tool does not have, as far as its manifest says what it has."""
-    used: list[tuple[Path, PresetArguments | None, Manifest | None]] = []
-    if isinstance(owner, Tool):
-        used.append(((), owner.spec.partial, owner))
-    else:
-        for number, (given, reference) in enumerate(owner.tools()):
-            used.append((("tools", number), given.partial, catalog.find(reference) if reference else None))
-    for path, presets, tool in used:
-        known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
-        for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
-            if isinstance(known, dict) and tool and each.name not in known:
-                text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; its properties: {', '.join(known)}"
-                yield Violation(owner, ("spec", *path, "partial", "parameters", index, "name"), text)
 
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:

@@ -22,7 +22,10 @@ MAX_SHOWN = 100_000
 MAX_NAME = 256
 """Bytes of a person's name."""
 
-DecisionKind = Literal["approval", "question"]
+DECISION = "decision "
+"""The beginning of the summary of a timer that limits how long a decision is waited for, before its id."""
+
+DecisionKind = Literal["approval", "question", "budget"]
 
 
 class PendingDecision(JsonModel):
@@ -30,9 +33,12 @@ class PendingDecision(JsonModel):
 
     ``id`` is unique among all runs below one root; ``run`` is the id of the run that waits, and ``speaker`` the name of
     whom it waits for. It waits from ``since`` until ``until``, or without a limit. ``kind`` ``approval``: whether the
-    ``tool`` may be called with ``arguments`` (JSON text); ``question``: what
-    ``speaker``, a person, replies to it. ``rule`` is the id of the manifest that asks for it, for which a decision may
-    be remembered. ``decision`` is what was decided, until the run goes on with it.
+    ``tool`` may be called with ``arguments`` (JSON text); ``question``: what ``speaker``, a person, replies to it;
+    ``budget``: whether the budget of ``speaker`` is raised by ``arguments``. ``rule`` is the id of the manifest that
+    asks for it, for which a decision may be remembered. ``decision`` is what was decided, until the run goes on.
+
+    A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. That
+    can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
     """
 
     id: str
@@ -45,6 +51,9 @@ class PendingDecision(JsonModel):
     arguments: Text | None = None
     rule: str | None = None
     question: Text | None = None
+    asked_by: Text | None = None
+    reply_schema: JsonObject | None = None
+    record: str | None = None
     decision: PersonDecision | None = None
 
 

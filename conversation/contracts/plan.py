@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ...resources.agent import OnError
+from ...resources.agent_tool import OnError
 from ...resources.base import JsonModel, JsonObject
 from ...resources.budget import Budget
 from ...resources.panel import Visibility
@@ -14,6 +14,7 @@ from ...resources.values import ContributionsRef
 from ...resources.window import ContextWindow
 from .conversation_plan import ConversationPlan
 from .member_plans import ActivityMember, HumanMember, TeamMember
+from .questions import QuestionsPlan
 
 
 class DelegatePlan(JsonModel):
@@ -40,7 +41,8 @@ class ApprovalPlan(JsonModel):
 class ToolPlan(JsonModel):
     """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes.
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes;
+    with ``questions``, its server may ask a person.
     """
 
     name: str
@@ -49,6 +51,7 @@ class ToolPlan(JsonModel):
     untrusted: bool = False
     asks: DelegatePlan | None = None
     approval: ApprovalPlan | None = None
+    questions: QuestionsPlan | None = None
 
 
 class AgentPlan(JsonModel):
@@ -57,7 +60,7 @@ class AgentPlan(JsonModel):
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
     the slowest of them may take for an answer, if one has a timeout. ``cast`` is the id of a default agent, which has
     no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
-    models.
+    models, and with ``questions`` it may ask a person.
     """
 
     kind: Literal["agent", "model"]
@@ -73,6 +76,7 @@ class AgentPlan(JsonModel):
     engine: str | None = None
     timeout: float | None = None
     budget: Budget | None = None
+    questions: QuestionsPlan | None = None
 
     def tool(self, name: str) -> ToolPlan:
         """Its tool of that name; one that a model has made up has the usual settings."""
@@ -93,6 +97,7 @@ class ToolTarget(JsonModel):
     timeout: float | None = None
     asks: DelegatePlan | None = None
     approval: ApprovalPlan | None = None
+    questions: QuestionsPlan | None = None
 
 
 MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember | HumanMember, Field(discriminator="kind")]
@@ -168,7 +173,10 @@ class TargetPlan(JsonModel):
 
 
 class QueryPlan(JsonModel):
-    """The targets of a query, its timeout in seconds, and the conversation that it goes on with, if there is one."""
+    """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
+
+    ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
+    """
 
     kind: Literal["query"]
     name: str | None = None
@@ -178,6 +186,7 @@ class QueryPlan(JsonModel):
     fail_fast: bool = False
     budget: Budget | None = None
     conversation: ConversationPlan | None = None
+    ttl: float | None = None
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

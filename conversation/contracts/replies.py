@@ -10,17 +10,19 @@ from .panel_requests import SpeakerBrief
 class ReplyRequest(JsonModel):
     """The update ``reply``: the ``text`` of a person, ``by`` whom, to the question with the id ``to``.
 
-    Without ``to`` it is the only question that waits in the run.
+    Without ``to`` it is the only question that waits in the run. ``declines``: the person refuses to answer a server's
+    question, perhaps with a text that says why.
     """
 
     text: str
     to: str | None = None
     by: str | None = None
+    declines: bool = False
 
     @property
     def problem(self) -> str | None:
         """What makes it unacceptable for a history; None if nothing does."""
-        if not self.text.strip() or byte_size(self.text) > MAX_MESSAGE:
+        if not (self.text.strip() or self.declines) or byte_size(self.text) > MAX_MESSAGE:
             return f"a reply needs a text of 1 to {MAX_MESSAGE:,} bytes"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
             return f"the name of who replies needs 1 to {MAX_NAME} bytes"

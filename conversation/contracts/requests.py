@@ -5,12 +5,12 @@ from typing import Literal
 from ...resources.base import JsonModel, JsonObject
 from ...resources.window import ContextWindow
 from ..messages.message import Head, Message, Quote, Span, TokenUsage
-from ..messages.person_decision import PersonDecision
 from ..messages.turn import Thread
 from ..text import Text
-from .decisions import decision_id
+from .journal_name import JournalName
 from .panel_requests import SpeakerBrief
 from .plan import Plan
+from .questions import Question
 
 ConversationItem = Message | Span | Quote
 """What can be appended to a conversation: a message, the rows of another branch, or a copy of one row."""
@@ -34,10 +34,9 @@ class PinRequest(JsonModel):
 
 
 class TaskQueues(JsonModel):
-    """The task queues of a run's activities, if not the run's own, and their priority.
+    """The task queues of a run's activities, if not the run's own, and their priority. Child workflows inherit it.
 
-    ``limited`` are the task queues of models with a rate limit, by the name of the model. ``priority`` is 1 (first) to
-    5; ``tenant`` is the fairness key. Child workflows inherit both.
+    ``limited``: for models with a rate limit, by name. ``priority``: 1 (first) to 5. ``tenant``: the fairness key.
     """
 
     models: str | None = None
@@ -53,7 +52,8 @@ class TaskQueues(JsonModel):
 
 class Pinned(JsonModel):
     """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
-    ``question`` begins what a root run was asked, for Temporal's UI; ``before`` is the place before it.
+    For a root run: the beginning of its ``question``, for Temporal's UI, the place ``before`` it, its ``journal``, and
+    as ``notices`` what it goes on without.
     """
 
     thread: Thread
@@ -63,15 +63,16 @@ class Pinned(JsonModel):
     route: TaskQueues = TaskQueues()
     question: str = ""
     before: Head | None = None
+    journal: JournalName | None = None
+    notices: tuple[str, ...] = ()
 
 
 class AskModelRequest(JsonModel):
     """``ask_model``: ask the model of a speaker, and append its reply after the head of a thread.
 
-    ``execute_agent`` takes the same for an agent that is executed elsewhere.
-    ``speaker`` is the id of an Agent, or of a Model that is asked directly. The turn's own messages begin after depth
-    ``begun``. ``pending`` is appended before the reply. ``fallback`` is an index into the speaker's models. ``turn``
-    and ``turns`` (the limit, if there is one) are for those who watch the run.
+    ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
+    Model that is asked directly. The turn's own messages begin after depth ``begun``. ``pending`` comes before it.
+    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are for those who watch.
     """
 
     thread: Thread
@@ -90,7 +91,7 @@ class AskModelResult(JsonModel):
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
     messages before it that one execution of an agent elsewhere gave. ``summaries`` is the usage of the summaries that
-    were made before the model was asked.
+    were made before the model was asked. With a ``question`` the agent waits for the answer of a person.
     """
 
     message: Message
@@ -98,43 +99,7 @@ class AskModelResult(JsonModel):
     wrong: Text | None = None
     earlier: tuple[Message, ...] = ()
     summaries: TokenUsage | None = None
-
-
-class UseToolRequest(JsonModel):
-    """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
-
-    ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
-    ``answer`` is what the agent or the team that the tool asks has answered. ``delegate`` takes the same: begin the
-    conversation in which they answer. ``decision`` is the one that allows the call, where one is needed. ``review``
-    takes the same, to find out whether it is.
-    """
-
-    thread: Thread
-    speaker: str
-    reply: str | None = None
-    call: int = 0
-    answer: Text | None = None
-    decision: PersonDecision | None = None
-
-    @property
-    def decision_id(self) -> str:
-        """The id under which the call waits for a decision."""
-        return decision_id(self.reply or self.thread.question, str(self.call))
-
-
-class UseToolResult(JsonModel):
-    """The result of ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn."""
-
-    message: Message
-    head: Head
-    ends: bool = False
-
-
-class ReviewResult(JsonModel):
-    """The result of ``review``: whether the call needs a person's yes, and its arguments as JSON text to be shown."""
-
-    needed: bool
-    arguments: Text = "{}"
+    question: Question | None = None
 
 
 class SelectRequest(JsonModel):
@@ -150,7 +115,7 @@ class SelectRequest(JsonModel):
 class SelectResult(JsonModel):
     """The result of ``select``: the index of the next speaker (``seat``), how it was chosen, and the token usage.
 
-    Without a ``seat`` the selector has ended the team; ``said`` is its final message, if there is one.
+    Without a ``seat`` the selector has ended the team; ``said`` may be its final message.
     """
 
     seat: int | None = None

@@ -72,6 +72,11 @@ class RemoteTask(JsonModel):
     task: Text | None = None
     state: Text | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the task waits for somebody: for an answer, or for an authorization."""
+        return self.state in ("input-required", "auth-required")
+
 
 PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
@@ -104,6 +109,11 @@ class Message(JsonModel):
     summarizes: int | None = None
 
     @property
+    def length(self) -> int:
+        """Characters of the texts in the message, at most ``byte_size``."""
+        return len(self.content) + sum(len(call.arguments) for call in self.tool_calls)
+
+    @property
     def byte_size(self) -> int:
         """Bytes of the texts in the message."""
         return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
@@ -115,7 +125,7 @@ class Message(JsonModel):
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message; if it is larger than ``limit`` bytes, with its texts truncated to equal shares of them."""
-        if self.byte_size <= limit:
+        if self.length <= limit and self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))
         calls = tuple(

@@ -6,13 +6,33 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.converter import DataConverter, ExternalStorage
 
+from ..errors import JournalLost
 from ..settings_error import SettingsError
 
 DRIVERS = frozenset({"baton-journal", "aws.s3driver"})
 """The names of all drivers with which a Baton has ever stored a value."""
 
+_UNREADABLE = b"binary/unreadable"
+"""An encoding that nothing is stored with."""
+
 _MARK = "__temporal_external_storage_reference"
 """The metadata by which the SDK knows a reference that is encrypted."""
+
+
+def missing_value(reason: str) -> Payload:
+    """What stands in the place of a value that a driver does not have: whoever reads it gets JournalLost.
+
+    Raised by the driver itself, it would fail a workflow task, and with it the run, for any reference that a client
+    makes up.
+    """
+    return Payload(metadata={"encoding": _UNREADABLE}, data=reason.encode())
+
+
+def check_not_missing(payloads: Sequence[Payload]) -> None:
+    """Raises JournalLost if a value among these was missing."""
+    for each in payloads:
+        if each.metadata.get("encoding") == _UNREADABLE:
+            raise JournalLost(each.data.decode(errors="replace"))
 
 
 class CheckedStorage(ExternalStorage):

@@ -19,8 +19,9 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from ..defaults import TASK_QUEUE
 from ..errors import InvalidInput
 from ..settings_error import SettingsError
+from .early_queries import AskAgain
 from .encryption import Codec, Keys
-from .external_storage import CheckedConverter, CheckedStorage
+from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 """The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
@@ -44,7 +45,11 @@ class _Payloads(CompositePayloadConverter):
         super().__init__(*_JSON)  # the SDK makes a converter for each task, so the costly parts are shared
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
-        """Reads values. An invalid value fails the run that it was sent to; the error doesn't contain the value."""
+        """Reads values. An invalid value fails the run that it was sent to; the error doesn't contain the value.
+
+        Raises JournalLost for a value that is missing in external storage.
+        """
+        check_not_missing(payloads)
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
@@ -128,7 +133,8 @@ async def connect(
     config = ClientConnectConfig(target_host=address) if address else connect_config()
     config.setdefault("target_host", "localhost:7233")
     try:
-        return await Client.connect(**config, data_converter=data_converter(environment), identity=identity)
+        converter = data_converter(environment)
+        return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=[AskAgain()])
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

@@ -1,0 +1,66 @@
+"""Finds the executions of a run and of all runs below it, by their histories alone."""
+
+from typing import NamedTuple
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from .execution_chain import execution_chain
+
+CHILD_STARTED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
+CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+
+
+class RunExecution(NamedTuple):
+    """One execution of a run: its ids, its workflow type, and whether it is still open."""
+
+    workflow_id: str
+    run_id: str
+    type: str
+    is_open: bool
+
+
+async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExecution]:
+    """All executions of the run whose last one is ``run_id``, from that one back, each before all that are below it.
+
+    Whoever deletes them from the end can be interrupted at any time: what is left is found again. What Temporal has
+    deleted is left out. Raises RPCError.
+    """
+    found: dict[tuple[str, str], RunExecution] = {}
+    pending = [(workflow_id, each) for each in await _chain(client, workflow_id, run_id)]
+    while pending:
+        key = pending.pop()
+        if key not in found and (read := await _read(client, *key)):
+            found[key], below = read
+            pending.extend(below)
+    return [*found.values()]
+
+
+async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
+    try:
+        return [each for each, _ in await execution_chain(client, workflow_id, run_id)]
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+
+
+async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecution, list[tuple[str, str]]] | None:
+    """One execution, with the ids of those it has started or has continued in; None if Temporal has deleted it."""
+    handle, below = client.get_workflow_handle(workflow_id, run_id=run_id), list[tuple[str, str]]()
+    try:
+        about = await handle.describe()
+        async for event in handle.fetch_history_events():
+            if event.event_type == CHILD_STARTED:
+                child = event.child_workflow_execution_started_event_attributes.workflow_execution
+                below.append((child.workflow_id, child.run_id))
+            elif event.event_type == CONTINUED:
+                attributes = event.workflow_execution_continued_as_new_event_attributes
+                below.append((workflow_id, attributes.new_execution_run_id))
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    is_open = about.status == WorkflowExecutionStatus.RUNNING
+    return RunExecution(workflow_id, run_id, about.workflow_type, is_open), below

@@ -1,0 +1,138 @@
+"""The rights of a run: what its ServiceAccount may use, and the manifests that would give it the rights it lacks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import yaml
+from pydantic import JsonValue
+
+from .base import JsonObject
+from .catalog import Catalog
+from .manifest import Manifest
+from .query import Query
+from .role import RBAC, RBAC_GROUP, RIGHTS, Role, RoleBinding
+from .validation import Violation
+
+DEFAULT_ACCOUNT = "default"
+"""The ServiceAccount of a run that names none (ARK: queries, service account)."""
+
+
+class AccountName(NamedTuple):
+    """A ServiceAccount: its namespace and its name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @classmethod
+    def of(cls, start: Manifest) -> "AccountName":
+        """The account of a run that begins with that manifest."""
+        named = start.spec.service_account if isinstance(start, Query) else None
+        if named is None:
+            return cls(start.namespace, DEFAULT_ACCOUNT)
+        return cls(named.namespace or start.namespace, named.name)
+
+
+class Use(NamedTuple):
+    """The use of one resource: its API group, its kind in the plural, its namespace and its name."""
+
+    group: str
+    resource: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Use":
+        """The use of a manifest."""
+        group = manifest.api_version.rpartition("/")[0]
+        return cls(group, _plural(manifest.kind), manifest.namespace, manifest.name)
+
+    @classmethod
+    def of_secret(cls, namespace: str, name: str) -> "Use":
+        """The use of a Secret."""
+        return cls("", "secrets", namespace, name)
+
+    @property
+    def verb(self) -> str:
+        """What it is called in messages; for a rule, both verbs mean the same."""
+        return "use" if self.group else "get"
+
+    @property
+    def rule(self) -> JsonObject:
+        """The rule that would allow it."""
+        of_kind: JsonObject = {"apiGroups": [self.group], "resources": [self.resource]}
+        return {**of_kind, "verbs": [self.verb], "resourceNames": [self.name]}
+
+
+def _plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+def has_rights(catalog: Catalog, namespace: str) -> bool:
+    """Whether there are rights in a namespace: where there are none, everything may be used."""
+    return any(each.namespace == namespace for each in catalog.rights)
+
+
+def may(catalog: Catalog, account: AccountName, use: Use) -> bool:
+    """Whether the rights in a catalog let an account use a resource."""
+    if not has_rights(catalog, use.namespace):
+        return True
+    roles = (catalog.get("Role", use.namespace, each.role_ref.name) for each in _bindings(catalog, account, use))
+    rules = (rule for role in roles if isinstance(role, Role) for rule in role.rules)
+    return any(rule.grants(use.group, use.resource, use.name) for rule in rules)
+
+
+def _bindings(catalog: Catalog, account: AccountName, use: Use) -> Iterator[RoleBinding]:
+    for each in catalog.rights:
+        if isinstance(each, RoleBinding) and each.namespace == use.namespace and account in each.accounts():
+            yield each
+
+
+def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterator[Use]:
+    """What a run with these manifests uses: those that are protected, and all Secrets that any of them reads.
+
+    A literal key belongs to the manifest in which it stands: who may use that may use the key.
+    """
+    for manifest in protected:
+        if not isinstance(manifest, (Query, *RIGHTS)):
+            yield Use.of(manifest)
+    for manifest in manifests:
+        for each in manifest.references():
+            if "Secret" in each.kinds and each.name != manifest.own_secret:
+                yield Use.of_secret(each.namespace, each.name)
+
+
+def missing_rights(account: AccountName, lacking: Sequence[Use]) -> str:
+    """The rights that an account lacks, and the manifests that would give them, as YAML."""
+    what = ", ".join(f"{use.verb} {use.resource} '{use.namespace}/{use.name}'" for use in lacking)
+    manifests = [
+        each for place in sorted({use.namespace for use in lacking}) for each in _grant(account, place, lacking)
+    ]
+    lines = (yaml.safe_dump(each, default_flow_style=True, sort_keys=False, width=10_000) for each in manifests)
+    return (
+        f"the ServiceAccount {account} may not {what}: it has no such right. These manifests of the worker would give "
+        "it:\n" + "---\n".join(lines)
+    ).rstrip()
+
+
+def _grant(account: AccountName, namespace: str, lacking: Sequence[Use]) -> Iterator[JsonObject]:
+    """The Role and the RoleBinding that would give an account what it lacks in a namespace."""
+    name = f"{account.name}-also"
+    both: JsonObject = {"apiVersion": RBAC, "metadata": {"name": name, "namespace": namespace}}
+    rules: list[JsonValue] = [use.rule for use in lacking if use.namespace == namespace]
+    subject: JsonObject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
+    yield {"kind": "Role", **both, "rules": rules}
+    ref: JsonObject = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name}
+    yield {"kind": "RoleBinding", **both, "roleRef": ref, "subjects": [subject]}
+
+
+def accounts_without_rights(catalog: Catalog) -> Iterator[Violation]:
+    """The queries that name a ServiceAccount, although there are no rights."""
+    if not catalog.rights:
+        for query in catalog.manifests:
+            if isinstance(query, Query) and query.spec.service_account:
+                text = "has no effect without a Role: unless the worker has some, the run may use everything"
+                yield Violation(query, ("spec", "serviceAccount"), text)
