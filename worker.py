@@ -18,7 +18,6 @@ import atexit
 import contextlib
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -27,12 +26,14 @@ from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Interceptor, Worker
 
+from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
+from .activities.context.circuits import Circuits
 from .activities.journal.external_storage import storage_drivers
+from .activities.journal.identity import JournalIdentity
 from .activities.journal.journal import Journal
-from .activities.journal.migrate import version
 from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
@@ -41,11 +42,12 @@ from .activities.process.deployment import deployment_of
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import Checks, must_hold, serve_health
+from .activities.process.health import Check, Checks, must_hold, serve_health
 from .activities.process.sdk_runtime import set_worker_runtime
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
-from .activities.process.shutdown import AFTER_GRACE, end_process_after, run_all
+from .activities.process.shutdown import run_all, stopped_by_signals
+from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
@@ -63,7 +65,7 @@ from .conversation.temporal.temporal_client import ConnectionFailed, connect, wi
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
-from .workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
+from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")
 
@@ -74,32 +76,37 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    (settings := Settings.of(environment)).check(client.service_client.config.target_host)
+    circuits, settings = Circuits(), Settings.of(environment)
+    settings.check(client.service_client.config.target_host)
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    tools = Tools(secrets, registry, approve_destructive=settings.approve_destructive)
-    providers, executors = Providers(types_in(own.catalog)), Executors(secrets)
+    tools = Tools(secrets, registry, circuits, approve_destructive=settings.approve_destructive)
+    providers, executors = Providers(types_in(own.catalog), circuits), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
-        queues = TaskQueues.model_validate(settings.activity_queues)
-        identity = worker_identity(client, own.catalog)
+        whose = await JournalIdentity.checked(client, journal.database.engine, settings.task_queue)
+        queues, identity = TaskQueues.model_validate(settings.activity_queues), worker_identity(client, own.catalog)
+        discovery = Discovery(tools, executors, secrets)
         pin = Pin(
-            *(journal, own.catalog, secrets, tools, queues),
+            *(journal, own.catalog, secrets, discovery, queues),
             brought=settings.brought_manifests,
             identity=identity,
+            name=whose.name,
             searchable=await registered(client),
             shows_cost=await shows_cost(client),
+            query_ttl=settings.query_ttl_seconds,
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets)
-        own_journal = OwnJournal(journal.find, journal.database.engine.place)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, circuits)
+        own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
         options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
-        checks = _checks(workers, client, journal)
-        async with serve_health(settings.health_address, checks), watch_event_loop(), run_all(workers):
+        checks = _checks(workers, client, lambda: whose.check_unchanged(journal.database.engine))
+        health = serve_health(settings.health_address, checks, lambda: circuits.states)
+        async with health, watch_event_loop(), run_all(workers):
             yield secrets
     finally:
         for each in (single_flight, providers, executors, memory, tools):
@@ -108,13 +115,10 @@ async def run_worker(
         await journal.close()
 
 
-def _checks(workers: Sequence[Worker], client: Client, journal: Journal) -> Checks:
+def _checks(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
     """What must be well for a worker to work."""
-    return {
-        "worker": must_hold(lambda: all(each.is_running for each in workers)),
-        "temporal": lambda: describe_namespace(client),
-        "journal": lambda: journal.database.engine.run(version),
-    }
+    is_running = must_hold(lambda: all(each.is_running for each in workers))
+    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
 
 
 def _worker(
@@ -126,15 +130,15 @@ def _worker(
     interceptors: Sequence[Interceptor],
 ) -> Worker:
     """The SDK's worker for one task queue."""
-    interval = timedelta(seconds=INTERVAL)
+    interval, types = timedelta(seconds=INTERVAL), VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
     return Worker(
         client,
         task_queue=queue.name,
         identity=identity,
-        workflows=WORKFLOWS if "workflows" in queue.roles else (),
+        workflows=types if "workflows" in queue.roles else (),
         activities=[activity for role in sorted(queue.roles) for activity in activities[role]],
         interceptors=interceptors,
-        workflow_runner=UnsandboxedWorkflowRunner(),  # all workflows are Baton's: the tests replay them in the sandbox
+        workflow_runner=WorkflowRunner(),
         workflow_failure_exception_types=WORKFLOW_FAILURES,
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_workflow_tasks=settings.max_concurrent_workflow_tasks,
@@ -153,11 +157,9 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
 
     1: manifests or settings are refused, or do not fit to another worker of the task queue; 3: no Temporal.
     """
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
         settings = Settings.of(os.environ)
+        stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
         set_worker_runtime(settings.metrics_address)
         own = load_files(paths, recursive=recursive)
         client = await connect(address)
@@ -171,7 +173,6 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
             known = own.catalog.summary
             log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
             await fleet.check_until(stopped)
-            end_process_after(settings.graceful_shutdown_seconds + AFTER_GRACE)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -71,7 +71,7 @@ class AskModel:
             async with meter.reserved(estimate(messages, definitions, context.model)):
                 answer = await self._providers.ask(context.model, context.values, asked, on_text)
             answer = with_cost(answer, context.model.manifest)
-            clean = self._secrets.redact_message(answer).model_copy(update={"name": context.speaker.name})
+            clean = (await self._secrets.redact_message(answer)).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
         await meter.settle(row.message.usage)
         wrong = await output_error(row.message, context.schema)
@@ -84,6 +84,6 @@ class AskModel:
         speaker = find_speaker(values.catalog, request.speaker)
         if not isinstance(speaker, Agent | Model):
             raise UnknownResource(f"{request.speaker} can't be asked")
-        model = model_chain(speaker, values.catalog)[request.fallback]
+        model, values = model_chain(speaker, values.catalog)[request.fallback], values.used_by(speaker)
         schema = output_schema(speaker) or panel_output_schema(values.catalog, request.brief)
         return _Context(speaker, model, schema, values)

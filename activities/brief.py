@@ -26,6 +26,6 @@ class Brief:
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
         head = await self._journal.append(
-            Head(), [self._secrets.redact_message(Message(role="user", content=text))], idempotency_key()
+            Head(), [await self._secrets.redact_message(Message(role="user", content=text))], idempotency_key()
         )
         return thread.model_copy(update={"question": head.id, "head": head})

@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.contracts.tool_requests import UseToolRequest
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from .journal.journal import Journal
@@ -25,6 +25,6 @@ class Delegate:
         key = idempotency_key()
         question = Message(role="user", content=await use(*await self._calls.resolve(request, key)))
         await self._calls.charge(request, key)
-        head = await self._journal.append(Head(), [self._secrets.redact_message(question)], key)
+        head = await self._journal.append(Head(), [await self._secrets.redact_message(question)], key)
         thread = request.thread.under(request.speaker) if request.thread.account else request.thread
         return thread.model_copy(update={"question": head.id, "head": head})

@@ -4,16 +4,21 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
+from ..conversation.contracts.decisions import decision_id
+from ..conversation.contracts.questions import Question
 from ..conversation.contracts.requests import AskModelRequest, AskModelResult
 from ..conversation.errors import UnknownResource
 from ..conversation.messages.message import Head, Message, latest_within
+from ..conversation.text import truncate
+from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.duration import parse_duration
 from ..resources.execution_engine import ExecutionEngine
-from .agent.executor import Execution
+from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
+from .context.circuits import Circuits
 from .context.executor import Executor, find_executor
 from .context.metering import Meter, estimate
 from .context.structured_output import normalized, output_error, output_schema
@@ -27,9 +32,7 @@ from .process.secrets import SecretStore
 from .runtime.heartbeat import on_text
 from .runtime.ids import idempotency_key
 from .tool.tools import Tools
-
-INPUT_REQUIRED = "input-required"
-"""The state of a task that waits for input: what it asks is no final answer, and has to fit no schema."""
+from .tool_questions import MAX_QUESTION
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class ExecuteAgent:
         tools: Tools,
         functions: FunctionRegistry,
         secrets: SecretStore,
+        circuits: Circuits,
     ) -> None:
-        self._journal, self._executors, self._tools = journal, executors, tools
+        self._journal, self._executors, self._tools, self._circuits = journal, executors, tools, circuits
         self._functions, self._secrets = functions, secrets
 
     @activity.defn(name="execute_agent")
@@ -67,15 +71,21 @@ class ExecuteAgent:
             executor = await self._executors.of(context.executor)
             execution = await self._execution(request, head, context, key)
             async with meter.reserved(estimate(execution.messages, execution.tools, None)):
-                said = await executor.execute(execution, on_text)
+                said = await self._execute(executor, execution)
             *earlier, answer = await self._cleaned(said, context)
             last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
         await meter.settle(last.message.usage)
-        asks = last.message.remote is not None and last.message.remote.state == INPUT_REQUIRED
+        asks = last.message.remote is not None and last.message.remote.waits  # no final answer: it has to fit no schema
         wrong = None if asks else await output_error(last.message, context.schema)
         result = AskModelResult(message=last.message.truncated(), head=last.head, wrong=wrong)
+        if asks and isinstance(context.executor, A2AServer) and context.executor.spec.questions:
+            result = result.model_copy(update={"question": _question(last, context)})
         before = latest_within(row.message for row in await self._journal.earlier_rows(last))
         return result.model_copy(update={"earlier": before}) if before else result
+
+    async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
+        async with self._circuits.call(execution.executor, execution.values):
+            return await executor.execute(execution, on_text)
 
     async def _context(self, request: AskModelRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
@@ -84,7 +94,7 @@ class ExecuteAgent:
         if not isinstance(agent, Agent) or executor is None:
             raise UnknownResource(f"{request.speaker} is not executed elsewhere")
         schema = output_schema(agent) or panel_output_schema(values.catalog, request.brief)
-        return _Context(agent, executor, schema, values)
+        return _Context(agent, executor, schema, values.used_by(agent))
 
     async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
         agent, values = context.agent, context.values
@@ -108,8 +118,16 @@ class ExecuteAgent:
         )
 
     async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:
-        clean = [self._secrets.redact_message(each) for each in said]
+        clean = [await self._secrets.redact_message(each) for each in said]
         return [*clean[:-1], await normalized(clean[-1], context.schema)]
+
+
+def _question(last: Row, context: _Context) -> Question:
+    """What the agent's server asks: its last message."""
+    auth = last.message.remote is not None and last.message.remote.state == "auth-required"
+    waits = "waits for an authorization. Reply when it is given:" if auth else "asks:"
+    text = f"{context.executor.id}, agent {context.agent.name}, {waits}\n{truncate(last.message.content, MAX_QUESTION)}"
+    return Question(id=decision_id(last.id, "question"), text=text)
 
 
 def _is_of(row: Row, agent: Agent) -> bool:

@@ -35,7 +35,7 @@ class Perform:
         given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
         value = await self._functions.invoke(request.function, given)
         text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
-        message = self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
+        message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
         if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
             raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
         row = await self._journal.append_once(thread.head, message, row_id)

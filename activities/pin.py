@@ -5,31 +5,32 @@ from dataclasses import replace
 
 from temporalio import activity
 
+from ..conversation.contracts.journal_name import JournalName
 from ..conversation.contracts.plan import Plan, QueryPlan
 from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from ..conversation.text import truncate
-from ..resources.base import API_VERSION, JsonObject
 from ..resources.brought import others_than
 from ..resources.catalog import Catalog
-from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
-from ..resources.loader import Loaded, load_documents
 from ..resources.mcp_server import MCPServer
 from ..resources.parameters import unknown_parameters
-from ..resources.problems import ManifestError, dotted_path
+from ..resources.problems import dotted_path
 from ..resources.query import Query
 from ..resources.validation import unsupported_fields, violations
+from .agent.discovery import Discovery
+from .context.headers import check_overrides
+from .context.rights import with_rights
 from .context.value_resolver import ValueResolver
 from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .plan import Startable, build_plan
+from .plan.pin_request import find_start, load_brought
 from .process.secrets import SecretStore
 from .process.settings import BroughtManifests
 from .runtime.ids import workflow_id
-from .tool.tools import Tools
 
 MAX_SHOWN_QUESTION = 400
 """Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
@@ -38,8 +39,9 @@ MAX_SHOWN_QUESTION = 400
 class Pin:
     """The activity ``pin``.
 
-    ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``queues`` are the
-    task queues for a run's activities. ``searchable``: the server has Baton's search attributes.
+    ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``name`` the
+    journal's, ``queues`` are for a run's activities. ``searchable``: the server has Baton's search attributes.
+    ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted.
     """
 
     def __init__(
@@ -47,16 +49,19 @@ class Pin:
         journal: Journal,
         own: Catalog,
         secrets: SecretStore,
-        tools: Tools,
+        discovery: Discovery,
         queues: TaskQueues,
         *,
         brought: BroughtManifests,
         identity: str,
+        name: JournalName,
         searchable: bool,
         shows_cost: bool,
+        query_ttl: float | None = None,
     ) -> None:
-        self._journal, self._own, self._secrets, self._tools = journal, own, secrets, tools
-        self._accepts, self._queues, self._identity = brought, queues, identity
+        self._journal, self._own, self._secrets, self._discovery = journal, own, secrets, discovery
+        self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
+        self._query_ttl = query_ttl
         self._shown = {"searchable": searchable, "shows_cost": shows_cost}
 
     @activity.defn(name="pin")
@@ -66,35 +71,33 @@ class Pin:
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
-        start = _start(request, catalog)
+        start = find_start(request, catalog)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
         return self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
-        # in a thread: thousands of manifests take seconds
         try:
-            _, catalog = await asyncio.to_thread(self._resolve, request)
+            _, catalog = await asyncio.to_thread(self._resolve, request)  # thousands of manifests take seconds
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
-        catalog = await self._tools.pin(values)
-        start, plan = await asyncio.to_thread(_plan, request, catalog)
-        question = Message(role="user", content=request.input or "")
-        if isinstance(start, Query):
-            question = replace(values, catalog=catalog).question(start)
+        catalog = await self._discovery.pin(values)
+        start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl)
+        asked = replace(values, catalog=catalog).question(start) if isinstance(start, Query) else None
+        question = asked or Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
-        row = await self._journal.append_once(before, question, f"{run}/1")  # one row, whichever activity's id it has
-        sha = await self._journal.pin(catalog, run)
+        asking = self._journal.append_once(before, question, f"{run}/1")  # one row, whichever id the activity has
+        row, sha = await asyncio.gather(asking, self._journal.pin(catalog, run))
         thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
         thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
-        order = {"priority": priority_of(labels), "tenant": tenant_of(labels)}
-        pinned = self._pinned(thread, plan, self._queues.model_copy(update={k: v for k, v in order.items() if v}))
-        shown = truncate(self._secrets.redact(question.content), MAX_SHOWN_QUESTION)
-        before = row.before  # where an earlier attempt may have put it
-        other = {"question": shown, "before": before if before.id else None}
+        order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
+        pinned = self._pinned(thread, plan, self._queues.model_copy(update=order))
+        shown = truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION)
+        other: dict[str, object] = {"question": shown, "before": row.before if row.before.id else None}
+        other |= {"journal": self._name, "notices": catalog.notices}
         return pinned.model_copy(update={key: each for key, each in other.items() if each})
 
     async def _place(self, plan: Plan) -> Head:
@@ -117,16 +120,14 @@ class Pin:
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
         """The manifest that the run starts with, and a catalog of all that it needs, of the request or the worker."""
-        loaded = _load(request)
+        loaded = load_brought(request)
         known = loaded.catalog.overlaid_on(self._own)
-        start = _start(request, known)
+        start = find_start(request, known)
         catalog, unknown = known.needed_by(start)
-        unsupported = [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]
-        if unsupported:
+        if unsupported := [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]:
             texts = (f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in unsupported)
             raise NotCarriedOut("; ".join(texts))
-        missing = [each for each in unknown if each.reference.kinds != ("Secret",)]  # the SecretStore has those
-        if missing:
+        if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the SecretStore has those
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         for each in catalog.manifests:
@@ -135,7 +136,9 @@ class Pin:
                 raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        return start, self._marked(loaded.catalog, catalog).prepared()
+        catalog = self._marked(loaded.catalog, catalog)
+        check_overrides(catalog)
+        return start, with_rights(catalog, self._own, start).prepared()
 
     def _marked(self, brought: Catalog, catalog: Catalog) -> Catalog:
         """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
@@ -164,37 +167,6 @@ def _below(start: Startable, thread: Thread) -> Thread:
     return thread.under(start.id) if start.budget and thread.account else thread
 
 
-def _plan(request: PinRequest, catalog: Catalog) -> tuple[Startable, Plan]:
-    start = _start(request, catalog.prepared())
-    return start, build_plan(start, catalog, request.workflow)
-
-
-def _load(request: PinRequest) -> Loaded:
-    """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
-    given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
-    if request.spec is not None:
-        metadata: JsonObject = {"name": request.name or "query", "namespace": request.namespace}
-        query: JsonObject = {"apiVersion": API_VERSION, "kind": "Query", "metadata": metadata, "spec": request.spec}
-        given.append(("input", query))
-    try:
-        loaded = load_documents(Document(file, data, {}) for file, data in given)
-    except ManifestError as error:
-        raise InvalidManifest(str(error)) from None
-    if loaded.secrets:
-        raise InvalidInput(
-            "a run may not bring Secrets or keys, as its history would keep them: give them to the worker"
-        )
-    return loaded
-
-
-def _start(request: PinRequest, catalog: Catalog) -> Startable:
-    """The manifest that the request names. Raises UnknownResource."""
-    kind = request.kind.capitalize()
-    name = request.name or "query"
-    found = catalog.get(kind, request.namespace, name)
-    if isinstance(found, Startable):
-        return found
-    known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
-    raise UnknownResource(
-        f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
-    )
+def _plan(request: PinRequest, catalog: Catalog, ttl: float | None) -> tuple[Startable, Plan]:
+    start = find_start(request, catalog.prepared())
+    return start, build_plan(start, catalog, request.workflow, ttl)

@@ -45,5 +45,5 @@ class Recall:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
         await self._record.write("known", f"{len(found)}")
-        said = [self._secrets.redact_message(each) for each in with_results(found)]
+        said = [await self._secrets.redact_message(each) for each in with_results(found)]
         return await self._journal.append(Head(), said, idempotency_key())

@@ -8,11 +8,15 @@ from .append import Append
 from .ask_model import AskModel
 from .ask_person import AskPerson
 from .brief import Brief
+from .cancel_agent import CancelAgent
 from .check_reply import CheckReply
 from .conclude import Conclude
+from .context.circuits import Circuits
 from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
+from .expire import Expire
+from .grant import Grant
 from .journal.journal import Journal
 from .last_failures import FindLastFailures
 from .memory.http_memory import HttpMemory
@@ -41,6 +45,7 @@ def activities_of(
     tools: Tools,
     functions: FunctionRegistry,
     secrets: SecretStore,
+    circuits: Circuits,
 ) -> Activities:
     """The activities of each role."""
     return {
@@ -55,12 +60,15 @@ def activities_of(
             AskPerson(journal, secrets).ask_person,
             CheckReply(journal).check_reply,
             FindLastFailures().last_failures,
+            Expire(journal).expire,
+            Grant(journal).grant,
             Delegate(journal, tools, secrets).delegate,
             Review(journal, tools, secrets).review,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,
-            ExecuteAgent(journal, executors, tools, functions, secrets).execute_agent,
+            ExecuteAgent(journal, executors, tools, functions, secrets, circuits).execute_agent,
+            CancelAgent(journal, executors, secrets).cancel_agent,
             Select(journal, providers, secrets).select,
         ],
         "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, functions, secrets).perform],

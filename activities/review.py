@@ -5,7 +5,7 @@ import json
 from temporalio import activity
 
 from ..conversation.contracts.decisions import MAX_ARGUMENTS
-from ..conversation.contracts.requests import ReviewResult, UseToolRequest
+from ..conversation.contracts.tool_requests import ReviewResult, UseToolRequest
 from ..conversation.text import truncate
 from .journal.journal import Journal
 from .process.secrets import SecretStore
@@ -27,5 +27,6 @@ class Review:
         call, tool = await self._calls.find(request, idempotency_key())
         arguments = await checked_arguments(tool.definition, call.arguments)
         needed = tool.approval is not None and tool.approval.is_needed(arguments)
-        shown = truncate(self._secrets.redact(json.dumps(arguments, ensure_ascii=False)), MAX_ARGUMENTS)
+        shown = await self._secrets.redact_long(json.dumps(arguments, ensure_ascii=False))
+        shown = truncate(shown, MAX_ARGUMENTS)
         return ReviewResult(needed=needed, arguments=shown) if needed else ReviewResult(needed=False)

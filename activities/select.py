@@ -90,6 +90,7 @@ class Select:
         team = find_team(values.catalog, request.team)
         names = [team.spec.members[place].name_in_team for place in request.candidates]
         model = selector_model_chain(team, values.catalog)[request.fallback]
+        values = values.used_by(values.catalog.find(team.selector_reference()))
         return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)
 
     async def _answer(self, context: _Context, messages: Sequence[Message], row_id: str) -> Message:
@@ -103,7 +104,7 @@ class Select:
         request = ModelRequest(messages, tools, must_use=by_tool)
         async with meter.reserved(estimate(messages, tools, context.model)):
             answer = await self._providers.ask(context.model, context.values, request, on_text)
-        answer = self._secrets.redact_message(with_cost(answer, context.model.manifest))
+        answer = await self._secrets.redact_message(with_cost(answer, context.model.manifest))
         row = await self._journal.append_once(context.request.thread.head, answer, row_id)
         await meter.settle(row.message.usage)
         return row.message

@@ -3,7 +3,7 @@
 import json
 from functools import partial
 
-from ..conversation.contracts.requests import UseToolRequest
+from ..conversation.contracts.tool_requests import UseToolRequest
 from ..conversation.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
 from ..conversation.messages.message import ToolCall
 from ..conversation.text import parse_json, repair_surrogates
@@ -21,6 +21,7 @@ from .panel.default_agents import find_speaker
 from .process.secrets import SecretStore
 from .tool.tool import BeginOnce, CallableTool, ToolDefinition
 from .tool.tools import Tools
+from .tool_questions import ToolQuestions
 
 
 class ToolCalls:
@@ -28,6 +29,7 @@ class ToolCalls:
 
     def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
         self._journal, self._tools, self._secrets = journal, tools, secrets
+        self._questions = ToolQuestions(journal, secrets)
 
     async def resolve(self, request: UseToolRequest, key: str) -> tuple[ToolCall, CallableTool]:
         """The call and the tool. Raises NotApproved for a call that needs a person's yes and has none."""
@@ -51,7 +53,8 @@ class ToolCalls:
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._row(request.thread.question)).message)
-            tool = await self._tools.of_manifest(speaker, values, self._begin_once(request, speaker.name, key))
+            begin_once = self._begin_once(request, speaker.name, key)
+            tool = await self._tools.of_manifest(speaker, values, begin_once, await self._questions.answered(request))
             built_in = speaker.spec.type in resources.BUILT_IN_TYPES
             arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
             return ToolCall(id="", name=speaker.name, arguments=arguments), tool
@@ -59,7 +62,8 @@ class ToolCalls:
             raise UnknownResource(f"{request.speaker} uses no tools")
         call = (await self._row(request.reply or "")).message.tool_calls[request.call]
         begin_once = self._begin_once(request, call.name, key)
-        tools = {tool.definition.name: tool for tool in await self._tools.of_agent(speaker, values, begin_once)}
+        given = await self._tools.of_agent(speaker, values, begin_once, await self._questions.answered(request))
+        tools = {tool.definition.name: tool for tool in given}
         if call.name not in tools:
             known = f"your tools: {', '.join(tools)}" if tools else "you have no tools"
             raise UnknownTool(f"there is no tool '{call.name}'; {known}")

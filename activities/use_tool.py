@@ -2,15 +2,16 @@
 
 from temporalio import activity
 
-from ..conversation.contracts.requests import UseToolRequest, UseToolResult
+from ..conversation.contracts.tool_requests import UseToolRequest, UseToolResult
 from ..conversation.messages.message import Message, ToolCall
 from .context.untrusted_content import new_fence
 from .journal.journal import Journal
 from .process.secrets import SecretStore
 from .runtime.ids import idempotency_key
-from .tool.tool import CallableTool
+from .tool.tool import AsksPerson, CallableTool
 from .tool.tools import Tools
 from .tool_calls import ToolCalls, use
+from .tool_questions import ToolQuestions
 
 
 class UseTool:
@@ -19,24 +20,35 @@ class UseTool:
     def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
         self._journal, self._secrets = journal, secrets
         self._calls = ToolCalls(journal, tools, secrets)
+        self._questions = ToolQuestions(journal, secrets)
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseToolRequest) -> UseToolResult:
         """Returns the result that the journal holds for this activity; uses the tool only if there is none."""
         key = idempotency_key()
+        request = await self._questions.allowed(request)
         call, tool = await self._calls.resolve(request, key)
         row = await self._journal.find(f"{key}/reply")
         if row is None:
-            answer = request.answer
-            if answer is None:
-                await self._calls.charge(request, key)
-                answer = await use(call, tool)
+            if asked := await self._questions.asked(request, key):
+                return asked
+            try:
+                answer = request.answer if request.answer is not None else await self._use(request, key, call, tool)
+            except AsksPerson as asks:
+                return await self._questions.ask(request, key, asks)
             message = _reply(call, tool, await tool.finish(answer), to_model=request.reply is not None)
-            message = message.model_copy(update={"decision": request.decision}) if request.decision else message
-            clean = self._secrets.redact_message(message)
+            decision = request.decision or (request.answered.decision.to_remember() if request.answered else None)
+            message = message.model_copy(update={"decision": decision}) if decision else message
+            clean = await self._secrets.redact_message(message)
             row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
         shown = row.message.truncated().model_copy(update={"fence": None})  # which only the model needs
         return UseToolResult(message=shown, head=row.head, ends=tool.ends)
+
+    async def _use(self, request: UseToolRequest, key: str, call: ToolCall, tool: CallableTool) -> str:
+        """The tool's answer; a use that goes on after a question is charged to no budget again."""
+        if not request.answered:
+            await self._calls.charge(request, key)
+        return await use(call, tool)
 
 
 def _reply(call: ToolCall, tool: CallableTool, text: str, *, to_model: bool) -> Message:

@@ -8,6 +8,7 @@ from ...conversation.errors import AgentFailed, AgentUnavailable, InvalidManifes
 from ...resources.memory import Memory
 from ...resources.values import check_url
 from ..context.executor import Executor
+from ..context.headers import headers_of
 from ..context.value_resolver import ValueResolver
 from ..runtime.bounded_body import BodyLimits, bound_response
 from ..runtime.certificates import read_once
@@ -106,14 +107,10 @@ class CurrentHeaders(httpx.Auth):
 
 
 def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:
-    """The address of a server, without a slash at its end, and the headers of the requests to it, by their names.
-
-    A header whose optional key is missing is left out.
-    """
+    """The address of a server, without a slash at its end, and the headers of requests to it, by their names."""
     url = (values.resolve(executor.spec.address, executor) or "").rstrip("/")
     try:
         check_url(url)
     except ValueError as error:
         raise InvalidManifest(f"{executor.id}: its address {error}") from None
-    given = ((each.name, values.resolve(each.value, executor)) for each in executor.spec.headers)
-    return url, {name: value.strip() for name, value in given if value is not None}
+    return url, dict(headers_of(executor, executor.spec.headers, values))

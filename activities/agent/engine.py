@@ -59,6 +59,14 @@ class EngineExecutor:
         answer = EngineResponse.read(response.content, engine.name)
         return answer.messages_of(execution.agent.name, engine.name)
 
+    async def cancel(self, execution: Execution) -> bool:
+        """Nothing: an engine has no request for that."""
+        return False
+
+    async def describe(self, executor: Executor, values: ValueResolver) -> str | None:
+        """Nothing: an engine executes whatever agent it is given."""
+        return None
+
     async def check(self, executor: Executor, values: ValueResolver) -> str:
         """Whatever it answers to a GET shows that it is there."""
         url, headers = endpoint_of(executor, values)
@@ -89,7 +97,7 @@ def _broken_off(engine: Executor, what: str, repeatable: type[BatonError]) -> Ba
     """The error for an execution that may have been carried out; ``repeatable`` if that does not matter."""
     if engine.spec.idempotent:
         return repeatable(f"{engine.id} {what}")
-    return OutcomeUnknown(f"{engine.id} {what}; whether it was carried out is unknown")
+    return OutcomeUnknown(f"{engine.id} {what}; whether it was carried out is unknown", outage=True)
 
 
 def _refusal(engine: Executor, response: httpx.Response) -> BatonError:
@@ -98,5 +106,5 @@ def _refusal(engine: Executor, response: httpx.Response) -> BatonError:
     if status in (401, 403):
         return KeyRefused(text)
     if status in TURNED_AWAY or (engine.spec.idempotent and is_retryable(status)):
-        return AgentUnavailable(text, retry_after=retry_after(response.headers))
-    return AgentFailed(text) if status >= 500 else AgentRejected(text)
+        return AgentUnavailable(text, retry_after=retry_after(response.headers), outage=status >= 500)
+    return AgentFailed(text, outage=True) if status >= 500 else AgentRejected(text)

@@ -44,6 +44,17 @@ class AgentExecutor(Protocol):
         """The agent's messages, of which the last is its answer; ``on_text`` gets its text as it is written."""
         ...
 
+    async def cancel(self, execution: Execution) -> bool:
+        """Cancels what an execution that is given up has left open, if that can be done; whether the server was asked.
+
+        ``execution`` has no messages.
+        """
+        ...
+
+    async def describe(self, executor: Executor, values: ValueResolver) -> str | None:
+        """What the server says that its agent can do; None if it does not say that."""
+        ...
+
     async def check(self, executor: Executor, values: ValueResolver) -> str:
         """Checks without an execution that the server answers, and returns what it says of itself."""
         ...

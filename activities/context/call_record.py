@@ -19,7 +19,7 @@ class CallRecord:
 
     async def write(self, name: str, text: str = "") -> None:
         """Notes a text under a name, without secrets; what stands there already is kept."""
-        message = self._secrets.redact_message(Message(role="tool", content=text))
+        message = await self._secrets.redact_message(Message(role="tool", content=text))
         await self._journal.append_once(self._head, message, f"{self.key}/{name}")
 
     async def begin_once(self, what: str) -> None:

@@ -3,7 +3,9 @@
 from ...conversation.errors import UnknownResource
 from ...resources.base import Reference
 from ...resources.catalog import Catalog, Resource
+from ...resources.mcp_server import MCPServer
 from ...resources.team import Team
+from ...resources.tool import Tool
 
 
 def find(catalog: Catalog, reference: Reference) -> Resource:
@@ -23,3 +25,10 @@ def find_team(catalog: Catalog, team_id: str) -> Team:
     if isinstance(team := catalog.by_id(team_id), Team):
         return team
     raise UnknownResource(f"the run's catalog has no {team_id}")
+
+
+def mcp_server_of(tool: Tool, catalog: Catalog) -> MCPServer | None:
+    """The MCPServer of a tool of type 'mcp'."""
+    reference = tool.mcp_server()
+    server = find(catalog, reference) if reference else None
+    return server if isinstance(server, MCPServer) else None

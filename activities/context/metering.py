@@ -54,7 +54,12 @@ class Meter:
         if refused:
             owner, budget = self._budgets[refused.account]
             reached = BudgetReached(owner=owner, limit=to_camel(refused.limit), on_exceeded=budget.on_exceeded)
-            raise BudgetExceeded(_text(reached, refused), reached.model_dump(mode="json", by_alias=True))
+            if budget.on_exceeded == "ask":
+                asks = {"account": refused.account.id, "grants": refused.grants, "more": budget}
+                reached = reached.model_copy(update=asks)
+            raise BudgetExceeded(
+                _text(reached, refused), reached.model_dump(mode="json", by_alias=True, exclude_none=True)
+            )
 
     async def settle(self, usage: TokenUsage | None) -> None:
         """Replaces the estimate of a model's call by what it has used; keeps the estimate if nobody has counted it."""
@@ -102,6 +107,5 @@ def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
     account, name = refused.account, reached.limit
     if name == "duration":
         return f"the budget of {reached.owner} is used up: its first call was more than {account.seconds:g} s ago"
-    limit = dict(account.limits)[refused.limit]
-    used, of = (f"{each / NANO:g}" if name == "cost" else f"{each}" for each in (refused.used, limit))
+    used, of = (f"{each / NANO:g}" if name == "cost" else f"{each}" for each in (refused.used, refused.most))
     return f"the budget of {reached.owner} does not suffice for the next call: {used} of {of} {name} are used"

@@ -12,6 +12,7 @@ from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
 from ...resources.manifest import Manifest
+from ...resources.override import ALLOW_BROUGHT
 from ...resources.problems import dotted_path
 from ...resources.query import Query
 from ...resources.template import TemplateError, check_names, fill, parse_template
@@ -19,9 +20,10 @@ from ...resources.tool import Tool
 from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource, sources
 from ..journal.journal import Journal
 from ..journal.row import Row
-from ..process.secrets import ALLOW_BROUGHT, RunSecrets, SecretStore
+from ..process.secrets import RunSecrets, SecretStore
 from ..runtime.ids import workflow_id
 from .destination import address_of, fixed_host
+from .rights import check_secret
 
 Owner = Query | Agent | Tool
 """The kinds of manifest that have parameters."""
@@ -32,13 +34,14 @@ class ValueResolver:
     """The values of one run: from its pinned catalog, and from the secrets that the worker has.
 
     ``of_run`` are the Secrets in the run's files, and ``shared`` the transcripts of panels that share theirs, as texts;
-    both are read beforehand.
+    both are read beforehand. ``agent`` is the one for whom models and servers are asked, if it is one with a manifest.
     """
 
     catalog: Catalog
     secrets: SecretStore
     of_run: RunSecrets = field(default_factory=RunSecrets)
     shared: Mapping[ContributionsRef, str] = field(default_factory=dict)
+    agent: Agent | None = None
 
     @classmethod
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
@@ -58,6 +61,10 @@ class ValueResolver:
         key = catalog.made_from or catalog.sha
         return cls(catalog, secrets, await secrets.of_run(key) if catalog.uses_secrets else RunSecrets(), shared)
 
+    def used_by(self, manifest: object) -> "ValueResolver":
+        """The same for what an agent uses; any other manifest is no agent."""
+        return replace(self, agent=manifest if isinstance(manifest, Agent) else None)
+
     async def with_current_secrets(self) -> "ValueResolver":
         """The same with the Secrets in the run's files as they are now."""
         return replace(self, of_run=await self.secrets.of_run(self.catalog.made_from or self.catalog.sha))
@@ -67,6 +74,7 @@ class ValueResolver:
 
         Raises:
             KeyMissing: the worker has no such Secret.
+            RightMissing: the run's ServiceAccount may not read the Secret.
             UnknownResource: there is no such ConfigMap, key or query parameter.
         """
         if source is None or source.value_from is None:
@@ -142,6 +150,7 @@ class ValueResolver:
         return self.catalog.is_brought(owner.id) and not self.secrets.allows_private_hosts
 
     def _secret(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> str | None:
+        check_secret(self.catalog, owner, ref.name)
         if self.catalog.is_brought(owner.id):
             self._check_use(ref, owner, source)
         try:

@@ -43,11 +43,16 @@ class Account:
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """Why a call may not begin: the account, its limit that the call would exceed, and what was used until now."""
+    """Why a call may not begin: the account, its limit that the call would exceed, and what was used until now.
+
+    ``grants`` is how often more was granted; ``most`` is the limit with that.
+    """
 
     account: Account
     limit: str
     used: int
+    grants: int
+    most: int
 
 
 class Accounts:
@@ -67,6 +72,15 @@ class Accounts:
         """Replaces the estimate by what the call has used; None if it has used nothing, and may be charged again."""
         await self._database.transact(lambda connection: _settle(connection, call, accounts, amount))
 
+    async def grant(self, account: str, number: int, amount: Amount, seconds: float | None) -> None:
+        """Grants more to an account, for a time from now; the grant of a ``number`` counts once."""
+        row = {"account": account, "number": number, "until": int(time.time() + (seconds or 0)), **vars(amount)}
+
+        def insert(connection: Connection) -> None:
+            connection.execute(insert_missing(connection.dialect.name, schema.grants), [row])
+
+        await self._database.transact(insert)
+
 
 def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
     now = time.time()
@@ -75,8 +89,9 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
     used = _locked(connection, accounts)
     if _charges(connection, call):
         return None
+    granted = _granted(connection, accounts)
     for account in accounts:
-        if refused := _refused(account, used[account.id], amount, now):
+        if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, now):
             return refused
     charges = [{"call": call, "account": each.id, "settled": False, **vars(amount)} for each in accounts]
     connection.execute(schema.charges.insert(), charges)
@@ -84,14 +99,23 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
     return None
 
 
-def _refused(account: Account, used: Any, amount: Amount, now: float) -> ReachedLimit | None:
-    if account.seconds is not None and now - used.began >= account.seconds:
-        return ReachedLimit(account, "duration", int(now - used.began))
+def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount, now: float) -> ReachedLimit | None:
+    until = max((each.until for each in grants), default=0)
+    if account.seconds is not None and now >= max(until, used.began + account.seconds):
+        return ReachedLimit(account, "duration", int(now - used.began), len(grants), int(account.seconds))
     for name, limit in account.limits:
-        more = getattr(amount, name)
-        if more and getattr(used, name) + more > limit:
-            return ReachedLimit(account, name, getattr(used, name))
+        more, most = getattr(amount, name), limit + sum(getattr(each, name) for each in grants)
+        if more and getattr(used, name) + more > most:
+            return ReachedLimit(account, name, getattr(used, name), len(grants), most)
     return None
+
+
+def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, list[Any]]:
+    """What was granted to accounts in addition."""
+    found: dict[str, list[Any]] = {}
+    for row in connection.execute(select(schema.grants).where(schema.grants.c.account.in_([a.id for a in accounts]))):
+        found.setdefault(row.account, []).append(row)
+    return found
 
 
 def _settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:

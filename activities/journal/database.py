@@ -12,7 +12,8 @@ from sqlalchemy import Row as Record
 
 from ...conversation.errors import JournalLost, JournalUnavailable
 from . import schema
-from .engine import Engine, Work, connect
+from .engine import Engine, connect
+from .group_commit import Work
 from .migrate import migrate
 from .statements import insert_missing, upsert_hold
 
@@ -100,7 +101,7 @@ class Database:
             result = connection.execute(statement, parameters if len(parameters) > 1 else next(iter(parameters), None))
             return result.all() if result.returns_rows else ()
 
-        return await self.engine.run(execute)
+        return await (self.engine.run if statement.is_select else self.engine.write)(execute)
 
     async def put_blob(self, blob: bytes, family: str) -> str:
         """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""

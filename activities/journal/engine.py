@@ -1,8 +1,9 @@
 """Connects to the journal's database: SQLite on a thread of its own, PostgreSQL on asyncio."""
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
@@ -13,11 +14,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from ...conversation.errors import JournalUnavailable
 from .database_errors import translated
+from .group_commit import GroupCommit, Work
 from .pragmas import set_pragmas
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
-"""A function that uses a connection."""
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
 """Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
@@ -39,36 +39,37 @@ _AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, 
 
 
 class Engine(ABC):
-    """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``."""
+    """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``.
+
+    Every error of the database is a JournalUnavailable, without values of the statement. It is not retryable where the
+    database refuses the statement itself.
+    """
 
     dialect: str
     place: str
     """The database's address, without a password."""
 
     async def run(self, work: Work[T]) -> T:
-        """Calls a function with a connection on which each statement commits by itself, and returns its result.
-
-        Raises JournalUnavailable for every database error; its text holds no values of the statement. It is not
-        retryable where the database refuses the statement itself, so that the same statement will fail again.
-        """
+        """Calls a function with a connection on which each statement commits by itself, and returns its result."""
         return await translated(self._run(work))
 
-    async def run_exclusively(self, work: Work[T]) -> T:
-        """Calls a function with a connection in one transaction, at most one at a time in all processes.
+    async def write(self, work: Work[T]) -> T:
+        """Calls a function with a connection for one statement that writes, and returns when that is committed."""
+        return await translated(self._write(work))
 
-        It waits while another process does the same. Raises JournalUnavailable as ``run`` does.
-        """
+    async def run_exclusively(self, work: Work[T]) -> T:
+        """Calls a function in one transaction, at most one at a time in all processes: others wait."""
         return await translated(self._run_exclusively(work))
 
     async def run_in_transaction(self, work: Work[T]) -> T:
-        """Calls a function with a connection in one transaction, beside those of others.
-
-        Raises JournalUnavailable as ``run`` does.
-        """
+        """Calls a function with a connection in one transaction, beside those of others."""
         return await translated(self._run_in_transaction(work))
 
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
 
     @abstractmethod
     async def _run_exclusively(self, work: Work[T]) -> T: ...
@@ -82,7 +83,7 @@ class Engine(ABC):
 
 
 class _SQLite(Engine):
-    """One connection on one thread: each call costs one change of threads, and calls run in their order."""
+    """One connection on one thread: each call costs one change of threads. What is written at once commits together."""
 
     dialect = "sqlite"
 
@@ -91,14 +92,15 @@ class _SQLite(Engine):
         event.listen(self._engine, "connect", set_pragmas)
         self._file, self._opened = Path(url.database or ""), (0, 0)
         self._thread = ThreadPoolExecutor(1, "journal")
+        self._group = GroupCommit(self._thread, self._begin_immediate)
 
     async def _run(self, work: Work[T]) -> T:
         return await self._on_thread(lambda: self._connect(work))
 
-    async def _run_exclusively(self, work: Work[T]) -> T:
-        return await self._on_thread(lambda: self._begin_immediate(work))
+    async def _write(self, work: Work[T]) -> T:
+        return await self._group.run(work)
 
-    _run_in_transaction = _run_exclusively  # SQLite has one writer at a time
+    _run_exclusively = _run_in_transaction = _write  # SQLite has one writer at a time
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -121,11 +123,12 @@ class _SQLite(Engine):
                 f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
             )
 
-    def _begin_immediate(self, work: Work[T]) -> T:
+    @contextlib.contextmanager
+    def _begin_immediate(self) -> Iterator[Connection]:
         with self._engine.begin() as connection:  # which commits or rolls back at its end
             self._check_place()
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
-            return work(connection)
+            yield connection
 
     async def dispose(self) -> None:
         await self._on_thread(self._engine.dispose)
@@ -151,6 +154,8 @@ class _PostgreSQL(Engine):
     async def _run(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection:
             return await connection.run_sync(work)
+
+    _write = _run  # each statement commits by itself, without BEGIN and COMMIT
 
     async def _run_exclusively(self, work: Work[T]) -> T:
         """On a connection of its own without a timeout for statements: a migration of a large table takes long."""

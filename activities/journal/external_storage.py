@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from temporalio.api.common.v1 import Payload
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
-from temporalio.converter import StorageDriver
+from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 
 from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.external_storage import missing_value
 from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
 
 _Result = TypeVar("_Result")
@@ -20,7 +22,7 @@ def storage_drivers(environment: Mapping[str, str], *journal: StorageDriver) -> 
     Raises SettingsError if the environment names a bucket that can't be used.
     """
     url = environment.get(EXTERNAL_STORAGE_URL)
-    return (S3StorageDriver(_S3Client(), _bucket(url)), *journal) if url else journal
+    return (_BucketDriver(_S3Client(), _bucket(url)), *journal) if url else journal
 
 
 def _bucket(url: str) -> str:
@@ -49,6 +51,31 @@ class _S3Client(S3StorageDriverClient):
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:
         return await _connected(lambda s3: s3.get_object(bucket=bucket, key=key))
+
+
+class _BucketDriver(S3StorageDriver):
+    """Reads each value by itself: one that is missing does not keep the others."""
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        return [await self._read(context, each) for each in claims]
+
+    async def _read(self, context: StorageDriverRetrieveContext, claim: StorageDriverClaim) -> Payload:
+        try:
+            return (await super().retrieve(context, [claim]))[0]
+        except (KeyError, ValueError):  # the claim names no object, or another one stands there
+            return missing_value("what refers to a value in the bucket does not fit to one")
+        except RuntimeError as error:
+            if not _is_missing(error.__cause__):
+                raise
+            return missing_value("the bucket does not hold a value that a run refers to")
+
+
+def _is_missing(error: BaseException | None) -> bool:
+    """Whether S3 says that there is no such object, to somebody who may list the bucket."""
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    return code in ("NoSuchKey", "NoSuchBucket", "404")
 
 
 async def _connected(use: Callable[[S3StorageDriverClient], Awaitable[_Result]]) -> _Result:

@@ -130,7 +130,7 @@ class Journal:
         if row := self._rows.get(row_id):
             return row
         found = await self.database.run(_ROW, {"id": row_id})
-        return self._cache(self._encryption.decrypt_row(found[0])) if found else None
+        return self._cache((await self._encryption.decrypt_rows(found))[0]) if found else None
 
     async def row(self, row_id: str) -> Row:
         """The row of that id; raises JournalLost if there is none."""
@@ -182,7 +182,7 @@ class Journal:
         """Writes the rows that are missing, and returns whether there were any."""
         if (parent := rows[0].parent if rows else "") and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        return bool(rows and await self.database.insert(schema.messages, *map(self._encryption.encrypt_row, rows)))
+        return bool(rows and await self.database.insert(schema.messages, *await self._encryption.encrypt_rows(rows)))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
@@ -191,7 +191,7 @@ class Journal:
         before = messages.alias()
         more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
         found = await self.database.run(select(chain.union_all(more)))
-        return [self._cache(self._encryption.decrypt_row(record)) for record in found]
+        return [self._cache(row) for row in await self._encryption.decrypt_rows(found)]
 
     def _cache(self, row: Row) -> Row:
         self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})

@@ -20,6 +20,7 @@ RUN_COLUMNS = (
     schema.bookmarks.c.head,
     schema.accounts.c.id,
     schema.charges.c.call,
+    schema.grants.c.account,
 )
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 
@@ -48,6 +49,13 @@ def find_conversations(connection: Connection) -> list[Conversation]:
 def live_runs(connection: Connection) -> set[str]:
     """The runs that wrote the last messages of conversations with which later queries go on."""
     return {*connection.execute(select(_run(schema.conversations.c.head)).distinct()).scalars()}
+
+
+def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
+    """Other runs that go on from messages of these."""
+    row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
+    found = (select(row).where(below.in_(some)).distinct() for some in _batches(runs))
+    return {run for each in found for run in connection.execute(each).scalars()} - {*runs}
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:

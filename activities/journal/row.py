@@ -28,8 +28,7 @@ class Row:
     @property
     def size(self) -> int:
         """The approximate length in characters."""
-        arguments = sum(len(call.arguments) for call in self.message.tool_calls)
-        return 500 + len(self.message.content) + arguments
+        return 500 + self.message.length
 
 
 def chain(head: Head, messages: Iterable[tuple[str, Message]]) -> list[Row]:

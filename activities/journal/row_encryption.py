@@ -16,6 +16,7 @@ from ...conversation.messages.message import Message
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 from ...resources.catalog import Catalog
+from ..runtime.threads import in_thread_if_long
 from . import schema
 from .engine import Engine
 from .row import Row
@@ -30,13 +31,20 @@ class RowEncryption:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def encrypt_row(self, row: Row) -> dict[str, object]:
-        """The columns of a row to write."""
+    async def encrypt_rows(self, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """The columns of rows to write."""
+        return await in_thread_if_long(sum(row.size for row in rows), lambda: [self._encrypt_row(row) for row in rows])
+
+    async def decrypt_rows(self, records: Sequence[Record[Any]]) -> list[Row]:
+        """Rows that were read; raises JournalUnavailable without their key, and JournalLost if one was changed."""
+        size = sum(len(record.message) for record in records)
+        return await in_thread_if_long(size, lambda: [self._decrypt_row(record) for record in records])
+
+    def _encrypt_row(self, row: Row) -> dict[str, object]:
         message = self._encrypt(row.message.model_dump_json(exclude_unset=True), _place(row))
         return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
 
-    def decrypt_row(self, record: Record[Any]) -> Row:
-        """A row that was read; raises JournalUnavailable without its key, and JournalLost if it was changed."""
+    def _decrypt_row(self, record: Record[Any]) -> Row:
         message = Message.model_validate_json(self._decrypt(record.message, _place(record)))
         return Row(record.id, record.parent, record.depth, message)
 
@@ -49,7 +57,7 @@ class RowEncryption:
         return {"sha": name, "catalog": self._encrypt(catalog.canonical, f"catalog {name}")}
 
     def decrypt_catalog(self, record: Record[Any]) -> Catalog:
-        """A catalog that was read; raises the same errors as ``decrypt_row``."""
+        """A catalog that was read; raises the same errors as ``decrypt_rows``."""
         return Catalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
 
     def catalog_names(self, sha: str) -> list[str]:

@@ -101,8 +101,30 @@ charges = Table(
 )
 """What a call is charged to an account: an estimate until it is ``settled``."""
 
+grants = Table(
+    "baton_grants",
+    metadata,
+    Column("account", String(255), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("model_calls", BigInteger, nullable=False),
+    Column("tool_calls", BigInteger, nullable=False),
+)
+"""What people have granted to an account in addition, numbered from 0; calls may begin ``until`` then, if that is later
+than the duration of the budget allows."""
+
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row for each version that the tables have been migrated to; the highest is that of today."""
+
+identity = Table(
+    "baton_identity",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("value", String(255), nullable=False),
+)
+"""The journal's ``id``; ``replaces/ID`` for each journal whose place it takes; ``serves/ID`` for each namespace."""
 
 keys = Table(
     "baton_keys",

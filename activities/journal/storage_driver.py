@@ -15,12 +15,12 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
+from ...conversation.errors import JournalLost
+from ...conversation.temporal.external_storage import missing_value
+
 if TYPE_CHECKING:  # clients import this module, and few of them need the database
     from .database import Database
 
-
-UNREADABLE = Payload(metadata={"encoding": b"binary/unreadable"})
-"""A value of which nobody knows the encoding, so that whoever reads it refuses it."""
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -46,14 +46,19 @@ class JournalStorageDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Reads values; raises JournalLost if one is missing. What can't be a value of a journal is unreadable."""
+        """Reads values; see ``missing_value`` for those that are not there."""
         shas = [claim.claim_data.get("sha", "") for claim in claims]
         async with self._open_database() as database:
-            return [await _read(database, sha) if _SHA.fullmatch(sha) else UNREADABLE for sha in shas]
+            return [await _read(database, sha) for sha in shas]
 
 
 async def _read(database: "Database", sha: str) -> Payload:
-    return Payload.FromString(await database.get_blob(sha))
+    if not _SHA.fullmatch(sha):
+        return missing_value("the journal holds no value of that name")
+    try:
+        return Payload.FromString(await database.get_blob(sha))
+    except JournalLost as lost:
+        return missing_value(lost.message)
 
 
 def workflow_family(workflow_id: str) -> str:

@@ -1,6 +1,7 @@
 """Resolves the parts of a model's connection that all providers share: its address, headers and properties."""
 
 import json
+import os
 from typing import Any
 
 import httpx2
@@ -34,9 +35,12 @@ def http_options(*, guarded: bool) -> dict[str, Any]:
     return {**client_options(LIMITS), "verify": trusted, **transport}
 
 
-def headers_of(config: HttpConnection, values: ValueResolver, model: Model) -> tuple[tuple[str, str], ...]:
-    """The headers of each request."""
-    return tuple((header.name, values.resolve(header.value, model) or "") for header in config.headers)
+def environment_headers(variable: str) -> list[str]:
+    """The names of the headers in a variable of the environment, which a provider's library adds by itself.
+
+    They are the worker's own: a Model that a run has brought does not get them.
+    """
+    return [line.partition(":")[0].strip() for line in os.environ.get(variable, "").split("\n") if ":" in line]
 
 
 def properties_of(

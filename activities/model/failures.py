@@ -27,4 +27,6 @@ def error_of_status(
         return special(text)
     hint = headers.get("x-should-retry")
     retryable = hint == "true" if hint in ("true", "false") else is_retryable(status)
-    return ModelUnavailable(text, retry_after=retry_after(headers)) if retryable else ModelRejected(text)
+    if not retryable:
+        return ModelRejected(text)
+    return ModelUnavailable(text, retry_after=retry_after(headers), outage=status >= 500)

@@ -8,6 +8,7 @@ from ...conversation.errors import ModelRejected, NotCarriedOut
 from ...conversation.messages.message import Message
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
+from ..context.circuits import Circuits
 from ..context.model_chain import ChainedModel
 from ..context.value_resolver import ValueResolver
 from .provider import ModelRequest, Provider
@@ -56,7 +57,8 @@ class Providers:
     provider is made when the first of its models is asked, in a thread.
     """
 
-    def __init__(self, types: Iterable[str] = (ENVIRONMENT,)) -> None:
+    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), circuits: Circuits | None = None) -> None:
+        self._circuits = circuits or Circuits()
         self._made: dict[Callable[[], Provider], Provider] = {}  # types with the same provider share its connections
         self._making = asyncio.Lock()
         for type_ in types:
@@ -66,14 +68,18 @@ class Providers:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer of a model. A server that refuses the schema, which it may not know, is asked without it."""
+        """One answer of a model. A server that refuses the schema, which it may not know, is asked without it.
+
+        Raises CircuitOpen while the model's circuit breaker is open.
+        """
         provider = await self.of(model)
-        try:
-            return await provider.ask(model, values, request, on_text)
-        except ModelRejected:
-            if request.schema is None:
-                raise
-        return await provider.ask(model, values, replace(request, schema=None), on_text)
+        async with self._circuits.call(model.manifest, values):
+            try:
+                return await provider.ask(model, values, request, on_text)
+            except ModelRejected:
+                if request.schema is None:
+                    raise
+            return await provider.ask(model, values, replace(request, schema=None), on_text)
 
     async def of(self, model: ChainedModel) -> Provider:
         """The provider that asks a model. Raises NotCarriedOut where this worker lacks its library."""

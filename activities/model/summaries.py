@@ -11,6 +11,7 @@ from ...resources.model import Model
 from ...resources.window import ContextWindow
 from ..context.context_window import CHARACTERS, apply_window, summarized, summary_end
 from ..context.lookup import find
+from ..context.metering import Meter, estimate, with_cost
 from ..context.model_chain import ChainedModel, model_chain
 from ..context.value_resolver import ValueResolver
 from ..journal.journal import Journal
@@ -44,8 +45,10 @@ class Summaries:
             return head
         while older := await self._too_old(request, head, window):
             row_id, model = f"{key}/summary/{number}", _model(window, values) or own
+            meter = Meter(self.journal, request.thread, request.speaker, values.catalog, row_id)
             row = await self.journal.find(row_id)
-            row = row or await self.journal.append_once(head, await self._ask(older, values, model), row_id)
+            row = row or await self.journal.append_once(head, await self._ask(older, values, model, meter), row_id)
+            await meter.settle(row.message.usage)
             head, number = row.head, number + 1
         return head
 
@@ -72,12 +75,14 @@ class Summaries:
         said = [row for row in rows if row.depth in between and row.message.summarizes is None]
         return [*([summary] if summary else []), *said]
 
-    async def _ask(self, older: Sequence[Row], values: ValueResolver, model: ChainedModel) -> Message:
+    async def _ask(self, older: Sequence[Row], values: ValueResolver, model: ChainedModel, meter: Meter) -> Message:
         text = "\n\n".join(_lines(row.message for row in older))
         asked = ModelRequest([Message(role="system", content=PROMPT), Message(role="user", content=text)], ())
-        answer = self.secrets.redact_message(await self.providers.ask(model, values, asked, lambda _: None))
-        if not answer.content.strip():
-            raise EmptyReply(f"{model.name} has given an empty summary")
+        async with meter.reserved(estimate(asked.messages, (), model)):
+            answer = await self.providers.ask(model, values, asked, lambda _: None)
+            if not answer.content.strip():
+                raise EmptyReply(f"{model.name} has given an empty summary")
+        answer = await self.secrets.redact_message(with_cost(answer, model.manifest))
         given = {"model": answer.model, "usage": answer.usage}
         return Message(role="system", content=answer.content, summarizes=older[-1].depth).model_copy(update=given)
 

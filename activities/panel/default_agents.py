@@ -3,7 +3,8 @@
 from ...conversation.contracts.panel_requests import SpeakerBrief
 from ...conversation.errors import UnknownResource
 from ...conversation.messages.panel import Decision, RefereeOutput, Verdict
-from ...resources.agent import Agent, AgentSpec, AgentTool, InlineModel
+from ...resources.agent import Agent, AgentSpec, InlineModel
+from ...resources.agent_tool import AgentTool
 from ...resources.base import API_VERSION, JsonModel, JsonObject, Ref
 from ...resources.capability import Capability
 from ...resources.catalog import Catalog, Resource

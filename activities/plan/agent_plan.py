@@ -1,17 +1,21 @@
 """The plans of those that answer by themselves: an agent, a model, and a tool."""
 
 from ...conversation.contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan, ToolTarget
-from ...resources.agent import Agent, AgentTool
+from ...conversation.contracts.questions import QuestionsPlan
+from ...resources.a2a_server import A2AServer
+from ...resources.agent import Agent
+from ...resources.agent_tool import AgentTool
 from ...resources.approval import Approval, strictest
 from ...resources.base import Reference
 from ...resources.catalog import Catalog
 from ...resources.duration import parse_duration
+from ...resources.manifest import Manifest
 from ...resources.mcp_server import MCPServer
 from ...resources.model import Model
 from ...resources.team import Team
 from ...resources.tool import Tool
 from ..context.executor import find_executor
-from ..context.lookup import find
+from ..context.lookup import find, mcp_server_of
 from ..context.model_chain import longest_timeout, model_chain
 
 
@@ -20,7 +24,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     owner = team if team and not agent.spec.context_window else agent
     window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
     if executor := find_executor(agent, catalog):
-        return AgentPlan(
+        plan = AgentPlan(
             kind="agent",
             name=agent.name,
             namespace=agent.namespace,
@@ -31,6 +35,8 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             timeout=parse_duration(executor.spec.timeout).total_seconds(),
             budget=agent.budget,
         )
+        questions = _questions(executor)
+        return plan.model_copy(update={"questions": questions}) if questions else plan
     models = model_chain(agent, catalog)
     return AgentPlan(
         kind="agent",
@@ -56,7 +62,8 @@ def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) 
     asks, own = (_asks(tool, catalog), tool.spec.approval) if isinstance(tool, Tool) else (None, None)
     rule = tool.id if isinstance(tool, Tool) else given.name
     approval = _approval(strictest(own, given.approval), rule)
-    other = {"untrusted": untrusted, "asks": asks, "approval": approval}
+    questions = _questions(mcp_server_of(tool, catalog)) if isinstance(tool, Tool) else None
+    other = {"untrusted": untrusted, "asks": asks, "approval": approval, "questions": questions}
     return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
@@ -78,6 +85,15 @@ def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
     return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
+def _questions(server: Manifest | None) -> QuestionsPlan | None:
+    """How the questions of a server are put to people, if they are."""
+    given = server.spec.questions if isinstance(server, MCPServer | A2AServer) else None
+    if server is None or given is None:
+        return None
+    other = {"timeout": given.seconds, "skips": given.on_timeout == "skip"}
+    return QuestionsPlan(server=server.id).model_copy(update={key: each for key, each in other.items() if each})
+
+
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     """How a model answers by itself: as an agent without a prompt and without tools."""
     models = model_chain(model, catalog)
@@ -93,13 +109,14 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
     plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
-    other = {"asks": _asks(tool, catalog), "approval": _approval(tool.spec.approval, tool.id)}
+    asks, approval = _asks(tool, catalog), _approval(tool.spec.approval, tool.id)
+    other = {"asks": asks, "approval": approval, "questions": _questions(mcp_server_of(tool, catalog))}
     return plan.model_copy(update={key: each for key, each in other.items() if each})
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
     """The seconds that one use may take; None for the usual timeout."""
-    if reference := tool.mcp_server():
-        server = find(catalog, reference)
-        return server.timeout if isinstance(server, MCPServer) else None
+    if tool.mcp_server():
+        server = mcp_server_of(tool, catalog)
+        return server.timeout if server else None
     return tool.spec.http.seconds if tool.spec.http else None

@@ -16,14 +16,17 @@ Startable = Query | Team | Agent | Model | Tool
 """The kinds of manifest that a run can start with."""
 
 
-def build_plan(start: Startable, catalog: Catalog, workflow: str) -> Plan:
-    """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it."""
+def build_plan(start: Startable, catalog: Catalog, workflow: str, query_ttl: float | None = None) -> Plan:
+    """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
+
+    ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted.
+    """
     right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
     if right != workflow:
         raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
     match start:
         case Query():
-            return query_plan(start, catalog)
+            return query_plan(start, catalog, query_ttl)
         case Team():
             return team_plan(start, catalog)
         case Agent():

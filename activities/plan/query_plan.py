@@ -11,8 +11,8 @@ from ..context.lookup import find, find_optional
 from ..runtime.ids import workflow_id
 
 
-def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
-    """The plan of a query."""
+def query_plan(query: Query, catalog: Catalog, ttl: float | None) -> QueryPlan:
+    """The plan of a query; ``ttl`` in seconds is for one that has none."""
     targets = []
     for reference in catalog.targets(query):
         found = find(catalog, reference)
@@ -27,6 +27,7 @@ def query_plan(query: Query, catalog: Catalog) -> QueryPlan:
         timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
         fail_fast=query.spec.fail_fast,
         budget=query.budget,
+        ttl=parse_duration(query.spec.ttl).total_seconds() if query.spec.ttl else ttl,
         conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
     )
 

@@ -1,4 +1,4 @@
-"""The health checks of a worker over HTTP: ``/healthz``, whether it lives, and ``/readyz``, whether it can work.
+"""The health checks of a worker over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work.
 
 They run in the worker's event loop, so a worker whose loop is blocked answers neither. Only ``/readyz`` asks Temporal
 and the journal: to restart the worker would not bring those back.
@@ -17,8 +17,11 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-Checks = Mapping[str, Callable[[], Awaitable[object]]]
-"""What has to be well, by its name: a check raises, or takes too long, if it is not."""
+Check = Callable[[], Awaitable[object]]
+"""Raises, or takes too long, if something is not well."""
+
+Checks = Mapping[str, Check]
+"""What has to be well, by its name."""
 
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
@@ -31,7 +34,7 @@ class WorkerEnding(Exception):
     """The worker does not poll: it has been asked to end, or has not begun."""
 
 
-def must_hold(condition: Callable[[], bool]) -> Callable[[], Awaitable[None]]:
+def must_hold(condition: Callable[[], bool]) -> Check:
     """A check that fails with WorkerEnding unless the condition holds."""
 
     async def check() -> None:
@@ -57,7 +60,7 @@ class Readiness:
             return self._results
 
 
-async def _result(check: Callable[[], Awaitable[object]]) -> str:
+async def _result(check: Check) -> str:
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
             await check()
@@ -90,12 +93,15 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_health(address: tuple[str, int] | None, checks: Checks) -> AsyncIterator[None]:
+async def serve_health(
+    address: tuple[str, int] | None, checks: Checks, circuits: Callable[[], Mapping[str, str]] = dict
+) -> AsyncIterator[None]:
     """Answers at a host and port while the block runs; does nothing without them.
 
     The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
 
-    ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each.
+    ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each. ``/circuits`` answers
+    which ``circuits`` are not closed: a worker is ready all the same.
     """
     if address is None:
         yield
@@ -109,7 +115,11 @@ async def serve_health(address: tuple[str, int] | None, checks: Checks) -> Async
         results = await readiness.results()
         return JSONResponse(results, 200 if {*results.values()} <= {"ok"} else 503)
 
-    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
+    async def open_circuits(_: Request) -> JSONResponse:
+        return JSONResponse({**circuits()})
+
+    routes = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits}
+    app = Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
     config = uvicorn.Config(
         app,
         lifespan="off",

@@ -4,8 +4,11 @@ import base64
 import html
 import json
 import re
+import threading
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import quote, quote_plus, unquote
 
 from ahocorasick_rs import AhoCorasick, MatchKind
@@ -17,6 +20,9 @@ LEVELS = 3
 
 SHORTEST_ENCODED = 8
 """Characters. What is shorter in base64 or in hexadecimal digits would be found in every text."""
+
+PIECE = 1_000_000
+"""Characters that are searched at once: the search keeps the interpreter's lock (6 ms)."""
 
 _HEAD = 6
 _PATH = "/:@!$&'()*+,;=~"  # as the addresses of tools are escaped
@@ -30,22 +36,27 @@ _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Redactor:
-    """Knows the secrets of a worker. Each text is searched for all of them at once, escaped or not."""
+    """Knows the secrets of a worker. Each text is searched for all of them at once, escaped or not.
+
+    Threads may use it at the same time.
+    """
 
     def __init__(self) -> None:
-        self._forms: set[str] = set()
+        self._forms, self._longest = set[str](), 0
         self._search: AhoCorasick | None = None
         self._heads: dict[str, list[str]] = {}
+        self._changing = threading.Lock()
 
     def add(self, secret: str) -> None:
         """Finds a secret from now on."""
-        new = {_valid(each) for each in forms_of(_valid(secret))} - self._forms
-        if new:
-            self._forms |= new
-            self._search = None
-            for form in new:
-                for length in range(1, min(_HEAD, len(form)) + 1):
-                    self._heads.setdefault(form[:length], []).append(form)
+        with self._changing:
+            new = {_valid(each) for each in forms_of(_valid(secret))} - self._forms
+            if new:
+                self._forms = self._forms | new
+                self._search, self._longest = None, max(map(len, self._forms))
+                for form in new:
+                    for length in range(1, min(_HEAD, len(form)) + 1):
+                        self._heads.setdefault(form[:length], []).append(form)
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret."""
@@ -56,7 +67,7 @@ class Redactor:
         clean = self.redact(text)
         if not self._forms:
             return clean
-        longest = max(map(len, self._forms))
+        longest = self._longest
         begin = max(0, len(clean) - 6 * longest)  # an escape has at most six characters, as in \\u0041
         found = ((level, self._begun(level.text, longest)) for level in _levels(clean[begin:]))
         cuts = [begin + level.start_of(cut) for level, cut in found if cut is not None]
@@ -64,11 +75,13 @@ class Redactor:
 
     def _found(self, text: str) -> Iterator[tuple[int, int]]:
         """Where secrets are in a text."""
-        if self._search is None:
-            self._search = AhoCorasick([*self._forms], matchkind=MatchKind.LeftmostLongest)
+        with self._changing:
+            search = self._search = self._search or AhoCorasick([*self._forms], matchkind=MatchKind.LeftmostLongest)
         for level in _levels(text):
-            for _, start, end in self._search.find_matches_as_indexes(_valid(level.text)):
-                yield level.start_of(start), level.end_of(end)
+            text = _valid(level.text)
+            for begin in range(0, len(text), PIECE):
+                for _, start, end in search.find_matches_as_indexes(text[begin : begin + PIECE + self._longest]):
+                    yield level.start_of(begin + start), level.end_of(begin + end)
 
     def _begun(self, text: str, longest: int) -> int | None:
         """Where at the end of a text a secret may have begun."""
@@ -99,8 +112,9 @@ class _Level:
 
     def __init__(self, text: str, original: "_Level | None" = None) -> None:
         self.text, self._original = text, original
-        self._at: list[int] = [0]
-        self._pieces: list[tuple[int, int]] = [(0, 0)]  # where it begins in the original; its length if it is an escape
+        # Of each piece: its place, its place in the original, and its length there if it is an escape. As arrays, since
+        # the collection of garbage looks at millions of tuples with the interpreter's lock held.
+        self._at, self._begins, self._escapes = array("q", [0]), array("q", [0]), array("q", [0])
 
     def undone(self) -> "_Level | None":
         """The text with the escapes in it undone; None if there are none."""
@@ -110,8 +124,9 @@ class _Level:
         made = _Level("", self)
         for escape in _ESCAPE.finditer(self.text):
             literal, char = self.text[place : escape.start()], _char(escape[0])
-            made._at += (size, size + len(literal), size + len(literal) + len(char))
-            made._pieces += ((place, 0), (escape.start(), len(escape[0])), (escape.end(), 0))
+            made._at.extend((size, size + len(literal), size + len(literal) + len(char)))
+            made._begins.extend((place, escape.start(), escape.end()))
+            made._escapes.extend((0, len(escape[0]), 0))
             parts += (literal, char)
             place, size = escape.end(), size + len(literal) + len(char)
         if not parts:
@@ -124,7 +139,7 @@ class _Level:
         if self._original is None:
             return at
         index = bisect_right(self._at, at) - 1
-        begin, escape = self._pieces[index]
+        begin, escape = self._begins[index], self._escapes[index]
         return self._original.start_of(begin if escape else begin + at - self._at[index])
 
     def end_of(self, at: int) -> int:
@@ -132,7 +147,7 @@ class _Level:
         if self._original is None:
             return at
         index = bisect_right(self._at, at - 1) - 1
-        begin, escape = self._pieces[index]
+        begin, escape = self._begins[index], self._escapes[index]
         return self._original.end_of(begin + (escape or at - self._at[index]))
 
 
@@ -145,6 +160,7 @@ def _levels(text: str) -> Iterator[_Level]:
         level = level.undone()
 
 
+@lru_cache(maxsize=10_000)
 def _char(escape: str) -> str:
     if escape[0] == "%":
         return unquote(escape, errors="replace")
@@ -156,7 +172,11 @@ def _char(escape: str) -> str:
 
 def _valid(text: str) -> str:
     """The text with U+FFFD for each half of a surrogate pair, of which the search knows nothing; of the same length."""
-    return _SURROGATE.sub("\ufffd", text)
+    try:
+        text.encode()  # a tenth of the time of the search
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def _replaced(text: str, spans: list[tuple[int, int]]) -> str:

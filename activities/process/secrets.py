@@ -13,12 +13,11 @@ from ...conversation.messages.message import Message
 from ...conversation.messages.person_decision import PersonDecision
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
+from ...resources.override import ALLOW_BROUGHT
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
+from ..runtime.threads import in_thread_if_long
 from .redactor import Redactor
-
-ALLOW_BROUGHT = "baton/allow-brought"
-"""The annotation of a Secret with the hosts, as in ``api.example.com, *.example.org``, that a run may use it for."""
 
 OF_ENVIRONMENT = (
     "OPENAI_API_KEY",
@@ -91,7 +90,7 @@ class SecretStore:
             return await asyncio.to_thread(self._read_files, catalog)
 
     def hosts_for_brought(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The hosts to which a manifest that a run has brought may send a Secret of this worker: its annotation."""
+        """The hosts, as in ``api.example.com, *.example.org``, to which a brought manifest may send a Secret."""
         secret = self._own.get(namespace, name)
         given = secret.metadata.annotations.get(ALLOW_BROUGHT, "") if secret else ""
         return tuple(host.strip().lower() for host in given.split(",") if host.strip())
@@ -120,8 +119,15 @@ class SecretStore:
         """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
         return self._redactor.redact(text)
 
-    def redact_message(self, message: Message) -> Message:
+    async def redact_long(self, text: str) -> str:
+        """The same for a text of any length, which does not hold the event loop."""
+        return await in_thread_if_long(len(text), self.redact, text)
+
+    async def redact_message(self, message: Message) -> Message:
         """A message with redacted texts: a model may repeat a secret from its prompt."""
+        return await in_thread_if_long(message.length, self._redact_message, message)
+
+    def _redact_message(self, message: Message) -> Message:
         calls = tuple(
             call.model_copy(update={name: self.redact(getattr(call, name)) for name in ("id", "name", "arguments")})
             for call in message.tool_calls

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 from ...conversation.defaults import STATE_DIR, TASK_QUEUE
 from ...conversation.private_files import private_file, private_folder
 from ...conversation.settings_error import SettingsError
+from ...resources.duration import Duration, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
 """What a worker can do: run workflows and the journal's activities, ask models, use tools."""
@@ -79,6 +80,7 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
+    query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
     metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
@@ -125,6 +127,11 @@ class Settings(BaseModel):
     def graceful_shutdown_timeout(self) -> timedelta:
         """How long running activities may go on after the worker was asked to stop."""
         return timedelta(seconds=self.graceful_shutdown_seconds)
+
+    @property
+    def query_ttl_seconds(self) -> float | None:
+        """The ``ttl`` of queries that have none, in seconds."""
+        return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
 
     def worker_queues(self) -> Iterator[WorkerQueue]:
         """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import faulthandler
+import signal
 from collections.abc import AsyncIterator, Sequence
 
 from temporalio.worker import Worker
@@ -23,9 +24,18 @@ async def run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
             await asyncio.gather(*(each.shutdown() for each in workers))
 
 
-def end_process_after(seconds: float) -> None:
-    """Ends this process that much later, with exit code 1, unless it has ended by itself; says where it hung.
+def stopped_by_signals(grace: float) -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set, by which the process is to end within ``grace`` seconds and some.
 
-    Needs neither the event loop nor the interpreter's lock: a function that never returns can't keep the process.
+    After that time it ends with exit code 1 and says where it hung, also if it has only begun to start. That needs
+    neither the event loop nor the interpreter's lock: a function that never returns can't keep the process.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        stopped.set()
+        faulthandler.dump_traceback_later(grace + AFTER_GRACE, exit=True)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return stopped

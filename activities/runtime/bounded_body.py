@@ -53,6 +53,22 @@ def bound_response(response: httpx.Response | httpx2.Response, limits: BodyLimit
     response.stream = BoundedBody(body, limits, encoding, is_stream=is_stream)
 
 
+class OpenEvent:
+    """Finds what of an event stream belongs to the event that is still open: a blank line ends one."""
+
+    BLANK = b"\n\n", b"\r\n\r\n", b"\r\r"
+
+    def __init__(self) -> None:
+        self._last = b""
+
+    def take(self, piece: bytes) -> tuple[bool, bytes]:
+        """Whether an event ends in the next piece, and what of the piece comes after the last that does."""
+        joined = self._last + piece
+        ends = [at + len(blank) for blank in self.BLANK if (at := joined.rfind(blank)) >= 0]
+        self._last = joined[-3:]
+        return (True, joined[max(ends) :]) if ends else (False, piece)
+
+
 class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
     """The unpacked bytes of a body; reading raises what ``limits.refuse`` makes as soon as a limit is exceeded."""
 
@@ -66,6 +82,7 @@ class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
     ) -> None:
         self._stream, self._limits, self._encoding, self._is_stream = stream, limits, encoding, is_stream
         self._size = self._objects = 0
+        self._open = OpenEvent()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces = self._stream if self._encoding == "identity" else self._unpacked()
@@ -78,9 +95,9 @@ class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     def _count(self, piece: bytes) -> None:
-        if self._is_stream and (end := piece.rfind(b"\n")) >= 0:
-            self._size = self._objects = 0
-            piece = piece[end:]
+        if self._is_stream:
+            ended, piece = self._open.take(piece)
+            self._size, self._objects = (0, 0) if ended else (self._size, self._objects)
         self._size += len(piece)
         size, objects = self._limits.size, self._limits.objects
         if size is not None and self._size > size:

@@ -5,8 +5,12 @@ from temporalio import activity
 
 def idempotency_key() -> str:
     """``run_id/activity_id`` of the running activity: the same for all its attempts, and another one after a reset."""
-    info = activity.info()
-    return f"{info.workflow_run_id}/{info.activity_id}"
+    return key_of(activity.info().activity_id)
+
+
+def key_of(activity_id: str) -> str:
+    """The idempotency key of another activity of the same run."""
+    return f"{activity.info().workflow_run_id}/{activity_id}"
 
 
 def workflow_id() -> str:

@@ -23,10 +23,11 @@ class OwnJournal(Interceptor):
     A run's journal has the first row of its conversation. Where that is missing too, this worker was started with
     another journal, or with an empty one: its activities wait here until the row is there, or the worker ends and
     another one with the right journal takes them. ``find_row`` gives a row of the journal at ``place``, or None.
+    Nothing ``waits`` where the journal takes the place of one that is lost.
     """
 
-    def __init__(self, find_row: Callable[[str], Awaitable[object]], place: str) -> None:
-        self._find_row, self._place = find_row, place
+    def __init__(self, find_row: Callable[[str], Awaitable[object]], place: str, *, waits: bool) -> None:
+        self._find_row, self._place, self.waits = find_row, place, waits
 
     async def has(self, row: str) -> bool:
         """Whether the journal has a row."""
@@ -57,7 +58,7 @@ class _WaitingActivities(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         except JournalLost:
             row = _first_row(input.args[0]) if input.args else ""
-            if not row or await self._journal.has(row):
+            if not row or not self._journal.waits or await self._journal.has(row):
                 raise
         await self._journal.wait_for(row)
         return await super().execute_activity(input)

@@ -70,17 +70,17 @@ class HttpClient:
                 sending = _Sending(limit, seconds, begin)
                 return await self._follow(request, sending, repeatable=repeatable)
         except ToolFailed as failed:
-            retryable = repeatable and not failed.non_retryable
-            raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
+            retryable, wait = repeatable and not failed.non_retryable, failed.next_retry_delay
+            raise ToolFailed(failed.message, retryable=retryable, retry_after=wait, outage=failed.outage) from None
         except TimeoutError:
             text = f"{host} gave no answer in {seconds:g} s"
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise ToolFailed(
-                f"{host} can't be reached: {error or type(error).__name__}", retryable=repeatable
-            ) from None
+            text = f"{host} can't be reached: {error or type(error).__name__}"
+            raise ToolFailed(text, retryable=repeatable, outage=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             text = f"{host} broke off its answer: {error or type(error).__name__}"
-        raise ToolFailed(text if repeatable else f"{text}; whether it was carried out is unknown", retryable=repeatable)
+        text = text if repeatable else f"{text}; whether it was carried out is unknown"
+        raise ToolFailed(text, retryable=repeatable, outage=True)
 
     def _host(self, request: HttpRequest) -> str:
         """The host of a request's address; raises ToolFailed where it can't be one, such as 0177.0.0.1."""

@@ -24,7 +24,8 @@ async def result_of(response: httpx.Response, host: str, redact: Callable[[str],
     if response.status_code >= 400:
         retryable, wait = is_retryable(response.status_code), retry_after(response.headers)
         words = " ".join(text.split())[:MAX_ERROR_TEXT]
-        raise ToolFailed(f"{host} answered {status}: {words}".rstrip(": "), retryable=retryable, retry_after=wait)
+        said, outage = f"{host} answered {status}: {words}".rstrip(": "), response.status_code >= 500
+        raise ToolFailed(said, retryable=retryable, retry_after=wait, outage=outage)
     if response.request.method == "HEAD":
         return "\n".join((status, *(f"{name}: {value}" for name, value in response.headers.items())))
     return text or f"({status}, without a text)"

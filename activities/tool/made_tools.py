@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
-from ...resources.agent import Agent, AgentTool
+from ...resources.agent import Agent
+from ...resources.agent_tool import AgentTool
 from ...resources.base import Reference
 
 MAX_NAME = 64

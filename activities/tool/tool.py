@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...conversation.messages.person_decision import PersonDecision
 from ...resources import tool as resources
 from ...resources.agent import Agent
 from ...resources.approval import Approval
@@ -30,7 +31,8 @@ async def unchanged(answer: str) -> str:
 class CallableTool:
     """A tool that can be used.
 
-    ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed.
+    ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed,
+    or AsksPerson.
     ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
     tool itself calls retryable. ``untrusted``: its results are marked for a model. ``approval``: which
     calls need a person's yes. ``finish`` turns the tool's answer
@@ -44,6 +46,26 @@ class CallableTool:
     untrusted: bool = False
     approval: Approval | None = None
     finish: Callable[[str], Awaitable[str]] = unchanged
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a person has decided about the question that a use of the tool has ended with, and the tool's own notes."""
+
+    state: JsonObject
+    decision: PersonDecision
+
+
+class AsksPerson(Exception):
+    """A use of a tool ends with a question to a person; it goes on with the answer.
+
+    ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to
+    go on.
+    """
+
+    def __init__(self, text: str, reply_schema: JsonObject | None, state: JsonObject) -> None:
+        super().__init__(text)
+        self.text, self.reply_schema, self.state = text, reply_schema, state
 
 
 BeginOnce = Callable[[], Awaitable[None]]
@@ -60,6 +82,7 @@ class ToolContext:
 
     ``name`` is the tool's name, ``manifest`` its Tool, which a built-in tool has not. ``agent`` uses it; None where a
     query is put to the tool itself. ``repeatable``: the agent allows to use it twice (``onError: retry``).
+    ``answered``: this use goes on with the answer to a question.
     """
 
     name: str
@@ -68,6 +91,7 @@ class ToolContext:
     agent: Agent | None = None
     repeatable: bool = False
     begin_once: BeginOnce = no_guard
+    answered: Answered | None = None
 
 
 class ToolSource(Protocol):

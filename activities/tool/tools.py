@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from ...conversation.errors import NotCarriedOut, UnknownResource
 from ...resources import tool as resources
-from ...resources.agent import Agent, AgentTool
+from ...resources.agent import Agent
+from ...resources.agent_tool import AgentTool
 from ...resources.approval import strictest
-from ...resources.base import Reference
+from ...resources.base import JsonObject, Reference
 from ...resources.catalog import Catalog
+from ..context.circuits import Circuits, breaker_of
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
 from ..process.bounded_process import close_idle
@@ -24,7 +26,7 @@ from .openapi import OpenApiTools
 from .presets import with_presets
 from .result_filters import ResultFilters
 from .skills import skill_tools
-from .tool import BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
+from .tool import Answered, BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
 
 BUILT_IN = "built-in"
 """The type of the tools that need no manifest."""
@@ -44,31 +46,46 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
 class Tools:
     """The tools that a worker can use. ``approve_destructive``: those that say they destroy need a person's yes."""
 
-    def __init__(self, secrets: SecretStore, functions: FunctionRegistry, *, approve_destructive: bool = False) -> None:
-        self._approve_destructive = approve_destructive
+    def __init__(
+        self,
+        secrets: SecretStore,
+        functions: FunctionRegistry,
+        circuits: Circuits | None = None,
+        *,
+        approve_destructive: bool = False,
+    ) -> None:
+        self._circuits, self._approve_destructive = circuits or Circuits(), approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
         self._sources["activity"] = FunctionTools(functions)
-        self._filters = ResultFilters(secrets.redact)
+        self._filters = ResultFilters(secrets.redact_long)
 
     async def of_agent(
-        self, agent: Agent, values: ValueResolver, begin_once: BeginOnce = no_guard
+        self,
+        agent: Agent,
+        values: ValueResolver,
+        begin_once: BeginOnce = no_guard,
+        answered: Answered | None = None,
     ) -> list[CallableTool]:
         """An agent's tools, in the order of its manifest, and the one that reads its skills.
 
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
-        tools = []
+        tools, values = [], values.used_by(agent)
         for given, reference in agent.tools():
             manifest = _find(values.catalog, reference) if reference else None
-            context = ToolContext(given.own_name, manifest, values, agent, given.on_error == "retry", begin_once)
+            repeatable = given.on_error == "retry"
+            context = ToolContext(given.own_name, manifest, values, agent, repeatable, begin_once, answered)
             tool = _as_given(await self._discover(context), given)
             tool = with_presets(tool, given.partial, agent, agent, values)
             tools.append(self._filters.applied_to(tool, given.functions))
         return [*tools, *skill_tools(agent, values.catalog)]
 
-    async def of_manifest(self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce) -> CallableTool:
+    async def of_manifest(
+        self, manifest: resources.Tool, values: ValueResolver, begin_once: BeginOnce, answered: Answered | None = None
+    ) -> CallableTool:
         """The tool of a manifest, for a query that is put to it."""
-        return await self._discover(ToolContext(manifest.name, manifest, values, begin_once=begin_once))
+        context = ToolContext(manifest.name, manifest, values, begin_once=begin_once, answered=answered)
+        return await self._discover(context)
 
     async def pin(self, values: ValueResolver) -> Catalog:
         """The catalog of a run that begins, with what its tools need of their servers."""
@@ -84,7 +101,19 @@ class Tools:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
         tool = replace(tool, untrusted=manifest.is_untrusted, approval=strictest(manifest.spec.approval))
+        tool = self._under_circuit(tool, manifest, context.values)
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
+
+    def _under_circuit(self, tool: CallableTool, manifest: resources.Tool, values: ValueResolver) -> CallableTool:
+        """A tool whose use raises CircuitOpen while its own circuit breaker, or its server's, is open."""
+        server = manifest.mcp_server()
+        called = values.catalog.find(server) if server else manifest
+
+        async def use(arguments: JsonObject) -> str:
+            async with self._circuits.call(called, values):
+                return await tool.use(arguments)
+
+        return replace(tool, use=use) if breaker_of(called) else tool
 
     async def close(self) -> None:
         """Closes the connections, and ends the processes that judge what nobody trusts."""

@@ -10,22 +10,25 @@ from a2a.client import Client
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
-    ListTasksRequest,
     Part,
     Role,
     SendMessageRequest,
     StreamResponse,
     SubscribeToTaskRequest,
+    Task,
+    TaskState,
 )
 from a2a.types import Message as A2AMessage
 from a2a.utils.errors import TaskNotFoundError
 
 from ....conversation.errors import AgentUnavailable, OutcomeUnknown
 from ....conversation.failure import BatonError
+from ....conversation.messages.message import RemoteTask
 from ..executor import Execution
 from .errors import error_of, is_not_begun
 from .parts import parts_of
 from .progress import Progress
+from .tasks import cancel_task, find_task
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +42,6 @@ PATIENCE = 20.0
 """Seconds for which a server may be unreachable before the attempt ends; another one follows the same task."""
 
 CANCEL_SECONDS = 5.0
-MAX_PAGES = 10
-"""Pages of tasks in which the task of an earlier attempt is looked for."""
 
 
 class A2ACall:
@@ -71,11 +72,18 @@ class A2ACall:
                 if not self._progress.is_settled:
                     await self._client.cancel_task(CancelTaskRequest(id=self._progress.task))
 
+    async def cancel_earlier(self) -> bool:
+        """Asks the server to cancel the task of an earlier attempt, if there is one that is open; whether it was asked.
+
+        Of a server that has no list of tasks, one that was not yet noted can't be found.
+        """
+        sent = self._execution.executor.spec.idempotent or await self._record.has_begun()
+        known = await self._recall() or (sent and await self._find())
+        return known and await cancel_task(self._client, self._progress.task, self._server)
+
     async def _begin(self) -> None:
         """Sends the message, unless an earlier attempt has; then finds its task."""
-        if note := await self._record.read("task"):
-            self._progress.recall(**json.loads(note))
-            self._is_known.set()
+        if await self._recall():
             return
         if not self._execution.executor.spec.idempotent:
             if await self._record.has_begun() and await self._find():
@@ -84,12 +92,12 @@ class A2ACall:
         await self._send()
 
     async def _send(self) -> None:
-        previous = self._execution.previous
-        goes_on = previous if previous and previous.state == "input-required" else None
-        self._is_sent = True
+        goes_on, self._is_sent = self._execution.previous, True
         try:
-            if goes_on and goes_on.task:
+            if goes_on and goes_on.task and goes_on.waits:
                 with contextlib.suppress(TaskNotFoundError):  # the server has lost it: another one then
+                    if goes_on.state == "auth-required" and await self._has_gone_on(goes_on):
+                        return
                     asked = self._execution.since or self._execution.messages[-1:]
                     await self._read(self._client.send_message(self._message(parts_of(asked), goes_on.task)))
                     return
@@ -101,16 +109,16 @@ class A2ACall:
                 await self._record.not_sent()
             raise error_of(error, self._server) from None
 
+    async def _has_gone_on(self, waiting: RemoteTask) -> bool:
+        """Whether a task that waited for an authorization has got it elsewhere: no message is needed then."""
+        task = await self._client.get_task(GetTaskRequest(id=waiting.task or ""))
+        return task.status.state != TaskState.TASK_STATE_AUTH_REQUIRED and await self._follow(task)
+
     def _message(self, parts: list[Part], task: str = "") -> SendMessageRequest:
         """The request. Its ``messageId`` is the same for all attempts, so that a server can know it again."""
-        previous = self._execution.previous
-        message = A2AMessage(
-            message_id=self._record.key,
-            role=Role.ROLE_USER,
-            parts=parts,
-            task_id=task,
-            context_id=(previous.context if previous else None) or "",
-        )
+        previous, key = self._execution.previous, self._record.key
+        context = (previous.context if previous else None) or ""
+        message = A2AMessage(message_id=key, role=Role.ROLE_USER, parts=parts, task_id=task, context_id=context)
         return SendMessageRequest(message=message)
 
     async def _read(self, stream: AsyncIterator[StreamResponse]) -> None:
@@ -126,6 +134,13 @@ class A2ACall:
                 self._progress.take(event)
                 if not known:
                     await self._note()
+
+    async def _recall(self) -> bool:
+        """Whether an earlier attempt has noted the task."""
+        if note := await self._record.read("task"):
+            self._progress.recall(**json.loads(note))
+            self._is_known.set()
+        return bool(note)
 
     async def _note(self) -> None:
         """Notes the task for a next attempt."""
@@ -163,26 +178,13 @@ class A2ACall:
             await asyncio.sleep(max(0.0, POLL_INTERVAL - (asyncio.get_running_loop().time() - begun)))
 
     async def _find(self) -> bool:
-        """Whether the server has a task for the message that an earlier attempt may have sent; notes it then.
-
-        A list leaves out artifacts, so the task itself is still to be asked for.
-        """
+        """Whether the server has a task for the message that an earlier attempt may have sent; notes it then."""
         previous = self._execution.previous
-        request = ListTasksRequest(page_size=100, history_length=100)
-        request.context_id = (previous.context if previous else None) or ""
-        try:
-            for _ in range(MAX_PAGES):
-                page = await self._client.list_tasks(request)
-                for task in page.tasks:
-                    if any(each.message_id == self._record.key for each in task.history):
-                        self._progress.recall(task.id, task.context_id)
-                        await self._note()
-                        return True
-                if not page.next_page_token:
-                    return False
-                request.page_token = page.next_page_token
-        except Exception as error:
-            meaning = error_of(error, self._server)
-            if isinstance(meaning, AgentUnavailable):
-                raise meaning from None
-        return False
+        task = await find_task(self._client, self._record.key, (previous and previous.context) or "", self._server)
+        return task is not None and await self._follow(task)
+
+    async def _follow(self, task: Task) -> bool:
+        """Goes on with a task that the server knows of."""
+        self._progress.recall(task.id, task.context_id)
+        await self._note()
+        return True

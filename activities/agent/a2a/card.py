@@ -43,6 +43,13 @@ def _no_card(error: AgentCardResolutionError, url: str) -> BatonError:
     return AgentRejected(f"{url} has no agent card that can be read: {text}")
 
 
+def description_of(card: AgentCard) -> str:
+    """What a card says of its agent: its description, and its skills with theirs."""
+    skills = (": ".join(filter(None, (each.name, each.description))) for each in card.skills)
+    listed = "; ".join(filter(None, skills))
+    return " ".join(filter(None, (card.description, f"Skills: {listed}" if listed else "")))
+
+
 def choose_interface(card: AgentCard, url: str) -> AgentInterface:
     """The interface to use: at the manifest's own address if there is one, then by version, then by the card's order.
 

@@ -55,7 +55,7 @@ def _of_status(response: httpx.Response, server: str) -> BatonError:
     if status in (401, 403):
         return KeyRefused(text)
     if is_retryable(status):
-        return AgentUnavailable(text, retry_after=retry_after(response.headers))
+        return AgentUnavailable(text, retry_after=retry_after(response.headers), outage=status >= 500)
     return AgentRejected(text)
 
 

@@ -11,16 +11,19 @@ from a2a.types import AgentCard, TaskState
 from ....conversation.errors import AgentFailed, AgentRejected, AgentUnavailable, AuthorizationRequired, CallTimeout
 from ....conversation.messages.message import Message
 from ....conversation.text import truncate
+from ....resources.a2a_server import A2AServer
 from ...context.executor import Executor
 from ...context.value_resolver import ValueResolver
 from ...runtime.heartbeat import is_withdrawn
 from ..bounded_http import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Origin, endpoint_of, new_pool
 from ..executor import Execution
 from .call import A2ACall
-from .card import BINDINGS, choose_interface, is_at, read_card
+from .card import BINDINGS, choose_interface, description_of, is_at, read_card
 from .progress import Progress
 
 CARD_SECONDS = 30.0
+DESCRIBE_SECONDS = 5.0
+CANCEL_SECONDS = 10.0
 MAX_CHECK = 300
 """Characters that a check tells of a card."""
 
@@ -51,7 +54,8 @@ class A2AExecutor:
             finally:
                 running.cancel()
                 await asyncio.wait([running])
-        _check_state(progress, agent.name)
+        asks = isinstance(execution.executor, A2AServer) and execution.executor.spec.questions is not None
+        _check_state(progress, agent.name, asks=asks)
         text = progress.text or "(no text)"
         model = card.name[:100] or None
         return [Message(role="assistant", content=text, name=agent.name, model=model, remote=progress.place(agent.id))]
@@ -78,6 +82,20 @@ class A2AExecutor:
             config = ClientConfig(httpx_client=http, supported_protocol_bindings=[*BINDINGS], polling=True)
             yield ClientFactory(config).create(card), card
 
+    async def cancel(self, execution: Execution) -> bool:
+        """Cancels the task of an earlier attempt, in CANCEL_SECONDS."""
+        progress, server = Progress(lambda _: None), execution.executor
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS), self._client(server, execution.values, CANCEL_SECONDS) as made:
+                return await A2ACall(made[0], execution, progress, server.id).cancel_earlier()
+        except TimeoutError:
+            raise AgentUnavailable(f"{server.id} has canceled no task in {CANCEL_SECONDS:g} s") from None
+
+    async def describe(self, executor: Executor, values: ValueResolver) -> str | None:
+        """What the card says of the agent and its skills."""
+        async with self._client(executor, values, DESCRIBE_SECONDS) as (_, card):
+            return description_of(card)
+
     async def check(self, executor: Executor, values: ValueResolver) -> str:
         """Reads the card: the agent's name, how it is spoken to, and its skills."""
         async with self._client(executor, values, CARD_SECONDS) as (_, card):
@@ -99,13 +117,13 @@ async def _card(http: httpx.AsyncClient, url: str, seconds: float) -> AgentCard:
         raise AgentUnavailable(f"{url} gave no agent card in {seconds:g} s") from None
 
 
-def _check_state(progress: Progress, agent: str) -> None:
-    """Raises the error that the state of a task stands for."""
+def _check_state(progress: Progress, agent: str, *, asks: bool) -> None:
+    """Raises the error that the state of a task stands for; where it ``asks``, a person can give an authorization."""
     words = f": {progress.said}" if progress.said else ""
     match progress.state:
         case _ if progress.is_message:
             pass
-        case TaskState.TASK_STATE_AUTH_REQUIRED:
+        case TaskState.TASK_STATE_AUTH_REQUIRED if not asks:
             raise AuthorizationRequired(f"agent {agent} waits for an authorization{words}")
         case TaskState.TASK_STATE_REJECTED:
             raise AgentRejected(f"agent {agent} has rejected its task{words}")

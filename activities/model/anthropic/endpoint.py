@@ -6,9 +6,10 @@ from pydantic import JsonValue
 
 from ....conversation.errors import InvalidManifest, KeyMissing
 from ....resources.model import AnthropicConfig
+from ...context.headers import headers_of
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
-from ..connection import NO_KEY, checked_url, headers_of, properties_of
+from ..connection import NO_KEY, checked_url, properties_of
 
 ANTHROPIC = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -18,7 +19,8 @@ VERSION = "2023-06-01"
 class AnthropicEndpoint:
     """A model on a server that speaks Anthropic's Messages API.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
+    has brought the Model, which gets nothing that is the worker's own.
     """
 
     model: str
@@ -27,6 +29,7 @@ class AnthropicEndpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
     guarded: bool = False
+    brought: bool = False
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
@@ -45,7 +48,8 @@ def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> Anthropi
         model=values.resolve(model.spec.model, model) or "",
         base_url=base_url,
         api_key=key or NO_KEY,
-        headers=(version, *headers_of(config, values, model)),
+        headers=(version, *headers_of(model, config.headers, values)),
         properties=properties_of(config, values, model),
         guarded=values.is_guarded(model),
+        brought=values.catalog.is_brought(model.id),
     )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import anthropic
 
@@ -11,7 +12,7 @@ from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ..answer import StreamedAnswer
-from ..connection import http_options
+from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
@@ -39,6 +40,7 @@ class AnthropicProvider:
                     "/v1/messages",
                     cast_to=object,
                     body=request_body(endpoint, request),
+                    options={"headers": dict(endpoint.headers)},
                     stream=True,
                     stream_cls=stream_class,
                 )
@@ -55,7 +57,7 @@ class AnthropicProvider:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
         endpoint = anthropic_endpoint(model, values)
         try:
-            await self._client(endpoint).models.list()
+            await self._client(endpoint).models.list(extra_headers=dict(endpoint.headers))
         except anthropic.NotFoundError:
             pass
         except Exception as error:
@@ -69,15 +71,21 @@ class AnthropicProvider:
 
     def _client(self, endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
         """The client of a server: all models of one server share its connections."""
-        server = replace(endpoint, model="", properties=())
+        server = replace(endpoint, model="", properties=(), headers=())  # a run may have headers of its own
         if server not in self._clients:
             self._clients[server] = anthropic.AsyncAnthropic(
                 base_url=endpoint.base_url,
                 api_key=endpoint.api_key,
-                default_headers=dict(endpoint.headers),
+                default_headers=_left_out(endpoint),
                 max_retries=0,
                 timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
                 http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
                 open_telemetry=False,  # its spans would not belong to the run's
             )
         return self._clients[server]
+
+
+def _left_out(endpoint: AnthropicEndpoint) -> dict[str, Any]:
+    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
+    names = environment_headers("ANTHROPIC_CUSTOM_HEADERS") if endpoint.brought else []
+    return dict.fromkeys(names, anthropic.Omit())

@@ -36,6 +36,8 @@ _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|c
 
 def bedrock_error(error: Exception, where: str) -> BatonError:
     """The error of a run for what AWS' library raised. The server's own words are kept short."""
+    if isinstance(own := getattr(error, "kwargs", {}).get("error"), BatonError):  # as our session has raised it
+        return own
     match error:
         case aws.ClientError():
             return _of_code(error, where)

@@ -22,7 +22,7 @@ from ..guarded_transport import public_address_of
 from ..provider import ModelRequest
 from .endpoint import BedrockEndpoint, Credentials, bedrock_endpoint
 from .errors import bedrock_error
-from .guarded_resolver import GuardedResolver
+from .http_session import BedrockSession, GuardedResolver
 from .request import converse_fields
 from .stream import add_event
 
@@ -121,7 +121,7 @@ class BedrockProvider:
 
 
 def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
-    options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}} if guarded else {}
+    options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}, "proxies": {}} if guarded else {}
     if keys.api_key or keys.access_key_id:  # else the library chooses, by the credentials that it finds
         options["signature_version"] = UNSIGNED if keys.api_key else "v4"
     return AioConfig(
@@ -129,6 +129,7 @@ def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
         read_timeout=None,  # each call has a timeout of its own
         max_pool_connections=CONNECTIONS,
         retries={"total_max_attempts": 1},
+        http_session_cls=BedrockSession,
         **options,
     )
 

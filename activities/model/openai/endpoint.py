@@ -7,10 +7,11 @@ from pydantic import JsonValue
 from ....conversation.errors import InvalidManifest, KeyMissing
 from ....resources.agent import DEFAULT_MODEL
 from ....resources.model import AzureConfig, Model, OpenAIConfig
+from ...context.headers import headers_of
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...process.secrets import SecretStore
-from ..connection import NO_KEY, checked_url, headers_of, properties_of
+from ..connection import NO_KEY, checked_url, properties_of
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
@@ -24,7 +25,8 @@ USUAL_MODEL = "gpt-4.1-mini"
 class Endpoint:
     """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
+    has brought the Model, which gets nothing that is the worker's own.
     """
 
     model: str
@@ -34,6 +36,7 @@ class Endpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
     guarded: bool = False
+    brought: bool = False
 
 
 def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
@@ -55,10 +58,10 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         missing = "baseUrl" if base_url is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
-    headers, properties = headers_of(config, values, model), properties_of(config, values, model)
+    headers, properties = headers_of(model, config.headers, values), properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
-    guarded = values.is_guarded(model)
-    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties, guarded)
+    trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_brought(model.id)}
+    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties, **trust)
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:

@@ -20,7 +20,7 @@ from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
-from ..connection import http_options
+from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
@@ -47,6 +47,7 @@ class OpenAIProvider:
                     "/chat/completions",
                     cast_to=object,
                     body=_body(endpoint, request),
+                    options={"headers": dict(endpoint.headers)},
                     stream=True,
                     stream_cls=stream_class,
                 )
@@ -63,7 +64,7 @@ class OpenAIProvider:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
         endpoint = endpoint_of(model, values)
         try:
-            await self._client(endpoint).models.list()
+            await self._client(endpoint).models.list(extra_headers=dict(endpoint.headers))
         except openai.NotFoundError:
             pass
         except Exception as error:
@@ -77,7 +78,7 @@ class OpenAIProvider:
 
     def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
         """The client of a server: all models of one server share its connections."""
-        server = replace(endpoint, model="", properties=())
+        server = replace(endpoint, model="", properties=(), headers=())  # a run may have headers of its own
         if server not in self._clients:
             self._clients[server] = _new_client(endpoint)
         return self._clients[server]
@@ -86,7 +87,7 @@ class OpenAIProvider:
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     common: dict[str, Any] = {
         "api_key": endpoint.api_key,
-        "default_headers": dict(endpoint.headers),
+        "default_headers": _left_out(endpoint),
         "max_retries": 0,
         "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
         "http_client": openai.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
@@ -94,6 +95,12 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     if version := endpoint.azure_version:
         return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
     return openai.AsyncOpenAI(base_url=endpoint.base_url, **common)
+
+
+def _left_out(endpoint: Endpoint) -> dict[str, Any]:
+    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
+    names = ["OpenAI-Organization", "OpenAI-Project", *environment_headers("OPENAI_CUSTOM_HEADERS")]
+    return dict.fromkeys(names if endpoint.brought else (), openai.Omit())
 
 
 def _body(endpoint: Endpoint, request: ModelRequest) -> dict[str, object]:

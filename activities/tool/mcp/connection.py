@@ -17,6 +17,7 @@ from ...runtime.retry import is_retryable
 from .endpoint import McpEndpoint
 from .exchange import Exchange, watch_exchange
 from .http_client import MAX_ANSWER, MAX_ERROR_TEXT, McpHttpClient
+from .input import Elicitations
 from .stdio import StdioServer
 
 IDLE = 300.0
@@ -84,7 +85,9 @@ class McpConnection:
     async def _run(self) -> None:
         with watch_exchange() as exchange:
             try:
-                async with Client(self._transport(), mode=self._mode, cache=None, client_info=CLIENT) as client:
+                asks: dict[str, Any] = {"elicitation_callback": Elicitations()} if self.endpoint.asks else {}
+                given = {"mode": self._mode, "cache": None, "client_info": CLIENT, **asks}
+                async with Client(self._transport(), **given) as client:
                     self._client.set_result(client)
                     await self._until_closed()
             except Exception as error:  # whatever the library raises: the server can't be used
@@ -119,7 +122,7 @@ class McpConnection:
         elif exchange.failure:
             why, retryable = exchange.failure, not exchange.final
         text = f"{self.endpoint.label} {why}"[:MAX_ERROR_TEXT]
-        return ToolFailed(text, retryable=retryable, retry_after=wait)
+        return ToolFailed(text, retryable=retryable, retry_after=wait, outage=not 400 <= exchange.status < 500)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:

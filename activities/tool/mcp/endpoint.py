@@ -7,6 +7,7 @@ from ....conversation.errors import InvalidManifest
 from ....resources.manifest import Manifest
 from ....resources.mcp_server import MCPServer
 from ....resources.values import Headers, check_url
+from ...context.headers import headers_of
 from ...context.value_resolver import ValueResolver
 
 Pairs = tuple[tuple[str, str], ...]
@@ -18,6 +19,7 @@ class McpEndpoint:
 
     McpConnections are shared by those with equal endpoints: whoever has other secrets has a connection of his own.
     ``guarded``: a run chose the address, which must not lead into the worker's own network.
+    ``asks``: people answer what the server asks.
     """
 
     name: str
@@ -27,6 +29,7 @@ class McpEndpoint:
     guarded: bool = False
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Pairs = field(default=(), repr=False)
+    asks: bool = False
 
     @property
     def label(self) -> str:
@@ -42,19 +45,21 @@ def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = Fal
         KeyMissing, UnknownResource: as ``ValueResolver.resolve``.
     """
     spec = server.spec
+    asks = spec.questions is not None
     if spec.command:
-        return McpEndpoint(server.name, command=(spec.command, *spec.args), env=_pairs(spec.env, server, values))
+        command, env = (spec.command, *spec.args), _variables(spec.env, server, values)
+        return McpEndpoint(server.name, command=command, env=env, asks=asks)
     address = values.resolve(spec.address, server) or ""
     try:
         check_url(address)
     except ValueError as error:
         raise InvalidManifest(f"{server.id}: spec.address {error}") from None
-    headers = _pairs(spec.headers, server, values)
-    if spec.authorization:
+    headers = headers_of(server, spec.headers, values)
+    if spec.authorization and "authorization" not in {name.lower() for name, _ in headers}:
         headers = (*headers, ("Authorization", f"Bearer {values.resolve(spec.authorization.token, server)}"))
     guarded = values.is_guarded(server) or (not private and bool(spec.address and spec.address.is_from_run))
-    return McpEndpoint(server.name, address, spec.transport, headers, guarded)
+    return McpEndpoint(server.name, address, spec.transport, headers, guarded, asks=asks)
 
 
-def _pairs(given: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
+def _variables(given: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
     return tuple((each.name, (values.resolve(each.value, owner) or "").strip()) for each in given)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 
 from ....conversation.errors import ToolFailed
+from ...runtime.bounded_body import OpenEvent
 from ...runtime.certificates import read_once
 from ...runtime.retry import retry_after
 from ..address_guard import public_address
@@ -41,7 +42,7 @@ class McpHttpClient(httpx2.AsyncClient):
         super().__init__(timeout=None, limits=limits, headers=plain, verify=trusted)
         self._guarded, self._on_failure = guarded, on_failure
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """The response, also to a request that fails."""
         exchange = current_exchange() if request.method == "POST" else Exchange()
         exchange.sent, exchange.status, exchange.failure = False, 0, ""
@@ -49,7 +50,7 @@ class McpHttpClient(httpx2.AsyncClient):
         try:
             if self._guarded:
                 await _address(request)
-            response = await super().send(request, **options)
+            response = await super().send(request, stream=True, **options)  # nothing is read before it is bounded
         except ToolFailed as failed:
             exchange.failure, exchange.final = failed.message, failed.non_retryable
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -58,7 +59,10 @@ class McpHttpClient(httpx2.AsyncClient):
             exchange.sent, exchange.failure = True, f"broke off its answer: {error or type(error).__name__}"
         else:
             exchange.sent = True
-            return await self._checked(response, exchange)
+            response = await self._checked(response, exchange)
+            if not stream:
+                await response.aread()
+            return response
         self._on_failure()
         return httpx2.Response(503, request=request)
 
@@ -68,9 +72,10 @@ class McpHttpClient(httpx2.AsyncClient):
             await response.aclose()
             return httpx2.Response(502, request=response.request)
         is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        limit = None if is_event_stream else MAX_ANSWER if response.is_success else MAX_ERROR
+        limit = MAX_ANSWER if response.is_success else MAX_ERROR
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _BoundedStream(response.stream, limit, exchange)
+        event = OpenEvent() if is_event_stream and response.is_success else None
+        response.stream = _BoundedStream(response.stream, limit, event, exchange, self._on_failure)
         if response.status_code >= 400:
             text = (await response.aread()).decode(errors="replace")
             exchange.status, exchange.text, exchange.wait = response.status_code, text, retry_after(response.headers)
@@ -79,19 +84,32 @@ class McpHttpClient(httpx2.AsyncClient):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of a response, which ends where the connection breaks or ``limit`` bytes were read."""
+    """The body of a response, which ends where the connection breaks or ``limit`` bytes were read.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int | None, exchange: Exchange) -> None:
-        self._stream, self._limit, self._exchange = stream, limit, exchange
+    With an ``event`` the limit is that of one event of a stream.
+    """
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        limit: int,
+        event: OpenEvent | None,
+        exchange: Exchange,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._stream, self._limit, self._event, self._exchange = stream, limit, event, exchange
+        self._on_failure = on_failure
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         try:
             async for chunk in self._stream:
-                size += len(chunk)
-                if self._limit and size > self._limit:
+                ended, rest = self._event.take(chunk) if self._event else (False, chunk)
+                size = len(rest) if ended else size + len(rest)
+                if size > self._limit:
                     self._exchange.failure = f"gave an answer of more than {self._limit:,} bytes"
                     self._exchange.final = True
+                    self._on_failure()
                     return
                 yield chunk
         except httpx2.TransportError as error:

@@ -1,22 +1,26 @@
 """What Baton asks of an MCP server: the list of its tools, and the use of one."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 
 from mcp import Client, MCPError
 from mcp_types import (
     HEADER_MISMATCH,
+    URL_ELICITATION_REQUIRED,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequest,
     InputRequiredResult,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
 from ....conversation.errors import ToolFailed
 from ....resources.base import JsonObject
 from ...runtime.heartbeat import on_text
-from .input import completed
+from .input import Elicitation, Elicitations, needs_input
 from .pinned_tools import ListedTool
 
 MAX_TOOLS = 1_000
@@ -39,8 +43,12 @@ async def list_tools(client: Client) -> list[ListedTool]:
     raise ToolFailed(f"an MCP server lists more than {MAX_TOOLS:,} tools, or has more than {MAX_PAGES} pages of them")
 
 
-def use_tool(name: str, arguments: JsonObject, label: str) -> Callable[[Client], Awaitable[CallToolResult]]:
+def use_tool(
+    name: str, arguments: JsonObject, label: str, elicitation: Elicitation | None = None
+) -> Callable[[Client], Awaitable[CallToolResult]]:
     """Uses a tool; what the server reports of its progress is shown like the text of a model.
+
+    With an ``elicitation`` it may ask a person: then AsksPerson is raised.
 
     The SDK's own method would check the result against the tool's schema after the tool was used, on the event loop.
     """
@@ -52,17 +60,42 @@ def use_tool(name: str, arguments: JsonObject, label: str) -> Callable[[Client],
 
     async def ask(client: Client) -> CallToolResult:
         params = CallToolRequestParams(name=name, arguments=arguments)
+        if elicitation and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            params.input_responses, params.request_state = {**elicitation.responses} or None, elicitation.state
         request = CallToolRequest(params=params)
-        result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
-        return completed(result, label)
+        async with _answering(client, elicitation):
+            result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
+        if elicitation:
+            return elicitation.check(result)
+        return _completed(result, label)
 
     async def use(client: Client) -> CallToolResult:
         try:
             return await ask(client)
         except MCPError as error:
+            if error.code == URL_ELICITATION_REQUIRED and elicitation:
+                raise elicitation.required(error.data) from None
             if error.code != HEADER_MISMATCH:
                 raise
             await list_tools(client)  # the library learns from it which arguments are also headers (MCP 2026-07-28)
             return await ask(client)
 
     return use
+
+
+def _answering(client: Client, elicitation: Elicitation | None) -> AbstractAsyncContextManager[None]:
+    """Answers what the server asks in the call, in the era in which it does so by requests of its own."""
+    answers = client.elicitation_callback
+    modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if modern or elicitation is None or not isinstance(answers, Elicitations):
+        return nullcontext()
+    return answers.during(elicitation)
+
+
+def _completed(result: CallToolResult | InputRequiredResult, label: str) -> CallToolResult:
+    """A result that is complete; raises ToolFailed for one that asks for input, where nobody is asked."""
+    if isinstance(result, CallToolResult):
+        return result
+    requests = (result.input_requests or {}).values()
+    asked = [str(each.params.message) if isinstance(each, ElicitRequest) else each.method for each in requests]
+    raise needs_input(label, asked or ["(it does not say what)"])

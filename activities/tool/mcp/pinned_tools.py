@@ -20,7 +20,7 @@ from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
 from ....resources.tool import Tool, ToolSpec
 from ....resources.tool_fields import Annotations, McpSpec
-from ...context.lookup import find
+from ...context.lookup import find, mcp_server_of
 from ..made_tools import tool_names, with_made_tools
 
 SERVER_LABEL = "mcp/server"
@@ -49,7 +49,7 @@ def with_listed_tools(catalog: Catalog, listed: Listed) -> Catalog:
     """The catalog of a run with a Tool for each tool that its agents and its query use.
 
     A Tool with a manifest gets what the manifest leaves out. A tool of an agent that stands for several is replaced by
-    these. Raises UnknownResource for a tool that no server lists.
+    these, and left out where its server is not among the ``listed``. Raises UnknownResource for one that is not listed.
     """
     return _Pinning(catalog, listed).catalog()
 
@@ -67,13 +67,20 @@ class _Pinning:
             elif isinstance(manifest, Query):
                 for target in self._catalog.targets(manifest):
                     self._chosen(target, manifest)
-            elif isinstance(manifest, Tool) and manifest.spec.type == "mcp" and not _is_pattern(manifest):
+            elif isinstance(manifest, Tool) and self._is_listed(manifest) and not _is_pattern(manifest):
                 self._known[manifest.id] = self._completed(manifest)
         return self._catalog.remade(self._known.values())
+
+    def _is_listed(self, tool: Tool) -> bool:
+        server = mcp_server_of(tool, self._catalog)
+        return server is not None and server.id in self._listed
 
     def _chosen(self, reference: Reference, owner: Manifest) -> Sequence[str] | None:
         """The names of the Tools that a reference stands for, which are made; None where it names a manifest."""
         found = find(self._catalog, reference)
+        server = mcp_server_of(found, self._catalog) if isinstance(found, Tool) else found
+        if isinstance(server, MCPServer) and server.id not in self._listed:
+            return ()
         if isinstance(found, MCPServer):
             tools = self._listed[found.id]
             if reference.name != found.name and reference.name not in tools:

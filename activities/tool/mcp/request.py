@@ -108,7 +108,7 @@ class McpRequest:
             return (
                 self._unanswered(broken, sent=exchange.sent)
                 if exchange.sent
-                else _NotCarriedOut(ToolFailed(broken, retryable=True))
+                else _NotCarriedOut(ToolFailed(broken, retryable=True, outage=True))
             )
         if error.code in NEEDS_INPUT:
             return needs_input(label, [error.message])
@@ -116,11 +116,12 @@ class McpRequest:
 
     def _refused(self, text: str, exchange: Exchange) -> Exception:
         retryable = self._repeatable and is_retryable(exchange.status)
-        failed = ToolFailed(text[:MAX_ERROR_TEXT], retryable=retryable, retry_after=exchange.wait)
+        outage = exchange.status >= 500
+        failed = ToolFailed(text[:MAX_ERROR_TEXT], retryable=retryable, retry_after=exchange.wait, outage=outage)
         return _NotCarriedOut(failed, once=True) if exchange.status == 401 else failed
 
     def _unanswered(self, text: str, *, sent: bool) -> ToolFailed:
         """The failure of a request whose outcome is unknown if it was ``sent``."""
         if self._repeatable or not sent:
-            return ToolFailed(text, retryable=True)
-        return ToolFailed(f"{text}; whether it was carried out is unknown")
+            return ToolFailed(text, retryable=True, outage=True)
+        return ToolFailed(f"{text}; whether it was carried out is unknown", outage=True)

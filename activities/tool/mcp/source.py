@@ -1,25 +1,32 @@
 """Tools of ``type: mcp``: a server lists them when a run begins, and using one asks that server."""
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ....conversation.errors import InvalidManifest
+from ....conversation.errors import InvalidManifest, ToolFailed
+from ....resources.agent import Agent
 from ....resources.base import JsonObject
 from ....resources.catalog import Catalog
 from ....resources.mcp_server import MCPServer
-from ....resources.tool import Tool
-from ...context.lookup import find
+from ...context.lookup import mcp_server_of
 from ...context.value_resolver import ValueResolver
 from ...process.secrets import SecretStore
 from ..tool import CallableTool, ToolContext, ToolDefinition
 from .endpoint import McpEndpoint, endpoint_of
 from .pinned_tools import ListedTool, with_listed_tools
+from .users import users_of
 
 if TYPE_CHECKING:
     from .connection import McpConnections
 
 # The library takes half a second to load, and few workers have MCP servers: it is imported where it is used.
+
+
+async def _load() -> None:
+    """Loads the library of MCP in a thread, for the half second that it takes: only runs with such tools need it."""
+    await asyncio.to_thread(importlib.import_module, f"{__package__}.connection")
 
 
 class McpTools:
@@ -33,14 +40,16 @@ class McpTools:
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The one tool of a manifest, which was completed when its run was pinned: no server is asked."""
         manifest, values = context.manifest, context.values
-        server = _server_of(manifest, values) if manifest else None
+        server = mcp_server_of(manifest, values.catalog) if manifest else None
         if manifest is None or server is None:
             raise InvalidManifest(f"the tool {context.name} has no MCPServer")
         hints = manifest.spec.annotations
         safe = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
         async def use(arguments: JsonObject) -> str:
+            await _load()
             from .content import result_text  # noqa: PLC0415
+            from .input import Elicitation  # noqa: PLC0415
             from .operations import use_tool  # noqa: PLC0415
             from .request import McpRequest  # noqa: PLC0415
 
@@ -50,7 +59,9 @@ class McpTools:
                 repeatable=context.repeatable or safe,
                 begin_once=context.begin_once,
             )
-            result = await request.send(use_tool(manifest.mcp_name, arguments, server.id), server.timeout)
+            name = manifest.mcp_name
+            asks = Elicitation(f"{server.id}, tool {name},", context.answered) if server.spec.questions else None
+            result = await request.send(use_tool(name, arguments, server.id, asks), server.timeout)
             return result_text(result, self._redact)
 
         return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
@@ -60,11 +71,30 @@ class McpTools:
         servers = [each for each in values.catalog.manifests if isinstance(each, MCPServer)]
         if not servers:
             return values.catalog
-        tools = await asyncio.gather(*(self._list(each, values) for each in servers))
-        listed = {server.id: each for server, each in zip(servers, tools, strict=True)}
-        return await asyncio.to_thread(with_listed_tools, values.catalog, listed)
+        found = await asyncio.gather(*(self._list_for_users(each, values) for each in servers))
+        listed = {server.id: each for server, each in zip(servers, found, strict=True) if not isinstance(each, str)}
+        catalog = await asyncio.to_thread(with_listed_tools, values.catalog, listed)
+        without = tuple(each for each in found if isinstance(each, str))
+        return catalog.model_copy(update={"notices": (*catalog.notices, *without)}) if without else catalog
+
+    async def _list_for_users(self, server: MCPServer, values: ValueResolver) -> list[ListedTool] | str:
+        """The tools of a server, with the headers of the first agent that uses it; or a notice that all go on without.
+
+        Raises ToolFailed if it can't be asked, unless all that use it go on; it is final if one of them is to fail.
+        """
+        users = users_of(server, values.catalog)
+        first = next((each for each in users if isinstance(each, Agent)), None)
+        try:
+            return await self._list(server, values.used_by(first))
+        except ToolFailed as failed:
+            wanted = {each.spec.on_tools_unavailable if isinstance(each, Agent) else None for each in users}
+            if wanted == {"continue"}:
+                names = ", ".join(each.name for each in users)
+                return self._redact(f"{names}: without the tools of {server.id}: {failed.message}")
+            raise ToolFailed(failed.message, retryable="fail" not in wanted and not failed.non_retryable) from None
 
     async def _list(self, server: MCPServer, values: ValueResolver) -> list[ListedTool]:
+        await _load()
         from .operations import list_tools  # noqa: PLC0415
         from .request import McpRequest  # noqa: PLC0415
 
@@ -88,9 +118,3 @@ class McpTools:
         """Closes the connections, and ends the servers that are processes."""
         if self._opened:
             await self._opened.close()
-
-
-def _server_of(tool: Tool, values: ValueResolver) -> MCPServer | None:
-    reference = tool.mcp_server()
-    server = find(values.catalog, reference) if reference else None
-    return server if isinstance(server, MCPServer) else None
