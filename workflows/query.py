@@ -17,6 +17,7 @@ from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
+from .calls.expiry import start_expiry
 from .query_memory import QueryMemory, error_message, said_by_targets
 from .state.cancellation import run_in_scope, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
@@ -58,6 +59,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.ended_at = workflow.now()
         status = self.status()
         self.run_state.details.show_status(status)
+        await start_expiry(self.plan.ttl)
         self.close(status, status)
         return status
 
@@ -167,10 +169,11 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self._overdue(next(iter(self.causes.values()), None))
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
-        status = query_status(
-            self.plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs
-        )
-        status = self.memory.in_status(status)
+        owner = f"Query/{self.plan.namespace}/{self.plan.name}"
+        plan = self.plan.model_copy(update={"budget": self.run_state.decisions.raised(owner, self.plan.budget)})
+        status = query_status(plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs)
+        notices = self._pinned.notices if self._pinned else ()
+        status = self.memory.in_status(status.model_copy(update={"notices": notices or None}))
         return status if self.ended_at else self.run_state.with_requests(status)
 
 

@@ -83,8 +83,9 @@ class QueryMemory:
         """The status with the conversation, and with what went wrong without failing the query."""
         if not self._plan:
             return status
-        notices = [each for each in (self.recalled and self.recalled.notice, self._lost) if each]
-        return status.model_copy(update={"conversation_id": self._plan.id, "notices": (*notices,) or None})
+        own = (each for each in (self.recalled and self.recalled.notice, self._lost) if each)
+        notices = (*(status.notices or ()), *own)
+        return status.model_copy(update={"conversation_id": self._plan.id, "notices": notices or None})
 
 
 def said_by_targets(

@@ -5,6 +5,7 @@ import pydantic_core
 
 from ..conversation.failure import BatonError
 from .agent import AgentWorkflow, ModelWorkflow
+from .expire import ExpireWorkflow, VersionedExpireWorkflow
 from .query import QueryWorkflow
 from .strategies.debate import DebateWorkflow
 from .strategies.graph import GraphWorkflow
@@ -24,7 +25,10 @@ STRATEGIES = (
 )
 """One for each strategy of ``resources``; a test compares them."""
 
-WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, *STRATEGIES)
+WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, ExpireWorkflow, *STRATEGIES)
+
+VERSIONED_WORKFLOWS = (*(each for each in WORKFLOWS if each is not ExpireWorkflow), VersionedExpireWorkflow)
+"""The same for a worker that has a version."""
 
 WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
 """Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""

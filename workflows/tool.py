@@ -7,8 +7,8 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolPlan, ToolTarget
-from ..conversation.contracts.requests import UseToolRequest
 from ..conversation.contracts.run_result import RunResult
+from ..conversation.contracts.tool_requests import UseToolRequest
 from ..conversation.errors import CallRejected
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.turn_workflow import TurnWorkflow
@@ -36,7 +36,8 @@ class ToolTurn:
         """The tool's result as the message of the turn."""
         plan, thread = self._plan, self._thread
         request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
-        tool = ToolPlan(name=plan.name, timeout=plan.timeout, asks=plan.asks, approval=plan.approval)
+        given = {"timeout": plan.timeout, "asks": plan.asks, "approval": plan.approval, "questions": plan.questions}
+        tool = ToolPlan(name=plan.name).model_copy(update=given)
         use, turn = ToolUse(tool, request, self._run, self._children), TurnResult(head=thread.head)
         try:
             used = await use.attempt(plan.name)

@@ -57,7 +57,7 @@ class DecisionHandlers:
             asked = self._run.decisions.find(request.call)
         except NotWaiting as error:
             raise ValueError(str(error)) from None
-        if asked.kind != "approval":
+        if asked.kind == "question":
             raise ValueError(f"{request.call} does not wait for a yes or no")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
@@ -69,8 +69,9 @@ class DecisionHandlers:
             asked = self.decide(request.call, decision)
         except (NotWaiting, ActivityFailed) as error:
             raise InvalidInput(str(error)) from None
-        if decision.remember and asked.rule:
-            remembered = RememberedDecision(rule=asked.rule, decision=decision.for_others())
+        if asked.rule and (decision.remember or asked.kind == "budget"):
+            others = decision.for_others() if asked.kind != "budget" else decision
+            remembered = RememberedDecision(rule=asked.rule, decision=others)
             self._run.decisions.remember(remembered.rule, remembered.decision)
             await self._remember_everywhere(remembered)
         return decision
@@ -85,14 +86,17 @@ class DecisionHandlers:
             raise ValueError(str(error)) from None
         if asked.kind != "question":
             raise ValueError(f"{asked.id} waits for a yes or no, not for a reply")
+        if request.declines and not asked.asked_by:
+            raise ValueError(f"{asked.speaker} is a member of the team: only what a server asks can be declined")
 
     async def reply(self, request: ReplyRequest) -> PersonDecision:
         """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
-        decision = PersonDecision(approved=True, at=workflow.now(), text=request.text)
+        decision = PersonDecision(approved=not request.declines, at=workflow.now(), text=request.text)
         decision = decision.model_copy(update={"by": request.by} if request.by else {})
         try:
             id_ = self._question(request)
-            await self._run.decisions.check(id_, decision)
+            if decision.approved:
+                await self._run.decisions.check(id_, decision)
             self.decide(id_, decision)
         except NotWaiting as error:
             raise InvalidInput(str(error)) from None

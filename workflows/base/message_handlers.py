@@ -17,7 +17,7 @@ from ...conversation.contracts.control_messages import (
     read_terminate_request,
 )
 from ...conversation.contracts.status import format_time
-from ...conversation.errors import InvalidInput
+from ...conversation.errors import InvalidInput, JournalLost
 from ...conversation.text import MAX_MESSAGE, byte_size
 from ...resources.base import JsonObject
 from ..calls.child_workflows import ChildWorkflows
@@ -109,6 +109,7 @@ def first_value(payloads: Sequence[RawValue]) -> JsonValue:
         return None
     try:
         value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
-    except InvalidInput:
+    except (InvalidInput, JournalLost) as error:
+        workflow.logger.warning("a message to this run is passed over: %s", error.message)
         return None
     return value

@@ -7,12 +7,13 @@ from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
-from ...conversation.contracts.plan import ToolTarget
+from ...conversation.contracts.plan import AgentPlan, TeamPlan
 from ...conversation.contracts.requests import PinRequest
 from ...conversation.contracts.run_result import RunResult
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
+from ...resources.budget import Budget
 from ..calls import effects
 from ..state.cancellation import run_in_scope
 from ..state.continue_as_new import continue_as_new
@@ -107,11 +108,18 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
     def status(self) -> Status:
         """The status of a query (ARK: queries), without responses."""
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
-        budget = None if self._pinned is None or isinstance(plan := self.pinned.plan, ToolTarget) else plan.budget
-        status = turn_status(result, self.run_state.started_at, self.ended_at, budget)
+        status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
             return status
         return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
+
+    def _budget(self) -> Budget | None:
+        """The budget of what runs, with what people have granted to it."""
+        plan = self._pinned and self._pinned.plan
+        if not isinstance(plan, TeamPlan | AgentPlan):
+            return None
+        owner = plan.id if isinstance(plan, TeamPlan) else plan.speaker
+        return self.run_state.decisions.raised(owner, plan.budget)
 
 
 def _pin_request(given: TurnInput) -> PinRequest:

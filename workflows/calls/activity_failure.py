@@ -3,15 +3,17 @@
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from ...conversation.errors import CallTimeout
+from ...conversation.errors import CallTimeout, CircuitOpen
 from ...conversation.failure import BudgetReached, Failure
 from ..state.errors import ActivityFailed, ActivityInterrupted
 
 
-def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted | ActivityFailed:
-    """What to raise for the failure of the activity ``name``, by the cause that Temporal gives."""
+def read_failure(
+    cause: BaseException | None, name: str, activity: str | None = None
+) -> ActivityInterrupted | ActivityFailed:
+    """What to raise for the failure of the activity ``name`` with an id, by the cause that Temporal gives."""
     if isinstance(cause, CancelledError):
-        return ActivityInterrupted()
+        return ActivityInterrupted(activity)
     if isinstance(cause, ActivityTimeout):
         return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
@@ -19,6 +21,8 @@ def read_failure(cause: BaseException | None, name: str) -> ActivityInterrupted 
         attempts = next((each for each in cause.details[1:] if isinstance(each, int)), None)
         failure = Failure(family=family, type=cause.type, message=cause.message, attempts=attempts)
         reached = next((each for each in cause.details[1:] if isinstance(each, dict)), None)
+        if cause.type == CircuitOpen.__name__:
+            return ActivityFailed(failure.model_copy(update={"family": FAMILIES[name], **(reached or {})}))
         update = {"budget": BudgetReached.model_validate(reached), "attempts": None} if reached else {}
         return ActivityFailed(failure.model_copy(update=update))
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
@@ -35,6 +39,7 @@ FAMILIES = {
     "conclude": "MemoryError",
     "ask_model": "ModelError",
     "execute_agent": "ModelError",
+    "cancel_agent": "ModelError",
     "select": "ModelError",
     "use_tool": "ToolError",
     "delegate": "ToolError",
@@ -42,5 +47,7 @@ FAMILIES = {
     "perform": "ToolError",
     "evaluate": "ValidationError",
     "last_failures": "TimeoutError",
+    "grant": "MemoryError",
+    "expire": "MemoryError",
 }
 """The family of an activity's failure, where the failure itself does not say it."""

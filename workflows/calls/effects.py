@@ -1,15 +1,13 @@
 """The activities that workflows call: the name, timeouts, retries and summary of each."""
 
 import contextlib
-from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from ...conversation.contracts.grants import GrantResult
 from ...conversation.contracts.last_failures import LastFailures, LastFailuresRequest
-from ...conversation.contracts.panel_requests import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
-from ...conversation.contracts.plan import AgentPlan
 from ...conversation.contracts.requests import (
     AppendRequest,
     AskModelRequest,
@@ -20,23 +18,23 @@ from ...conversation.contracts.requests import (
     EvaluateResult,
     Pinned,
     PinRequest,
-    ReviewResult,
     SelectRequest,
     SelectResult,
-    UseToolRequest,
-    UseToolResult,
 )
+from ...conversation.contracts.tool_requests import ReviewResult, UseToolRequest, UseToolResult
 from ...conversation.failure import Cause
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import Thread
 from ...resources.base import JsonModel
-from ..state.constants import PIN_IN_TASK
+from ..state.constants import CIRCUIT_WAITS, PIN_IN_TASK
 from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from .activity_failure import read_failure
+from .budget_decision import ask_for_more
+from .circuit_wait import options_after_wait
 from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
-from .options import CALL, JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
+from .options import JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
 from .portions import portions
 
 Result = TypeVar("Result", bound=JsonModel)
@@ -55,13 +53,6 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
 
 
-async def ask_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
-    """Asks an agent for its next message: by its model, or where it is executed."""
-    if agent.engine:
-        return await execute_agent(run, request, agent)
-    return await ask_model(run, request, agent.models, agent.model_timeout)
-
-
 async def ask_model(
     run: RunState, request: AskModelRequest, models: tuple[str, ...], seconds: float | None
 ) -> AskModelResult:
@@ -76,21 +67,6 @@ async def ask_model(
                 run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
             )
     raise AssertionError("there is always a model")
-
-
-async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
-    """Lets an agent be executed elsewhere, for its ``timeout`` at most; that call itself gives up first."""
-    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
-    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {agent.engine}"
-    once = timedelta(seconds=(agent.timeout or 0) + 10)
-    options: ActivityOptions = {
-        **attempts(10),
-        "start_to_close_timeout": once,
-        "schedule_to_close_timeout": 6 * max(CALL["start_to_close_timeout"], once),
-    }
-    return await execute_activity(
-        run, "execute_agent", request, AskModelResult, options, summary, run.task_queues.models
-    )
 
 
 async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
@@ -130,24 +106,6 @@ async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
     )
 
 
-async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
-    """Begins a conversation of its own for a team in a panel, with that team's briefing as the question."""
-    summary = f"round {request.brief.round} · what {member} is told"
-    return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
-
-
-async def perform(run: RunState, request: PerformRequest) -> PerformResult:
-    """Calls a registered function that is a member of a panel."""
-    summary = f"round {request.brief.round} · {request.name} · {request.function}"
-    return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
-
-
-async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
-    """Writes the result of a panel that has no synthesizer."""
-    summary = f"after {request.brief.round} rounds"
-    return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
-
-
 async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
     """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
     request = LastFailuresRequest(runs=runs)
@@ -181,19 +139,48 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    Raises ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
+    A call that is refused by a budget which asks is made again after a person's yes, as often as that takes. Raises
+    ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
     """
-    try:
-        async with run.activity_slots:
-            result: Result = await workflow.execute_activity(
-                name,
-                request,
-                result_type=result_type,
-                summary=summary,
-                task_queue=task_queue,
-                priority=run.priority,
-                **options,
-            )
-            return result
-    except ActivityError as error:
-        raise read_failure(error.cause, name) from None
+    while True:
+        try:
+            return await _attempt(run, name, request, result_type, options, summary, task_queue)
+        except ActivityFailed as failed:
+            grant = await ask_for_more(run, failed)
+        await _attempt(run, "grant", grant, GrantResult, JOURNAL, "more for a budget", None)
+
+
+async def _attempt(
+    run: RunState,
+    name: str,
+    request: JsonModel,
+    result_type: type[Result],
+    options: ActivityOptions,
+    summary: str,
+    task_queue: str | None = None,
+) -> Result:
+    until, same_id = workflow.now() + options["schedule_to_close_timeout"], None
+    while True:
+        try:
+            async with run.activity_slots:
+                result: Result = await workflow.execute_activity(
+                    name,
+                    request,
+                    result_type=result_type,
+                    summary=summary,
+                    task_queue=task_queue,
+                    priority=run.priority,
+                    activity_id=same_id,  # by which the activity knows what it has begun
+                    **options,
+                )
+                return result
+        except ActivityError as error:
+            same_id = error.activity_id
+            failed = read_failure(error.cause, name, same_id)
+        if (
+            isinstance(failed, ActivityInterrupted)
+            or failed.failure.wait is None
+            or not workflow.patched(CIRCUIT_WAITS)
+        ):
+            raise failed
+        options = await options_after_wait(run, failed.failure, options, until, same_id)

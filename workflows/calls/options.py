@@ -62,6 +62,15 @@ MEMORY = ActivityOptions(
 """Options of activities that read and write a Memory at its address; a missed heartbeat counts as no attempt."""
 
 
+CANCEL = ActivityOptions(
+    start_to_close_timeout=timedelta(seconds=15),
+    schedule_to_close_timeout=timedelta(minutes=2),
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_attempts=3),
+)
+"""Options of activities that cancel what is left open elsewhere. A run that was canceled waits for them."""
+
+
 def call_timeouts(seconds: float | None) -> ActivityOptions:
     """The timeouts of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
     once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))

@@ -8,17 +8,19 @@ from temporalio import workflow
 from ...conversation.contracts import requests
 from ...conversation.contracts.continuation import AgentState, CallOutcome
 from ...conversation.contracts.plan import AgentPlan
+from ...conversation.contracts.tool_requests import UseToolRequest
 from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
 from ...conversation.messages.turn import StopReason, TurnResult
-from ..calls import effects
+from ..calls import effects, remote_agents
 from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
 from ..state.constants import MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .member_turn import MemberTurn, TeamContext
+from .server_questions import answer_of
 from .tool_use import ToolUse
 
 
@@ -77,33 +79,31 @@ class AgentTurn:
 
     async def _is_over(self, reply: requests.AskModelResult) -> bool:
         """Does what a reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
-        if reply.wrong:
-            self._reject(reply.wrong)
+        wrong, asked = reply.wrong, reply.question
+        if said := self._rejection(wrong) if wrong else await answer_of(self.agent, self.run, self.turn, asked):
+            self.messages, self.pending = [*self.messages, said], [*self.pending, said]
         elif not reply.message.tool_calls:
             return True
         await self._use_tools(reply)
-        if self.ends_team:
-            return True
-        self.reply = None
-        await self._continue_as_new_if_long()
-        return False
+        if not self.ends_team:
+            self.reply = None
+            await self._continue_as_new_if_long()
+        return self.ends_team
 
-    def _reject(self, wrong: str) -> None:
-        """Asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
+    def _rejection(self, wrong: str) -> Message:
+        """What asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
         self.rejected += 1
         if self.rejected > MAX_OUTPUT_RETRIES:
-            asked = f"agent {self.agent.name} was asked {self.rejected} times"
-            raise ActivityFailed.of(OutputRejected(f"{asked}; its answer {wrong}"))
-        again = Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
-        self.messages.append(again)
-        self.pending.append(again)
+            name, times = self.agent.name, self.rejected
+            raise ActivityFailed.of(OutputRejected(f"agent {name} was asked {times} times; its answer {wrong}"))
+        return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
 
     async def _ask_model(self) -> requests.AskModelResult:
         await self.run.ready()
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
         if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
             await self._append_pending()
-        reply = await effects.ask_agent(self.run, self._request(), self.agent)
+        reply = await remote_agents.ask_agent(self.run, self._request(), self.agent)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
         self.open_calls, self.outcomes = list(reply.message.tool_calls), {}
         self.messages += [*reply.earlier, reply.message]
@@ -156,7 +156,7 @@ class AgentTurn:
         if known := self.outcomes.get(index):
             return known
         thread = self.turn.thread.model_copy(update={"head": self.head})
-        request = requests.UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
+        request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         use = ToolUse(self.agent.tool(call.name), request, self.run, self._children, continues=self._is_alone)
         try:
             return await use.execute(call)

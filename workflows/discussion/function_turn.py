@@ -6,7 +6,7 @@ from ...conversation.contracts.member_plans import ActivityMember
 from ...conversation.contracts.panel_requests import PerformRequest
 from ...conversation.messages.message import TokenUsage
 from ...conversation.messages.turn import TurnResult
-from ..calls import effects
+from ..calls import panels
 from .member_turn import MemberTurn, TeamContext
 
 
@@ -21,7 +21,7 @@ class FunctionTurn:
         team, turn, function = self._team, self._turn, self._member.function
         assert turn.brief, "the loader accepts functions as members of panels only"
         request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
-        performed = await effects.perform(team.run, request)
+        performed = await panels.perform(team.run, request)
         if performed.coerced and turn.name not in team.warned:
             team.warned.add(turn.name)
             text = "panel %s: %s gave neither a text nor {text}: made one by str()"

@@ -28,7 +28,7 @@ class HumanTurn:
     async def execute(self) -> TurnResult:
         """The reply as the message of the turn; no message, if there is none in time and the turn is skipped."""
         member, turn, run = self._member, self._turn, self._team.run
-        asked = run.decisions.waiting_for(self._request.decision_id(self._run_id)) or await self._ask()
+        asked = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
         check = self._check if member.checked else accept
         decision = await run.decisions.wait(asked, check, continues=turn.index is not None)
         if decision.text is not None:

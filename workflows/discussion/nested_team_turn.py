@@ -7,7 +7,7 @@ from ...conversation.contracts.member_plans import TeamMember
 from ...conversation.contracts.panel_requests import BriefRequest
 from ...conversation.messages.message import Message
 from ...conversation.messages.turn import TurnResult
-from ..calls import effects
+from ..calls import effects, panels
 from ..state.cancellation import uncancelled
 from .member_turn import MemberTurn, TeamContext
 
@@ -23,7 +23,7 @@ class NestedTeamTurn:
         member, turn = self._member, self._turn
         thread, place = turn.thread, f"turn-{turn.number}"
         if brief := turn.brief:
-            thread = await effects.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
+            thread = await panels.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
             place = f"round-{brief.round}/{brief.part if brief.seat is None else brief.seat + 1}"
         given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
         result = await self._team.children.execute(member.strategy, given, place, turn.thread.head)

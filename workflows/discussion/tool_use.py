@@ -9,21 +9,25 @@ from ...conversation.contracts.continuation import CallOutcome
 from ...conversation.contracts.decisions import PendingDecision
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.plan import ApprovalPlan, DelegatePlan, ToolPlan
-from ...conversation.contracts.requests import UseToolRequest, UseToolResult
+from ...conversation.contracts.questions import Answer
+from ...conversation.contracts.tool_requests import UseToolRequest, UseToolResult
+from ...conversation.errors import ToolFailed
 from ...conversation.messages.message import TokenUsage, ToolCall
 from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.messages.turn import TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
+from ..state.constants import MAX_QUESTIONS
 from ..state.errors import ActivityFailed, ContinueAsNew, NotAllowed
 from ..state.run_state import RunState
+from .server_questions import ServerQuestions
 
 
 class ToolUse:
     """One use of a tool; ``usage`` is what it has cost until now: it counts once it has a result or an error.
 
-    Where it ``continues``, a long run may continue as new while the call waits for a person's yes.
+    Where it ``continues``, a long run may continue as new while the call waits for a person.
     """
 
     def __init__(
@@ -69,12 +73,40 @@ class ToolUse:
         return result
 
     async def _use(self, name: str) -> UseToolResult:
+        number, asked = self._left_open()
+        request = self._request if asked else await self._allowed(name)
+        while True:
+            if not asked:
+                result = await effects.use_tool(self._run, request, name, self._tool.timeout)
+                if result.question is None:
+                    return result
+                number, asked = number + 1, self._questions.pending(result.question)
+            if number > MAX_QUESTIONS:
+                raise ActivityFailed.of(ToolFailed(f"{name} has asked more than {MAX_QUESTIONS} questions in one call"))
+            answered = Answer(record=asked.record or "", number=number, decision=await self._questions.answer(asked))
+            request, asked = self._request.model_copy(update={"answered": answered}), None
+
+    async def _allowed(self, name: str) -> UseToolRequest:
+        """The request with the decision that allows the call, and with the answer of whom the tool asks."""
         request = self._request
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
             request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
-        return await effects.use_tool(self._run, request, name, self._tool.timeout)
+        return request
+
+    @property
+    def _questions(self) -> ServerQuestions:
+        assert self._tool.questions
+        thread, speaker = self._request.thread, self._request.speaker
+        return ServerQuestions(self._tool.questions, self._run, thread, speaker, continues=self._continues)
+
+    def _left_open(self) -> tuple[int, PendingDecision | None]:
+        """The number of the question that the run before this one waited for, and what it waited for."""
+        for number in range(1, MAX_QUESTIONS + 1) if self._tool.questions else ():
+            if asked := self._run.decisions.known(self._request.question_id(number)):
+                return number, asked
+        return 0, None
 
     def _question(self, rule: ApprovalPlan, name: str, arguments: str) -> PendingDecision:
         now = workflow.now()

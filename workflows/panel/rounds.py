@@ -7,7 +7,7 @@ from ...conversation.contracts.plan import AgentPlan, MemberPlan
 from ...conversation.messages.message import PanelMessageKind
 from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
-from ..calls import effects
+from ..calls import panels
 from ..discussion.discussion import Discussion
 from ..discussion.member_turn import MemberTurn
 from ..state.errors import ActivityFailed, ActivityInterrupted
@@ -125,7 +125,7 @@ class PanelDiscussion:
 
     async def _conclude(self) -> None:
         request = ConcludeRequest(thread=self.team.thread, brief=self._brief("synthesizer"))
-        concluded = await effects.conclude(self.team.run, request)
+        concluded = await panels.conclude(self.team.run, request)
         self.team.result.move_to(concluded.head)
         self.team.result.add_message(concluded.message)
         self.team.result.set_answer(concluded.message.content)

@@ -30,6 +30,9 @@ MAX_OUTPUT_RETRIES = 2
 MAX_DECIDED = 100
 """Decisions of which a run remembers who has made them, for those who decide too late."""
 
+MAX_QUESTIONS = 20
+"""Questions that a server may ask people in one call."""
+
 STALL_SIMILARITY = 0.9
 """Share of common words from which on two texts count as the same, of all words in either of them."""
 
@@ -75,5 +78,11 @@ PENDING_IN_PORTIONS = "pending-in-portions"
 PAUSE_IN_ATTRIBUTES = "pause-in-attributes"
 """Patch: the search attribute of the phase says Paused while the run is paused."""
 
+CIRCUIT_WAITS = "circuit-waits"
+"""Patch: a call whose circuit breaker is open waits in the workflow."""
+
 SELECTOR_READS_MESSAGES = "selector-reads-messages"
 """Patch: a selector waits while the run is paused, and reads what people said."""
+
+CANCEL_AGENT = "cancel-agent"
+"""Patch: what a canceled call of an agent elsewhere has left open at its server is canceled by an activity."""

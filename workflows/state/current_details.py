@@ -70,6 +70,8 @@ def _waiting_line(asked: PendingDecision) -> str:
     if asked.kind == "question":
         return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
     arguments = truncate(asked.arguments or "", 500)
+    if asked.kind == "budget":
+        return f"- **waits for approval** `{asked.id}`: {asked.question}; a yes grants `{arguments}`"
     return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
 
 

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
 
-from ...conversation.contracts.decisions import DecisionsState, PendingDecision
+from ...conversation.contracts.decisions import DECISION, DecisionsState, PendingDecision
+from ...conversation.contracts.grants import BUDGET_RULE
 from ...conversation.contracts.status import format_time
 from ...conversation.messages.person_decision import PersonDecision
+from ...resources.budget import Budget
 from .cancellation import StopState
 from .constants import MAX_DECIDED
 from .continue_as_new import should_continue_as_new
@@ -94,7 +96,7 @@ class Decisions:
             return bool(ended) or (continues and should_continue_as_new())
 
         try:
-            await workflow.wait_condition(is_over, timeout=left, timeout_summary=f"decision {asked.id}")
+            await workflow.wait_condition(is_over, timeout=left, timeout_summary=f"{DECISION}{asked.id}")
         except TimeoutError:
             if not (self._stop.reason or self._decision_of(asked.id)):
                 self.decide(asked.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
@@ -104,10 +106,6 @@ class Decisions:
         if not decision:
             raise ContinueAsNew
         return decision
-
-    def waiting_for(self, id_: str) -> PendingDecision | None:
-        """What waits already under that id: what the run before this one has asked for."""
-        return self._asked.get(id_)
 
     def find(self, id_: str) -> PendingDecision:
         """What waits for a decision under that id. Raises NotWaiting."""
@@ -133,9 +131,18 @@ class Decisions:
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
         """From now on this holds for all that waits by the rule, or will wait."""
-        self.remembered[rule] = decision.for_others()
+        amounts = {"arguments": decision.arguments} if rule.startswith(BUDGET_RULE) else {}
+        self.remembered[rule] = decision.for_others().model_copy(update=amounts)
         for each in self.pending:
             self._apply_remembered(each)
+
+    def raised(self, owner: str, budget: Budget | None) -> Budget | None:
+        """The budget of a manifest with all that people have granted to it."""
+        for rule, decision in self.remembered.items() if budget else ():
+            if rule.startswith(f"{BUDGET_RULE}{owner}/") and decision.approved:
+                more = Budget.model_validate_json(decision.arguments) if decision.arguments else budget
+                budget = budget and more and budget.raised_by(more)
+        return budget
 
     def close(self) -> None:
         """The run ends: nothing waits any longer."""
@@ -177,6 +184,12 @@ class Decisions:
 
 def describe(decision: PersonDecision) -> str:
     """Who has decided what, and when."""
-    verdict = "answered" if decision.text is not None else "approved" if decision.approved else "rejected"
+    verdict = (
+        "answered"
+        if decision.approved and decision.text is not None
+        else "approved"
+        if decision.approved
+        else "rejected"
+    )
     by = "the timeout" if decision.how == "timeout" else decision.by or "somebody"
     return f"{verdict} by {by} at {format_time(decision.at)}"

@@ -5,7 +5,11 @@ from ...conversation.messages.person_decision import PersonDecision
 
 
 class ActivityInterrupted(Exception):
-    """An activity was given up, because the run is to stop."""
+    """An activity was given up, because the run is to stop: that with the id ``activity``, if it was begun at all."""
+
+    def __init__(self, activity: str | None = None) -> None:
+        self.activity = activity
+        super().__init__()
 
 
 class ActivityFailed(Exception):
