@@ -69,7 +69,7 @@ class Handle:
 
     async def approvals(self) -> list[PendingDecision]:
         """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
-        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "approval"]
+        return [each for each in await pending_decisions(self._client, self.id) if each.kind != "question"]
 
     async def approve(
         self,
@@ -112,6 +112,12 @@ class Handle:
         """Replies to the question with the id ``to``, or to the only one. Raises Refused, as where it doesn't fit."""
         check_text(text, "text")
         request = ReplyRequest(text=text, to=to, by=by or client_identity())
+        return await self._decided(reply(self._client, self._run, request))
+
+    async def decline(self, to: str | None = None, reason: str = "", *, by: str | None = None) -> PersonDecision:
+        """Declines to answer the question of a server, as ``reply`` answers it. Raises Refused."""
+        check_text(reason, "reason")
+        request = ReplyRequest(text=reason, to=to, by=by or client_identity(), declines=True)
         return await self._decided(reply(self._client, self._run, request))
 
     async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:

@@ -9,11 +9,11 @@ from temporalio.client import Client
 from ...conversation.contracts.inputs import QueryInput
 from ...conversation.contracts.status import Status
 from ...conversation.messages.panel import DebateShape, PanelShape
+from ...conversation.temporal.execution_chain import execution_chain
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
-from ..runs.execution_chain import execution_chain
 from ..runs.run_handle import RunHandle
 
 

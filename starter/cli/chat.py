@@ -38,11 +38,11 @@ def chat(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .targets import choose_queries, load_manifests, refuse_secrets_of_stdin
+    from .targets import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
 
     loaded = load_manifests(file, recursive=recursive)
     talk = conversation or f"chat-{secrets.token_hex(4)}"
-    choose_queries(loaded, target, "?", namespace)
+    in_conversation(choose_queries(loaded, target, "?", namespace)[0], talk)
     if not uses_remote_server():
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
@@ -50,8 +50,7 @@ def chat(
     with use_server(print_message, start=True) as server:
         for line in _lines():
             (query,) = choose_queries(loaded, target, line, namespace)
-            spec = query.spec.model_copy(update={"conversation_id": talk})
-            asyncio.run(_answer(server, loaded, query.model_copy(update={"spec": spec})))
+            asyncio.run(_answer(server, loaded, in_conversation(query, talk)))
     files = " ".join(f"-f {each}" for each in file)
     print_message(f"go on with: baton chat {files} {target} --conversation {talk}", style="dim")
 

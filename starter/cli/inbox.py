@@ -1,5 +1,6 @@
 """Commands for people who are members of teams: inbox, reply."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,68 +8,63 @@ import typer
 from ..account import client_identity
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
-from .terminal import print_message, print_result
+from .pending import OptionalRun, Pending, Person, list_pending
+from .terminal import print_message
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
+    from collections.abc import Sequence
+
     from temporalio.client import Client
 
-    from ...conversation.contracts.decisions import PendingDecision
     from ..runs.run_handle import RunHandle
 
 app = typer.Typer()
 
 
 @app.command()
-def inbox(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="A run; by default all runs.")] = None,
-    namespace: Namespace = "default",
-    output: Output = OutputFormat.text,
-) -> None:
+def inbox(name: OptionalRun = None, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
     """Lists what people are asked, in a run and the runs below it, or in all runs."""
-    from ..runs.decisions import all_pending_decisions, pending_decisions
-    from .client import with_client, with_run
-    from .formats import dump
-
-    async def of_run(client: "Client", handle: "RunHandle") -> "list[tuple[str, PendingDecision]]":
-        return [(handle.id, each) for each in await pending_decisions(client, handle.id)]
-
-    found = with_run(name, namespace, of_run) if name else with_client(all_pending_decisions)
-    found = [(run, each) for run, each in found if each.kind == "question"]
-    if output is OutputFormat.text:
-        _print(found)
-    else:
-        values: list[JsonValue] = [{"root": run, **each.model_dump(mode="json")} for run, each in found]
-        print_result(dump(values, output))
+    list_pending(("question",), name, namespace, output, _show)
 
 
 @app.command()
 def reply(
     name: RunName,
-    text: Annotated[str, typer.Argument(help="The reply.")],
+    text: Annotated[str | None, typer.Argument(help="The reply; '-' reads it from stdin.")] = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline what a server asks; TEXT may say why.")] = False,
     to: Annotated[str | None, typer.Option("--to", help="The id of the question, where several wait.")] = None,
-    person: Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")] = None,
+    person: Person = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Replies to what a person is asked in a run; the reply joins its conversation."""
+    """Replies to what a person is asked in a run, as a member of a team or by a server."""
     from ...conversation.contracts.replies import ReplyRequest
     from ..runs.decisions import NotDecided
     from ..runs.decisions import reply as send_reply
     from .client import with_run
 
-    request = ReplyRequest(text=text, to=to, by=person or client_identity())
+    if text is None and not decline:
+        raise UsageError("say the reply: TEXT, or '-' to read it from stdin")
+    request = ReplyRequest(text=_read(text), to=to, by=person or client_identity(), declines=decline)
 
     async def send(client: "Client", handle: "RunHandle") -> None:
         try:
             await send_reply(client, handle, request)
         except NotDecided as error:
             raise UsageError(str(error)) from None
-        print_message("the reply has joined the conversation")
+        print_message("the question is declined" if decline else "the reply is given")
 
     with_run(name, namespace, send)
 
 
-def _print(found: "list[tuple[str, PendingDecision]]") -> None:
+def _read(text: str | None) -> str:
+    """The reply, perhaps from stdin."""
+    try:
+        return sys.stdin.read() if text == "-" else text or ""
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the reply can't be read: {error}") from None
+
+
+def _show(found: "Sequence[Pending]") -> None:
     """Prints each question below a line that says who is asked, where, and until when."""
     from rich.console import Console
     from rich.text import Text

@@ -51,6 +51,20 @@ def prune(
     print_message(f"{pruned.conversations} conversations with {pruned.messages} messages {deleted}, {pruned.kept} stay")
 
 
+@app.command("replace-journal")
+def replace_journal(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The journals that are lost, as the worker says.")],
+) -> None:
+    """Lets the journal at BATON_JOURNAL_URL take the place of others: open runs that need what they held will fail."""
+    import asyncio
+
+    from ..operations.prune import journal_address
+    from ..operations.replace_journal import replace_journals
+
+    place = asyncio.run(replace_journals(journal_address(), ids))
+    print_message(f"the journal at {place} takes the place of {', '.join(ids)}: start the workers again")
+
+
 @app.command()
 def version() -> None:
     """Prints the version."""

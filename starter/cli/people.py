@@ -8,10 +8,12 @@ import typer
 from ..account import client_identity
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
-from .terminal import print_message, print_result
+from .pending import OptionalRun, Pending, Person, list_pending
+from .terminal import print_message
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
+    from collections.abc import Sequence
+
     from temporalio.client import Client
 
     from ...conversation.contracts.decisions import PendingDecision
@@ -21,36 +23,14 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, from 'baton approvals'.")]
-Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; the model is told why a call was rejected.")]
 Remember = Annotated[bool, typer.Option("--remember", help="Also for all later calls of this tool in the run.")]
 
 
 @app.command()
-def approvals(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="A run; by default all runs.")] = None,
-    namespace: Namespace = "default",
-    output: Output = OutputFormat.text,
-) -> None:
+def approvals(name: OptionalRun = None, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
     """Lists the tool calls that wait for a person's yes, in a run and the runs below it, or in all runs."""
-    from rich.console import Console
-
-    from ..console.table import print_table
-    from ..runs.decisions import COLUMNS, all_pending_decisions, pending_decisions
-    from .client import with_client, with_run
-    from .formats import dump
-
-    async def of_run(client: "Client", handle: "RunHandle") -> "list[tuple[str, PendingDecision]]":
-        return [(handle.id, each) for each in await pending_decisions(client, handle.id)]
-
-    found = with_run(name, namespace, of_run) if name else with_client(all_pending_decisions)
-    found = [(run, each) for run, each in found if each.kind == "approval"]
-    if output is OutputFormat.text:
-        rows = [_row(run, each) for run, each in found]
-        print_table(Console(highlight=False), COLUMNS, rows, "no call waits for a person")
-    else:
-        values: list[JsonValue] = [{"root": run, **each.model_dump(mode="json")} for run, each in found]
-        print_result(dump(values, output))
+    list_pending(("approval", "budget"), name, namespace, output, _show)
 
 
 @app.command()
@@ -98,6 +78,16 @@ def _read_arguments(text: str | None) -> "JsonObject | None":
     if not isinstance(value, dict):
         raise UsageError("--arguments: must be a JSON object")
     return value
+
+
+def _show(found: "Sequence[Pending]") -> None:
+    from rich.console import Console
+
+    from ..console.table import print_table
+    from ..runs.decisions import COLUMNS
+
+    rows = [_row(run, each) for run, each in found]
+    print_table(Console(highlight=False), COLUMNS, rows, "no call waits for a person")
 
 
 def _row(run: str, asked: "PendingDecision") -> tuple[str, ...]:

@@ -23,6 +23,9 @@ def run(
     parameter: Annotated[
         list[str] | None, typer.Option("-p", "--parameter", help="A query parameter, as name=value; may be repeated.")
     ] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", help="Go on with this conversation, or begin it.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start only; don't follow.")] = False,
     output: Output = OutputFormat.text,
 ) -> None:
@@ -32,11 +35,13 @@ def run(
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
-    from .targets import choose_queries, load_manifests, read_parameters, refuse_secrets_of_stdin
+    from .targets import choose_queries, in_conversation, load_manifests, read_parameters, refuse_secrets_of_stdin
 
     parameters = read_parameters(parameter or ())
     loaded = load_manifests(file, parameters, recursive=recursive)
-    queries = choose_queries(loaded, target, text, namespace, parameters)
+    queries = [
+        in_conversation(each, conversation) for each in choose_queries(loaded, target, text, namespace, parameters)
+    ]
     remote = uses_remote_server()
     for query in queries:
         loaded.needed_by(query, elsewhere=remote)

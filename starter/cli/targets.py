@@ -5,12 +5,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from ...resources.agent import Agent
 from ...resources.catalog import Resource
 from ...resources.documents import STDIN, Document
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
-from ...resources.query import TARGETS, Query, QuerySpec, Target, TargetType
+from ...resources.query import TARGETS, ConversationId, Query, QuerySpec, Target, TargetType
 from ...resources.values import Parameter
 from ..errors import UsageError
 from .terminal import print_message
@@ -79,6 +81,19 @@ def choose_queries(
     if found.kind not in TARGETS or not text:
         raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
     return [_query(found, TARGETS[found.kind], text, parameters)]
+
+
+def in_conversation(query: Query, conversation: str | None) -> Query:
+    """The query as a part of that conversation, in place of its own; as it is for None. Raises UsageError."""
+    if conversation is None:
+        return query
+    try:
+        id_ = TypeAdapter(ConversationId).validate_python(conversation)
+    except ValidationError as error:
+        raise UsageError(
+            f"--conversation: '{conversation[:40]}' {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        ) from None
+    return query.model_copy(update={"spec": query.spec.model_copy(update={"conversation_id": id_})})
 
 
 def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:

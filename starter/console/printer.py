@@ -9,10 +9,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...conversation.contracts.panel_requests import PerformResult
-from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
+from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult
+from ...conversation.contracts.tool_requests import UseToolResult
 from ...conversation.failure import Failure
 from ...conversation.text import truncate
-from ...resources.agent import TERMINATING
+from ...resources.agent_tool import TERMINATING
 from ..history.live_state import OpenCall
 from ..history.run_events import (
     ActivityCall,

@@ -5,13 +5,8 @@ from dataclasses import dataclass, field, replace
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
 from ...conversation.contracts.replies import AskPersonRequest
-from ...conversation.contracts.requests import (
-    AskModelRequest,
-    AskModelResult,
-    Pinned,
-    SelectRequest,
-    UseToolRequest,
-)
+from ...conversation.contracts.requests import AskModelRequest, AskModelResult, Pinned, SelectRequest
+from ...conversation.contracts.tool_requests import UseToolRequest
 from ...conversation.messages.message import Message
 from .activity_types import CallResult
 from .run_events import ActivityCall, RunInfo

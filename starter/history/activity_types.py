@@ -1,5 +1,7 @@
 """The request and the result of each activity type whose calls the history reader decodes."""
 
+from ...conversation.contracts.grants import GrantRequest
+from ...conversation.contracts.memory_requests import RecallRequest, RecallResult, RememberRequest, RememberResult
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult
 from ...conversation.contracts.replies import AskPersonRequest, AskPersonResult
 from ...conversation.contracts.requests import (
@@ -7,19 +9,35 @@ from ...conversation.contracts.requests import (
     AskModelRequest,
     AskModelResult,
     Pinned,
-    ReviewResult,
     SelectRequest,
     SelectResult,
-    UseToolRequest,
-    UseToolResult,
 )
+from ...conversation.contracts.tool_requests import ReviewResult, UseToolRequest, UseToolResult
 from ...conversation.messages.message import Head
 
 CallRequest = (
-    AskModelRequest | UseToolRequest | SelectRequest | BriefRequest | PerformRequest | AppendRequest | AskPersonRequest
+    AskModelRequest
+    | UseToolRequest
+    | SelectRequest
+    | BriefRequest
+    | PerformRequest
+    | AppendRequest
+    | AskPersonRequest
+    | RecallRequest
+    | RememberRequest
+    | GrantRequest
 )
 CallResult = (
-    Pinned | AskModelResult | UseToolResult | ReviewResult | SelectResult | PerformResult | Head | AskPersonResult
+    Pinned
+    | AskModelResult
+    | UseToolResult
+    | ReviewResult
+    | SelectResult
+    | PerformResult
+    | Head
+    | AskPersonResult
+    | RecallResult
+    | RememberResult
 )
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
@@ -33,6 +51,9 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "perform": PerformRequest,
     "append": AppendRequest,
     "ask_person": AskPersonRequest,
+    "recall": RecallRequest,
+    "remember": RememberRequest,
+    "grant": GrantRequest,
 }
 """The type of the request, by activity type; the requests of other activities are not decoded."""
 
@@ -46,5 +67,7 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
     "perform": PerformResult,
     "append": Head,
     "ask_person": AskPersonResult,
+    "recall": RecallResult,
+    "remember": RememberResult,
 }
 """The type of the result, by activity type; the results of other activities are not decoded."""

@@ -8,6 +8,7 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.converter import DataConverter
 
 from ...conversation.contracts.control_messages import read_person, read_steer_request, read_terminate_request
+from ...conversation.contracts.decisions import ApproveRequest, RememberedDecision
 from ...conversation.failure import BatonError
 from ...resources.base import JsonObject
 from .run_events import RequestKind, RequestReceived, RunInfo
@@ -39,6 +40,25 @@ async def decode_request(
     if kind is None or data is None:
         return None
     return RequestReceived(run, at, kind, _person(kind, value) or client, data)
+
+
+async def decode_decision(
+    converter: DataConverter, event: str, attributes: Any
+) -> ApproveRequest | RememberedDecision | None:
+    """A person's decision, as a client has sent it, or as another run has sent it on; None for all else."""
+    if event == "workflow_execution_update_accepted":
+        given = attributes.accepted_request.input
+        kind: type[ApproveRequest | RememberedDecision] | None = ApproveRequest if given.name == "approve" else None
+        payloads = given.args
+    elif event == "workflow_execution_signaled":
+        kind = RememberedDecision if attributes.signal_name in ("remember", "remembered") else None
+        payloads = attributes.input
+    else:
+        return None
+    try:
+        return kind.model_validate(await _value(converter, payloads)) if kind else None
+    except ValueError:
+        return None
 
 
 def _person(kind: RequestKind, value: JsonValue) -> str | None:

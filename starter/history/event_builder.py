@@ -5,19 +5,13 @@ from dataclasses import dataclass, field
 
 from ...conversation.contracts.panel_requests import PerformRequest
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.requests import (
-    AskModelRequest,
-    AskModelResult,
-    Pinned,
-    SelectResult,
-    UseToolRequest,
-    UseToolResult,
-)
+from ...conversation.contracts.requests import AskModelRequest, AskModelResult, Pinned, SelectResult
+from ...conversation.contracts.tool_requests import UseToolRequest, UseToolResult
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
 from .event_data import CALL_EVENTS, RUN_EVENTS, NamedEvent, ended_data, failure_data, started_data, usage_data
-from .event_usage import token_usage
+from .event_usage import is_deferred, token_usage
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted
 from .team_turns import TeamTurns
 
@@ -132,7 +126,8 @@ class EventBuilder:
         if call.activity_type == "pin":
             yield from self._pinned(ended)
         if call.activity_type in CALL_EVENTS:
-            end = "Failed" if ended.failure else "Completed" if ended.result else "Canceled"
+            failed = "Deferred" if is_deferred(ended) else "Failed"
+            end = failed if ended.failure else "Completed" if ended.result else "Canceled"
             yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended, self.team_turns.place_of(call))
         if isinstance(ended.result, SelectResult):
             self.selected = True
@@ -140,7 +135,7 @@ class EventBuilder:
         if isinstance(call.request, PerformRequest) and call.request.brief.seat is not None:
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
-        if turn := self._open_turn(ended):
+        if (turn := self._open_turn(ended)) and not is_deferred(ended):
             yield from self._go_on(turn, ended)
 
     def _go_on(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
@@ -154,7 +149,7 @@ class EventBuilder:
         if isinstance(result, UseToolResult) and result.ends:
             turn.ends_team = True
             self.ended_by, self.end_message = ended.call.agent, result.message.content
-        if turn.unanswered == 0 and (turn.ends_team or (isinstance(result, AskModelResult) and not result.wrong)):
+        if turn.unanswered == 0 and (turn.ends_team or (isinstance(result, AskModelResult) and _is_answer(result))):
             yield from self._end_turn(turn, "Completed")
 
     def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> Iterator[NamedEvent]:
@@ -175,6 +170,7 @@ class EventBuilder:
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         elif self.run.parent is None and isinstance(ended.result, Pinned):
             yield "ContextLoaded", {**self._data, "messages": ended.result.thread.head.depth}
+            yield from (("ToolsUnavailable", {**self._data, "notice": each}) for each in ended.result.notices)
 
     def _run_ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
         turns = [*self.open_turns.values()]
@@ -191,6 +187,11 @@ class EventBuilder:
             end = {"turns": ended.turns, "stopReason": ended.stop_reason, "note": ended.note}
             data = {**self._data, **end, **failure_data(ended.failure), **usage_data(self.usage)}
             yield f"{RUN_EVENTS[self.run.kind]}{ended.phase}", data
+
+
+def _is_answer(result: AskModelResult) -> bool:
+    """Whether an answer without tool calls ends the turn."""
+    return not (result.wrong or result.question)
 
 
 def _turn_key(request: AskModelRequest) -> TurnKey:

@@ -1,14 +1,10 @@
 """The names and the data of the events of calls: the caller, the callee, the result and the usage (ARK: queries)."""
 
+from ...conversation.contracts.memory_requests import RecallRequest, RememberRequest
 from ...conversation.contracts.panel_requests import PerformRequest, PerformResult
-from ...conversation.contracts.requests import (
-    AskModelRequest,
-    AskModelResult,
-    SelectRequest,
-    SelectResult,
-    UseToolResult,
-)
+from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectRequest, SelectResult
 from ...conversation.contracts.status import format_time
+from ...conversation.contracts.tool_requests import UseToolResult
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
@@ -33,6 +29,8 @@ CALL_EVENTS = {
     "use_tool": "ToolCall",
     "select": "SelectorCall",
     "perform": "FunctionCall",
+    "recall": "MemoryGetMessages",
+    "remember": "MemoryAddMessages",
 }
 """The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
 
@@ -56,8 +54,10 @@ def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
 def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     """The event that a call waits for a person's yes, or that it was decided: by whom, how, and what was changed."""
     asked = event.asked if isinstance(event, DecisionMade) else event
-    if asked.call.activity_type == "ask_person":
+    if asked.kind == "question":
         return _question_event(event, asked)
+    if asked.kind == "budget":
+        return _budget_event(event, asked)
     about: JsonObject = {"call": asked.id, "agent": asked.call.agent or None, "tool": asked.call.name}
     shown = not asked.call.hidden
     if isinstance(event, DecisionAsked):
@@ -68,10 +68,22 @@ def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     return "CallApproved" if made.approved else "CallRejected", {**about, **how, "arguments": changed}
 
 
+def _budget_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
+    about: JsonObject = {"budget": asked.who, "call": asked.call.id}
+    if isinstance(event, DecisionAsked):
+        return "GrantRequested", {**about, "text": asked.arguments}
+    made = event.decision
+    how: JsonObject = {"by": made.by, "at": format_time(made.at), "reason": made.reason or None}
+    name = "GrantApproved" if made.approved else "GrantRejected"
+    return name, {**about, **how, "more": made.arguments if made.approved else None}
+
+
 def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
-    about: JsonObject = {"question": asked.id, "member": asked.call.name}
+    about: JsonObject = {"question": asked.id, "member": asked.who}
     if isinstance(event, DecisionAsked):
         return "ReplyRequested", {**about, "text": None if asked.call.hidden else asked.arguments}
+    if event.decision.how == "timeout":
+        return "ReplyMissed", {**about, "at": format_time(event.decision.at)}
     return "ReplyGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
 
 
@@ -90,7 +102,8 @@ def failure_data(failure: Failure | None) -> JsonObject:
     """The error, and the member and the target that have failed."""
     if failure is None:
         return {}
-    return {"error": failure.message, "errorType": failure.type, "member": failure.member, "target": failure.target}
+    what: JsonObject = {"error": failure.message, "errorType": failure.type, "wait": failure.wait}
+    return {**what, "member": failure.member, "target": failure.target}
 
 
 def usage_data(usage: TokenUsage) -> JsonObject:
@@ -107,6 +120,8 @@ def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
             return {**caller, **place, callee: call.name}
         case SelectRequest():
             return {**caller, **place, "model": call.name}
+        case RecallRequest(conversation=plan) | RememberRequest(conversation=plan):
+            return {**caller, "memory": plan.memory or None, "conversation": plan.id}
         case PerformRequest(name=name):
             return {**caller, "member": name, **place, "function": call.name}
     return {**caller, **place, "tool": call.name}

@@ -10,12 +10,15 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ..runs.execution_chain import execution_chain
+from ...conversation.temporal.execution_chain import execution_chain
 from ..runs.run_handle import RunHandle
 from .history_decoder import HistoryDecoder, event_attributes
 from .run_events import RunEnded, RunEvent, RunInfo
 
 OnEvent = Callable[[RunEvent], None]
+
+EXPIRE = "expire"
+"""The workflow type of a child that is not a part of what happens: it outlives the run, and then deletes it."""
 
 RECONNECT_INTERVAL = 0.5
 """Seconds between two attempts to read on after the connection was lost."""
@@ -121,7 +124,7 @@ class _HistoryReader:
 
     async def _decode(self, event: HistoryEvent) -> list[RunEvent]:
         match event_attributes(event):
-            case "child_workflow_execution_started", started:
+            case "child_workflow_execution_started", started if started.workflow_type.name != EXPIRE:
                 execution = started.workflow_execution
                 child = self.decoder.calls.child_run(self.decoder.run, execution.workflow_id, execution.run_id)
                 reader = _HistoryReader(self.client, HistoryDecoder(child, self.client.data_converter))

@@ -5,14 +5,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from ...conversation.contracts.continuation import Continuation
+from ...conversation.contracts.decisions import DECISION
 from ...conversation.failure import BatonError
 from .activity_calls import CallTracker
 from .activity_types import REQUEST_TYPES, RESULT_TYPES, CallResult
-from .client_requests import REQUEST_EVENTS, decode_request
+from .client_requests import REQUEST_EVENTS, decode_decision, decode_request
 from .decision_tracker import DecisionTracker
 from .payloads import decode_failure, decode_payload
 from .run_end import END_EVENTS, decode_run_end
@@ -20,6 +22,9 @@ from .run_events import ActivityCall, CallEnded, CallScheduled, RunEvent, RunInf
 
 LOCAL_ACTIVITY_MARKER = "core_local_activity"
 """The marker with which Temporal's SDK records a local activity."""
+
+CALL_ENDS = tuple(f"activity_task_{end}" for end in ("completed", "failed", "timed_out", "cancel_requested"))
+"""The events after which a workflow no longer waits for an activity."""
 
 
 def event_attributes(event: HistoryEvent) -> tuple[str, Any]:
@@ -37,6 +42,7 @@ class HistoryDecoder:
         self._started = False
         self._open: dict[int, ActivityCall] = {}
         self._attempts: dict[int, int] = {}
+        self._timers: dict[str, str] = {}
 
     def continue_as_new(self, run_id: str) -> None:
         """Goes on with the history of another execution of the same run."""
@@ -56,13 +62,12 @@ class HistoryDecoder:
                 return [*self.decisions.scheduled(CallScheduled(self.run, at, call))]
             case "activity_task_started", started:
                 self._attempts[started.scheduled_event_id] = started.attempt
-            case "activity_task_completed" | "activity_task_failed" | "activity_task_timed_out", ended:
+            case name, ended if name in CALL_ENDS:
                 return await self._call_ended(at, ended)
-            case "activity_task_cancel_requested", ended:  # the workflow no longer waits for it
-                return await self._call_ended(at, ended)
+            case "timer_started" | "timer_fired", timer:
+                return await self._timer(at, event, timer.timer_id)
             case name, request if name in REQUEST_EVENTS:
-                received = await decode_request(self._converter, self.run, at, name, request)
-                return [received] if received else []
+                return await self._request(at, name, request)
             case name, ended if name in END_EVENTS:
                 return [await decode_run_end(self._converter, self.run, at, name, ended)]
         return []
@@ -89,6 +94,22 @@ class HistoryDecoder:
         except BatonError:
             return {}
         return given if isinstance(given, dict) else {}
+
+    async def _request(self, at: datetime, name: str, attributes: Any) -> list[RunEvent]:
+        """What somebody asks of the run, or has decided about its budgets."""
+        if decided := await decode_decision(self._converter, name, attributes):
+            return [*self.decisions.decided(self.run, at, decided)]
+        received = await decode_request(self._converter, self.run, at, name, attributes)
+        return [received] if received else []
+
+    async def _timer(self, at: datetime, event: HistoryEvent, timer: str) -> list[RunEvent]:
+        """A timer that limits how long a decision is waited for begins, or ends."""
+        if event.HasField("timer_fired_event_attributes"):
+            return [*self.decisions.timed_out(self.run, at, self._timers.pop(timer, ""))]
+        if event.user_metadata.HasField("summary"):
+            summary = await decode_payload(self._converter, Payloads(payloads=[event.user_metadata.summary]), str)
+            self._timers[timer] = summary.removeprefix(DECISION)
+        return []
 
     async def _scheduled_call(self, at: datetime, scheduled: Any) -> ActivityCall:
         activity_type = scheduled.activity_type.name

@@ -8,7 +8,8 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from ...conversation.failure import Failure
+from ...conversation.errors import BudgetExceeded
+from ...conversation.failure import BudgetReached, Failure
 
 T = TypeVar("T")
 
@@ -29,8 +30,11 @@ async def decode_failure(converter: DataConverter, failure: TemporalFailure) -> 
     match error:
         case ActivityTimeout(message=text):
             return Failure(family="TimeoutError", type="CallTimeout", message=text)
-        case ApplicationError(message=text, type=kind, details=[str() as family, *_]):
-            return Failure(family=family, type=kind or "ActivityError", message=text)
+        case ApplicationError(message=text, type=kind, details=[str() as family, *more]):
+            about = next((each for each in more if isinstance(each, dict)), {})
+            budget = BudgetReached.model_validate(about) if about and kind == BudgetExceeded.__name__ else None
+            known = {"wait": about.get("wait"), "budget": budget}
+            return Failure(family=family, type=kind or "ActivityError", message=text).model_copy(update=known)
     kind = error.type if isinstance(error, ApplicationError) else None
     text = error.message if isinstance(error, FailureError) else str(error)
     return Failure(family="BatonError", type=kind or "ActivityError", message=text)

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from ...conversation.contracts.decisions import DecisionKind
 from ...conversation.contracts.panel_requests import PerformRequest, SpeakerBrief
-from ...conversation.contracts.requests import (
-    AskModelRequest,
-    Pinned,
-    SelectRequest,
-    UseToolRequest,
-)
+from ...conversation.contracts.requests import AskModelRequest, Pinned, SelectRequest
 from ...conversation.contracts.status import Phase
+from ...conversation.contracts.tool_requests import UseToolRequest
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message
 from ...conversation.messages.person_decision import PersonDecision
@@ -177,18 +174,22 @@ class RequestReceived:
 
 @dataclass(frozen=True)
 class DecisionAsked:
-    """A tool call waits for a person's yes. ``id`` is that of the decision; ``arguments`` are those of the call."""
+    """A person is waited for. ``arguments`` are those of the call that needs a yes, the question to ``who``: a member
+    of the team, or the agent in whose call a server asks, or what is used up of a ``budget``, which ``who`` has.
+    ``id`` is that of the decision, for a budget (the history lacks it) that of the run and the call."""
 
     run: RunInfo
     at: datetime
     call: ActivityCall
     id: str
     arguments: str
+    kind: DecisionKind = "approval"
+    who: str = ""
 
 
 @dataclass(frozen=True)
 class DecisionMade:
-    """A tool call that has waited was approved or rejected; the history shows it when the run goes on with it."""
+    """A call that has waited was approved or rejected; the history shows it when the run goes on with it."""
 
     run: RunInfo
     at: datetime

@@ -18,6 +18,7 @@ from ..errors import START_HINT, UnreachableError
 from ..server.connection import ServerLocation, use_server
 from . import checks
 from .checks import CheckResult, collect
+from .open_circuits import open_circuits
 
 Check = Coroutine[Any, Any, list[CheckResult]]
 
@@ -64,6 +65,7 @@ async def _check(
     checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(checks.models(loaded, os.environ, providers))
     checking.append(checks.executors(loaded, os.environ))
+    checking.append(collect("circuits", open_circuits(settings), "look whether the worker here runs"))
     return [each for results in await asyncio.gather(*checking) for each in results]
 
 

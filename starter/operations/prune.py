@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...activities.journal.engine import connect
+from ...activities.journal.engine import Engine, connect
+from ...activities.journal.identity import JournalIdentity
 from ...activities.journal.prune import (
     Conversation,
     count_messages,
@@ -24,6 +24,7 @@ from ...activities.journal.prune import (
 )
 from ...activities.journal.storage_driver import workflow_family
 from ...activities.process.settings import Settings
+from ...conversation.temporal.live_workers import describe_namespace
 from ...conversation.text import truncate
 from ...resources.duration import parse_duration
 from ..errors import UsageError
@@ -68,11 +69,15 @@ def read_age(text: str) -> timedelta:
 async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
     """Deletes the conversations that are older than ``age``, or only counts them if ``dry``.
 
-    Without an ``age``, runs are kept as long as the namespace keeps them. Raises JournalUnavailable and RPCError.
+    Without an ``age``, runs are kept as long as the namespace keeps them. Raises JournalUnavailable, RPCError, and
+    UsageError if the journal is that of another namespace.
     """
-    since = datetime.now(UTC) - (await _retention(client) if age is None else age)
+    space = await describe_namespace(client)
+    kept: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
+    since = datetime.now(UTC) - (kept if age is None else age)
     engine = connect(url)
     try:
+        await _check_namespace(engine, space.namespace_info.name, space.namespace_info.id)
         found = await engine.run(find_conversations)  # read first: new ones may come meanwhile
         idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
@@ -88,11 +93,11 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
         await engine.dispose()
 
 
-async def _retention(client: Client) -> timedelta:
-    asked = DescribeNamespaceRequest(namespace=client.namespace)
-    config = (await client.workflow_service.describe_namespace(asked, retry=True)).config
-    kept: timedelta = config.workflow_execution_retention_ttl.ToTimedelta()
-    return kept
+async def _check_namespace(engine: Engine, name: str, namespace: str) -> None:
+    """The runs of a namespace that the journal has never served need nothing of it: all would be deleted."""
+    serves = (await JournalIdentity.read(engine)).serves
+    if serves and namespace not in serves:
+        raise UsageError(f"the journal at {engine.place} is not that of the namespace {name}: nothing was deleted")
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:

@@ -18,6 +18,12 @@ from .run_handle import RunHandle
 
 COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
 
+ATTEMPTS = 5
+"""How often an update is sent to a run that does not know yet that it waits."""
+
+UNPROCESSED = "wasn't processed by worker"
+"""What Temporal's server says of an update that no worker has seen."""
+
 
 class NotDecided(Exception):
     """A decision is refused; the text says why."""
@@ -82,24 +88,38 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> Person
 async def _send(
     client: Client, run: RunHandle, update: str, id_: str, request: JsonModel, waiting: Sequence[PendingDecision]
 ) -> PersonDecision:
-    """Sends an update to the run in which the decision waits."""
-    where = next((each.run for each in waiting if each.id == id_), run.id)
-    handle: RunHandle = client.get_workflow_handle(where)
-    try:
-        decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
-    except WorkflowUpdateFailedError as error:
-        text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
-        raise NotDecided(_with_waiting(text, id_, waiting)) from None
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
-        raise NotDecided(f"{id_} comes too late: the run {where} has ended") from None
-    return decision
+    """Sends an update to the run in which the decision waits.
+
+    A worker that has taken over a run may hand it an update before an older result of an activity, so that it does not
+    wait yet for what its status has shown; and a server that was killed may have lost one: then it is sent again.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        where = next((each.run for each in waiting if each.id == id_), run.id)
+        handle: RunHandle = client.get_workflow_handle(where)
+        try:
+            decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
+        except WorkflowUpdateFailedError as error:
+            text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
+            again = _is_unknown(text) or UNPROCESSED in text
+            waiting = await pending_decisions(client, run.id) if again else waiting
+            if attempt == ATTEMPTS or not again or id_ not in {each.id for each in waiting}:
+                raise NotDecided(_with_waiting(text, id_, waiting)) from None
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            raise NotDecided(f"{id_} comes too late: the run {where} has ended") from None
+        else:
+            return decision
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _is_unknown(text: str) -> bool:
+    return "does not wait for a decision" in text
 
 
 def _with_waiting(text: str, call: str, waiting: Sequence[PendingDecision]) -> str:
     """Why a decision is refused; for an unknown call, with those that wait below the run."""
-    if "does not wait for a decision" not in text:
+    if not _is_unknown(text):
         return text
     known = ", ".join(each.id for each in waiting[:10]) or "nothing"
     return f"'{call}' does not wait for a decision; waiting: {known}"

@@ -4,7 +4,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...conversation.settings_error import SettingsError
-from .execution_chain import first_run_id
+from ...conversation.temporal.execution_chain import first_run_id
 from .run_handle import RunHandle
 
 SEARCH_LIMIT = 1_000

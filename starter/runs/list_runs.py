@@ -10,11 +10,11 @@ from temporalio.service import RPCError
 
 from ...conversation.contracts.status import format_time
 from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.execution_chain import first_run_id
 from ...conversation.temporal.search_attributes import PHASE
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
 from ..text.units import format_age, format_duration
-from .execution_chain import first_run_id
 
 
 @dataclass(frozen=True)

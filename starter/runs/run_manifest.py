@@ -4,8 +4,8 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from ...conversation.contracts.status import Status
+from ...conversation.temporal.execution_chain import execution_chain
 from ...resources.base import API_VERSION, JsonModel, JsonObject
-from .execution_chain import execution_chain
 from .run_handle import RunHandle
 
 
