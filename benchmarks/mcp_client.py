@@ -1,5 +1,7 @@
 """The client whose behaviour the conformance suite of MCP checks: Baton's, which lists a server's tools and uses each.
 
+What a server asks in a call is answered as by a person who takes the defaults of the question.
+
 ``python -m benchmarks.mcp_client [ADDRESS | COMMAND ARGUMENT …]`` prints what it got, as JSON. A scenario that wants
 certain calls says so in the environment variable MCP_CONFORMANCE_CONTEXT.
 """
@@ -8,7 +10,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import JsonValue
@@ -17,12 +20,17 @@ from baton.activities.runtime.heartbeat import Heartbeat, run_with
 from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.content import result_text
 from baton.activities.tool.mcp.endpoint import McpEndpoint
+from baton.activities.tool.mcp.input import Elicitation
 from baton.activities.tool.mcp.operations import list_tools, use_tool
 from baton.activities.tool.mcp.pinned_tools import ListedTool
 from baton.activities.tool.mcp.request import McpRequest
+from baton.activities.tool.tool import Answered, AsksPerson
 from baton.conversation.failure import BatonError
+from baton.conversation.messages.person_decision import PersonDecision
+from baton.resources.base import JsonObject
 
 SECONDS = 20.0
+MAX_QUESTIONS = 20
 
 EXAMPLES: dict[str, JsonValue] = {"string": "a", "number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
 
@@ -36,11 +44,39 @@ def arguments(schema: dict[str, Any]) -> dict[str, JsonValue]:
     }
 
 
-def calls_of(tools: Iterable[ListedTool]) -> list[tuple[str, dict[str, JsonValue]]]:
-    """The calls that a scenario wants, as names and arguments; else one of each tool."""
+def calls_of(tools: Sequence[ListedTool]) -> list[tuple[str, dict[str, JsonValue]]]:
+    """The calls that a scenario wants, as names and arguments; else one of each tool.
+
+    The one about schemas wants that of one tool back, as a model would be given it, in a call of the other one.
+    """
+    if os.environ.get("MCP_CONFORMANCE_SCENARIO") == "json-schema-2020-12-preservation":
+        schema = next(each.input_schema for each in tools if each.name != "json_schema_echo")
+        return [("json_schema_echo", {"schema": schema})]
     wanted = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls", ())
     known = [(str(each["name"]), each["arguments"]) for each in wanted]
     return known or [(tool.name, arguments(tool.input_schema)) for tool in tools]
+
+
+def answer(asks: AsksPerson) -> Answered:
+    """The answer: the defaults that the question names, and an example of what is required without one."""
+    schema: dict[str, Any] = asks.reply_schema or {}
+    defaults = {name: each["default"] for name, each in schema.get("properties", {}).items() if "default" in each}
+    text = json.dumps(arguments(schema) | defaults) if asks.reply_schema else ""
+    return Answered(asks.state, PersonDecision(approved=True, at=datetime.now(UTC), text=text))
+
+
+async def use(request: McpRequest, name: str, given: JsonObject) -> str:
+    """The result of a tool, or its failure; goes on until it asks nothing more."""
+    answered = None
+    for _ in range(MAX_QUESTIONS):
+        operation = use_tool(name, given, "the server", Elicitation("the server", answered))
+        try:
+            return result_text(await request.send(operation, SECONDS))
+        except AsksPerson as asks:
+            answered = answer(asks)
+        except BatonError as error:
+            return f"{type(error).__name__}: {error.message}"
+    return "ToolFailed: the server asks without an end"
 
 
 async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
@@ -53,12 +89,7 @@ async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
     try:
         listed = await McpRequest(connections, current).send(list_tools, SECONDS)
         for name, given in calls_of(listed):
-            request = McpRequest(connections, current)
-            operation = use_tool(name, given, "the server")
-            try:
-                results[name] = result_text(await request.send(operation, SECONDS))
-            except BatonError as error:
-                results[name] = f"{type(error).__name__}: {error.message}"
+            results[name] = await use(McpRequest(connections, current), name, given)
     finally:
         await connections.close()
     return results
@@ -67,8 +98,8 @@ async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
 def endpoint_of(given: list[str]) -> McpEndpoint:
     """The endpoint that the command line names."""
     if given[0].startswith("http"):
-        return McpEndpoint("it", given[0], "sse" if given[0].endswith("/sse") else "http")
-    return McpEndpoint("it", command=tuple(given))
+        return McpEndpoint("it", given[0], "sse" if given[0].endswith("/sse") else "http", asks=True)
+    return McpEndpoint("it", command=tuple(given), asks=True)
 
 
 async def main() -> dict[str, str]:

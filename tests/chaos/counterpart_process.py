@@ -52,10 +52,12 @@ def task_store(folder: Path, name: str) -> TaskStore:
 async def complete_tasks(store: TaskStore) -> None:
     """Completes the tasks that an earlier process was working on."""
     context = ServerCallContext()
-    working = await store.list(ListTasksRequest(status=TaskState.TASK_STATE_WORKING, history_length=100), context)
-    for each in working.tasks:
+    begun = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+    for each in (await store.list(ListTasksRequest(page_size=100, history_length=100), context)).tasks:
         task = await store.get(each.id, context)
         assert task
+        if task.status.state not in begun:
+            continue
         text = answer_of(label_in(" ".join(part.text for said in task.history for part in said.parts)))
         task.status.state = TaskState.TASK_STATE_COMPLETED
         task.status.message.CopyFrom(

@@ -25,7 +25,8 @@ from tests.harness.environment import KEY, Handle, Json, manifest
 from tests.harness.processes import WorkerProcess, process_env
 
 SECRET_MODEL_KEY = "sk-held-fedcba9876543210"
-"""The API key of the Model ``secret-model``, from a Secret. All other models use the key of the environment."""
+"""The API key of the Model ``secret-model``, from a Secret. All other models use the key of the environment.
+The tokens of its answers are bounded, so a budget knows the most that a call uses."""
 
 T = TypeVar("T")
 Answer = Callable[[Request], Reply]
@@ -71,7 +72,11 @@ class ProcessEnvironment:
                     await server.stop()
 
     def _start_workers(self, url: str, workers: int, own: Sequence[Json]) -> None:
-        config = {"baseUrl": {"value": url}, "apiKey": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}}
+        config = {
+            "baseUrl": {"value": url},
+            "apiKey": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
+            "properties": {"max_tokens": {"value": "60"}},
+        }
         held = manifest(
             "Model",
             "secret-model",

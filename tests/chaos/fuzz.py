@@ -186,7 +186,8 @@ async def main() -> None:
             answer = within(loop, lambda replies, answers: run_with_odd_replies(env, tool_server, replies, answers))
             odd = {"replies": REPLIES, "answers": ANSWERS}
             await checked(f"{AT_ONCE} answers of a model, and of a tool", answer, examples, **odd)
-    report.row(coverage_guided.row(options["seconds"]))
+    guided = {"what": "manifests, read, guided by coverage"}
+    report.row(guided | coverage_guided.row("loader", options["seconds"]))
     report.write()
 
 
