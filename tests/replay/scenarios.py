@@ -9,9 +9,13 @@ from datetime import timedelta
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
+from baton.conversation.contracts.decisions import ApproveRequest
 from baton.resources.base import PREALPHA
+from baton.starter.runs.decisions import decide, pending_decisions
 from baton.starter.scripted_model.script import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.mcp_process import McpServerProcess
+from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.tool_server import Answer, ToolServer
 
@@ -46,6 +50,21 @@ async def budget(env: Environment) -> Handle:
     inner = team("inner", "critic", "coordinator", strategy="parallel")
     outer = team("team", "brainstormer", "inner", budget={"modelCalls": 9})
     return await env.start_query([*TRIO, inner, outer], "team/team", budget={"modelCalls": 5})
+
+
+async def budget_for_which_a_person_is_asked(env: Environment) -> Handle:
+    """Two members wait at once; one yes holds for both. Then there is a no."""
+    trio(env)
+    outer = team("team", "brainstormer", "critic", "coordinator", strategy="parallel")
+    again = team("again", "team", "critic", strategy="sequential")
+    budget = {"modelCalls": 1, "onExceeded": "ask"}
+    handle = await env.start_query([*TRIO, outer, again], "team/again", budget=budget)
+    for given in ({"arguments": {"modelCalls": 2}}, {"approved": False}):
+        while not (waiting := await pending_decisions(env.client, handle.id)):
+            await asyncio.sleep(0.05)
+        await decide(env.client, handle, ApproveRequest.model_validate({"call": waiting[0].id, **given}))
+        await env.wait_for_calls(3)
+    return handle
 
 
 async def terminated_by_a_member(env: Environment) -> Handle:
@@ -159,6 +178,15 @@ async def agent_with_tools(env: Environment) -> Handle:
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [manifest]})
 
 
+async def circuit_breaker(env: Environment) -> Handle:
+    env.script(line("one", {"text": "At last.", "before": [{"status": 503}]}))
+    config = {"openai": {"baseUrl": env.model_url}}
+    rule = {"failures": 1, "openFor": "1s"}
+    spec = {"type": "completions", "provider": "openai", "model": "m", "config": config, "circuitBreaker": rule}
+    given = [agent("one", modelRef={"name": "gpt"}), manifest("Model", "gpt", spec)]
+    return await env.start("agent", {"agent": "one", "input": "Why?", "resources": given})
+
+
 async def delegation(env: Environment) -> Handle:
     """An agent asks an agent and a team at once, by its tools."""
     both = [{"name": name, "arguments": {"input": "Which?"}} for name in ("ask-one", "ask-pair")]
@@ -193,6 +221,24 @@ async def people(env: Environment) -> Handle:
         await asyncio.sleep(0.05)
     await waiting_for(handle)
     await handle.signal("terminate_team")
+    return handle
+
+
+async def question_of_a_server(env: Environment) -> Handle:
+    """A tool's server asks in the middle of a call: a reply that doesn't fit, an answer, and then a decline."""
+    env.script(line("one", call("test-book", day="Monday"), "Done."))
+    one = agent("one", tools=[{"name": "test-book", "type": "mcp"}])
+    with McpServerProcess("2026", env.folder).running() as server:
+        given = {"agent": "one", "input": "Why?", "resources": [one, server.manifest(questions={})]}
+        handle = await env.start("agent", given)
+        first = await waiting_for(handle)
+        with contextlib.suppress(WorkflowUpdateFailedError):
+            await handle.execute_update("reply", {"text": "blue"})
+        await handle.execute_update("reply", {"text": '{"room": "blue"}', "to": first, "by": "ann"})
+        while (second := await waiting_for(handle)) == first:
+            await asyncio.sleep(0.05)
+        await handle.execute_update("reply", {"text": "", "to": second, "by": "ann", "declines": True})
+        await handle.result()
     return handle
 
 
@@ -379,6 +425,52 @@ async def executed_elsewhere(env: Environment) -> Handle:
     return handle
 
 
+async def canceled_elsewhere(env: Environment) -> Handle:
+    """An agent is canceled while an engine executes it."""
+    with ToolServer().serving() as engine:
+        engine.answers(Answer(hang=True))
+        far = {**manifest("ExecutionEngine", "far", {"type": "x", "address": engine.url}), "apiVersion": PREALPHA}
+        given = {"agent": "remote", "input": "?", "resources": [agent("remote", executionEngine={"name": "far"}), far]}
+        handle = await env.start("agent", given)
+        while not engine.seen:
+            await asyncio.sleep(0.02)
+        await handle.cancel()
+        with contextlib.suppress(WorkflowFailureError):
+            await handle.result()
+    return handle
+
+
+async def conversation_with_a_ttl(env: Environment) -> Handle:
+    """A query in a conversation of the journal; what would delete it is canceled."""
+    trio(env)
+    handle = await env.start_query([*TRIO, TEAM], "agent/critic", conversationId="c", ttl="1h")
+    await handle.result()
+    for expiry in await env.find_runs("WorkflowType = 'expire'", 1):
+        waiting = env.client.get_workflow_handle(expiry)
+        await waiting.cancel()
+        with contextlib.suppress(WorkflowFailureError):
+            await waiting.result()
+    return handle
+
+
+async def expiry(env: Environment) -> Handle:
+    """The workflow that deletes a query: the query itself has no history left."""
+    trio(env)
+    await env.start_query([*TRIO, TEAM], "agent/critic", ttl="1ms")
+    [expiry] = await env.find_runs("WorkflowType = 'expire' AND ExecutionStatus = 'Completed'", 1)
+    return env.client.get_workflow_handle(expiry)
+
+
+async def memory(env: Environment) -> Handle:
+    """A query in a conversation that an HTTP service keeps."""
+    trio(env)
+    with MemoryServer("items").serving() as service:
+        kept = manifest("Memory", "m", {"address": service.url})
+        handle = await env.start_query([*TRIO, kept], "agent/critic", memory="m", conversationId="c")
+        await handle.result()
+    return handle
+
+
 async def approvals(env: Environment) -> Handle:
     """Calls in a run below wait for people: one is approved and changed, one is rejected for all, one times out."""
     ask, late = call("ask", input="Why?"), call("late", input="When?")
@@ -404,12 +496,14 @@ SCENARIOS: dict[str, Scenario] = {
         max_turns,
         max_turns_wanted,
         budget,
+        budget_for_which_a_person_is_asked,
         messages_to_children,
         paused_selector,
         message_to_a_refused_query,
         terminated_by_a_member,
         failed_member,
         executed_elsewhere,
+        canceled_elsewhere,
         terminated_by_signal,
         terminated_now,
         canceled,
@@ -425,12 +519,17 @@ SCENARIOS: dict[str, Scenario] = {
         silent_member,
         looping,
         agent_with_tools,
+        circuit_breaker,
         delegation,
         people,
+        question_of_a_server,
         retried_model,
         query,
         query_of_model_and_tool,
         approvals,
+        conversation_with_a_ttl,
+        expiry,
+        memory,
         query_timeout,
         query_timeout_with_a_cause,
         query_canceled,

@@ -10,11 +10,14 @@ from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
 from baton.activities.ask_person import AskPerson
 from baton.activities.brief import Brief
+from baton.activities.cancel_agent import CancelAgent
 from baton.activities.check_reply import CheckReply
 from baton.activities.conclude import Conclude
 from baton.activities.delegate import Delegate
 from baton.activities.evaluate import Evaluate
 from baton.activities.execute_agent import ExecuteAgent
+from baton.activities.expire import Expire
+from baton.activities.grant import Grant
 from baton.activities.last_failures import FindLastFailures
 from baton.activities.perform import Perform
 from baton.activities.pin import Pin
@@ -29,6 +32,8 @@ from baton.conversation.contracts import (
     control_messages,
     conversation_plan,
     decisions,
+    expiry,
+    grants,
     heartbeats,
     inputs,
     last_failures,
@@ -36,11 +41,14 @@ from baton.conversation.contracts import (
     memory_requests,
     panel_requests,
     plan,
+    questions,
+    remote_requests,
     replies,
     requests,
     response,
     run_result,
     status,
+    tool_requests,
 )
 from baton.conversation.messages import message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
@@ -53,6 +61,7 @@ ACTIVITIES = (
     Pin.pin,
     AskModel.ask_model,
     ExecuteAgent.execute_agent,
+    CancelAgent.cancel_agent,
     UseTool.use_tool,
     Append.append,
     Select.select,
@@ -63,6 +72,8 @@ ACTIVITIES = (
     CheckReply.check_reply,
     Perform.perform,
     FindLastFailures.last_failures,
+    Expire.expire,
+    Grant.grant,
     Delegate.delegate,
     Recall.recall,
     Remember.remember,
@@ -102,8 +113,7 @@ def stored() -> dict[str, Any]:
     modules = (
         *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
-        replies,
-        *(memory_requests, conversation_plan),
+        *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
     )
     models = [
         each
