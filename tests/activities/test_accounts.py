@@ -73,3 +73,17 @@ async def test_a_call_that_is_charged_is_neither_charged_again_nor_refused(journ
     await accounts.settle("run/a", account, None)
     assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is None
     await database.close()
+
+
+async def test_what_is_granted_counts_once_however_often_it_is_written(journal_url: str) -> None:
+    database = await Database.connect(journal_url, upgrade=True)
+    accounts, account = Accounts(database), [Account("run/g", (("model_calls", 1),), seconds=3600)]
+    one = Amount(model_calls=1)
+    assert await accounts.reserve("run/a", account, one) is None
+    for _ in range(3):
+        await accounts.grant("run/g", 0, one, seconds=None)
+    assert await accounts.reserve("run/b", account, one) is None
+    refused = await accounts.reserve("run/c", account, one)
+    assert refused is not None
+    assert (refused.used, refused.most, refused.grants) == (2, 2, 1)
+    await database.close()

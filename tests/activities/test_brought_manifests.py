@@ -373,3 +373,27 @@ async def test_a_run_keeps_what_it_may_use_when_the_workers_manifests_change(
     async with worker.run_worker(env.client, loaded(secret()), here.worker_env):
         assert (await here.turn_result(handle)).message == "done"
     assert {each.headers["x"] for each in tool_server.seen} == {KEY}
+
+
+OF_ENVIRONMENT = ["OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "AZURE_OPENAI_AD_TOKEN", "ANTHROPIC_AUTH_TOKEN"]
+OF_ENVIRONMENT += ["OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET", "AZURE_OPENAI_API_KEY", "ANTHROPIC_PROFILE"]
+
+
+@pytest.mark.parametrize("provider", ["openai", "azure", "anthropic"])
+async def test_a_brought_model_gets_nothing_that_a_library_finds_in_the_workers_environment(
+    env: Environment, tool_server: ToolServer, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in OF_ENVIRONMENT:
+        monkeypatch.setenv(name, "of-the-worker")
+    for name in ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS"):
+        monkeypatch.setenv(name, "x-gateway: of-the-worker\nX-Other:of-the-worker")
+    tool_server.answers(Answer("no", 400))
+    config = {"apiVersion": "2024-10-21"} if provider == "azure" else {}
+    brought = [
+        agent("a", modelRef={"name": "gpt"}),
+        model(tool_server.url, provider=provider, **config),
+    ]
+    async with working(env, **PRIVATE) as here:
+        await failure_of(here, "agent", {"agent": "a", "input": "Why?", "resources": brought})
+    assert tool_server.seen
+    assert "of-the-worker" not in repr([each.headers for each in tool_server.seen])

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
+from temporalio.common import RawValue
 
 from baton.activities.journal.database import Database
 from baton.activities.journal.external_storage import storage_drivers
@@ -39,6 +41,10 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
     )
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
+    await client.get_workflow_handle(queue).signal(
+        "nonsense", made_up_reference("aws.s3driver", bucket="long", key="x")
+    )
+    await client.get_workflow_handle(queue).signal("nonsense", made_up_reference("aws.s3driver", bucket="long"))
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
     with serve_in_thread(bucket.app) as s3, model.serve() as url:
         at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": queue, "BATON_HOME": str(tmp_path)}
@@ -56,6 +62,15 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
     assert {path.split("/")[0] for path in bucket.objects} == {"long"}
     assert max(map(len, bucket.objects.values())) > LENGTH
     assert KEY not in worker.log.read_text() + done.stderr
+
+
+def made_up_reference(driver: str, **claim: str) -> RawValue:
+    """A reference to a value that nobody has stored."""
+    data = {
+        "driver_name": driver,
+        "driver_claim": {"claim_data": {**claim, "hash_value": "a", "hash_algorithm": "sha256"}},
+    }
+    return RawValue(Payload(metadata={"encoding": b"json/external-storage-reference"}, data=json.dumps(data).encode()))
 
 
 def test_a_client_loads_no_database_and_no_aws_library_before_it_needs_one() -> None:

@@ -11,11 +11,21 @@ import httpx2
 import pytest
 import pytest_asyncio
 
+from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.model.bedrock.provider import BedrockProvider
+from baton.activities.model.provider import ModelRequest
+from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.bounded_body import BodyLimits, client_options
 from baton.activities.tool.http_client import MAX_BYTES, HttpClient
 from baton.activities.tool.http_request import HttpRequest
-from baton.conversation.errors import ToolFailed
-from tests.harness.environment import Environment, agent
+from baton.activities.tool.mcp.http_client import MAX_ANSWER, McpHttpClient
+from baton.conversation.errors import AnswerTooLong, ModelRejected, ToolFailed
+from baton.conversation.messages.message import Message
+from baton.resources.catalog import Catalog
+from baton.resources.model import Model
+from baton.resources.secret_extraction import Secrets
+from tests.harness.environment import Environment, agent, manifest
 from tests.harness.event_loop import watched_loop
 from tests.harness.manifests import model
 from tests.harness.tool_server import Answer, ToolServer
@@ -119,3 +129,54 @@ async def test_a_models_server_cant_exhaust_the_worker(
     assert peak() - before < 150
     assert waits.held < 2 * HELD
     assert "gives more than 20,000,000 bytes" in repr(status_)
+
+
+LINES = b"data: " + b"x" * 1_000 + b"\n"
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n\r\n", b"\r\r"])
+async def test_a_stream_of_many_events_is_read_and_one_event_without_end_is_not(
+    tool_server: ToolServer, blank: bytes
+) -> None:
+    kind = {"content-type": "text/event-stream"}
+    refused = BodyLimits(MAX_ANSWER, None, ToolFailed)
+    endless, many = LINES * 6_000, (LINES * 1_000 + blank) * 6
+    tool_server.answers(*(Answer(each, headers=kind) for each in (endless, many, endless, many)))
+    async with httpx.AsyncClient(**client_options(refused)) as client:
+        with pytest.raises(ToolFailed, match="gives more than 4,000,000 bytes"):
+            await client.get(tool_server.url)
+        assert len((await client.get(tool_server.url)).content) == len(many)
+    failures: list[str] = []
+    async with McpHttpClient({}, guarded=False, on_failure=lambda: failures.append("failed")) as mcp:
+        assert len((await mcp.get(tool_server.url)).content) <= MAX_ANSWER
+        assert len((await mcp.get(tool_server.url)).content) == len(many)
+    assert failures == ["failed"], "the old transport closes its connection then"
+
+
+async def test_an_error_of_bedrock_is_not_read_without_end(tool_server: ToolServer) -> None:
+    tool_server.answers(Answer(b"x" * 30_000_000, 500))
+    before = peak()
+    with pytest.raises(AnswerTooLong, match="gives more than 20,000,000 bytes"):
+        await ask_bedrock(tool_server.url)
+    assert peak() - before < 100
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_bedrock_is_not_followed_to_another_address(tool_server: ToolServer, status: int) -> None:
+    tool_server.answers(Answer("", status, {"location": f"{tool_server.url}/elsewhere"}), Answer("{}", 400))
+    with pytest.raises(ModelRejected, match=r"127\.0\.0\.1 leads to another address"):
+        await ask_bedrock(tool_server.url)
+    assert len(tool_server.seen) == 1
+
+
+async def ask_bedrock(url: str) -> None:
+    """Asks a model of Bedrock at an address."""
+    keys = {"accessKeyId": "AKIA0123456789", "secretAccessKey": "secret-0123456789", "region": "eu-central-1"}
+    spec = {"provider": "bedrock", "model": "c", "config": {"bedrock": {"baseUrl": url, **keys}}}
+    given = Model.model_validate(manifest("Model", "m", spec))
+    provider, values = BedrockProvider(), ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {}))
+    try:
+        asked = ModelRequest([Message(role="user", content="Why?")])
+        await provider.ask(ChainedModel(given, "m"), values, asked, lambda _: None)
+    finally:
+        await provider.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -151,6 +152,41 @@ async def test_a_redirect_to_another_server_in_the_private_network_is_refused(
         assert not other.seen
 
 
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:{port}/x", "http://localhost:{port}/x", "//127.0.0.1:{port}/x", "HTTP://127.0.0.1:{port}/x",
+        "http://public.example@127.0.0.1:{port}/x", "http://2130706433:{port}/x", "http://0x7f.1:{port}/x",
+        "http://[::ffff:127.0.0.1]:{port}/x", "http://[::1]:{port}/x", "http://0.0.0.0:{port}/x",
+        "http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://10.0.0.1/", "https://192.168.1.1/",
+        "http://[64:ff9b::a9fe:a9fe]/", "https://127.0.0.1:{port}/x", "http://LOCALHOST.:{port}/x",
+        "\\\\127.0.0.1:{port}\\x", "http:\\\\127.0.0.1:{port}/x", "http:127.0.0.1:{port}", "file:///etc/passwd", "ftp://127.0.0.1/",
+        "gopher://127.0.0.1:{port}/", "data:text/plain,x", "http://127.0.0.1%00.example:{port}/", "http://127.0.0.1:{port}#@1.1.1.1/",
+    ],
+)  # fmt: skip
+async def test_no_redirect_leads_into_the_private_network(
+    http: HttpClient, tool_server: ToolServer, location: str, status: int
+) -> None:
+    with ToolServer().serving() as other:
+        target = location.format(port=other.url.rpartition(":")[2])
+        tool_server.answers(Answer(status=status, headers={"location": target}), Answer(status=404))
+        told = (await failure(http, request(f"{tool_server.url}/here"))).message
+        assert re.search("own network|no HTTP address|can't be found|absolute URLs|404", told)  # 404: the same server
+        assert not other.seen
+
+
+async def test_no_chain_of_redirects_leads_into_the_private_network(http: HttpClient, tool_server: ToolServer) -> None:
+    with ToolServer().serving() as other:
+        steps = ["/a", tool_server.url + "/b", f"{other.url}/x"]
+        tool_server.answers(*(Answer(status=307, headers={"location": each}) for each in steps))
+        failed = await failure(http, request(tool_server.url, "POST", body=b"text"), repeatable=False)
+        assert failed.message == "the server redirected the request, with all that it holds, to another server"
+        tool_server.answers(*(Answer(status=308, headers={"location": each}) for each in steps))
+        assert "lies in the worker's own network" in (await failure(http, request(tool_server.url))).message
+        assert not other.seen
+
+
 async def test_a_setting_allows_the_private_network_but_another_server_gets_no_headers(tool_server: ToolServer) -> None:
     http = HttpClient(private=True)
     with ToolServer().serving() as other:
@@ -174,7 +210,10 @@ async def test_a_setting_allows_the_private_network_but_another_server_gets_no_h
     [
         "127.0.0.1", "localhost", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1",
         "224.0.0.1", "::1", "fe80::1", "fc00::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2130706433",
-        "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16",
+        "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16", "0177.0.0.1", "0177.0x0.1", "127.1", "127.0.1",
+        "0x7F000001", "017700000001", "0", "0xa9fea9fe", "LocalHost", "::", "0:0:0:0:0:0:0:1", "::ffff:7f00:1",
+        "::ffff:10.0.0.1", "::FFFF:169.254.169.254", "64:ff9b:1::7f00:1", "2002:a9fe:a9fe::", "fe80::1%1",
+        "fd00:ec2::254", "198.18.0.1",
     ],
 )  # fmt: skip
 async def test_a_host_in_an_argument_may_not_be_in_the_private_network(host: str, http: HttpClient) -> None:

@@ -168,6 +168,41 @@ async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
     await journal.close()
 
 
+def commits(journal: Path) -> int:
+    """How many commits SQLite's log of a journal holds: those frames that name the size of the database."""
+    log = Path(f"{journal}-wal").read_bytes()
+    page, step = int.from_bytes(log[8:12]), 24 + int.from_bytes(log[8:12])
+    assert page
+    return sum(log[start + 4 : start + 8] != bytes(4) for start in range(32, len(log) - step + 1, step))
+
+
+async def test_what_is_written_to_sqlite_at_once_waits_for_the_disk_once(tmp_path: Path) -> None:
+    file = tmp_path / "journal.db"
+    journal = await Journal.open(f"sqlite:///{file}")
+    before = commits(file)
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        writing = [asyncio.create_task(journal.append(Head(), replies("a"), f"call-{n}")) for n in range(50)]
+        await asyncio.sleep(0.2)
+        other.execute("commit")
+        assert {head.depth for head in await asyncio.gather(*writing)} == {1}
+    assert 1 <= commits(file) - before <= 3
+    await journal.close()
+
+
+async def test_of_what_is_written_at_once_only_what_is_refused_fails(journal: Journal) -> None:
+    wrong = {"session": "s", "key": "k", "owner": "o", "begun": None, "head": None, "depth": 1}
+    ended = await asyncio.gather(
+        *(journal.append(Head(), replies(f"a{n}"), f"before-{n}") for n in range(10)),
+        journal.database.insert(schema.bookmarks, wrong),
+        *(journal.append(Head(), replies(f"b{n}"), f"after-{n}") for n in range(10)),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in ended] == [*([Head] * 10), JournalUnavailable, *([Head] * 10)]
+    written = [head for head in ended if isinstance(head, Head)]
+    assert [await contents(journal, head) for head in written] == [[f"{x}{n}"] for x in "ab" for n in range(10)]
+
+
 async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> None:
     journals = [await Journal.open(journal_url) for _ in range(4)]
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,9 @@ async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is
 ) -> None:
     env.script(line("one", call("test-work", steps=5), call("test-note", words="once", seconds=30), "Done."))
     handle = await env.start_query([user("test"), mcp.manifest()], "agent/one")
-    await appears(mcp.folder / "working")
+    await until((mcp.folder / "working").exists)
     await mcp.restart()
-    await appears(mcp.folder / "calls")
+    await until(lambda: bool(mcp.calls))
     await mcp.restart()
     status = await env.status(handle)
     head = status.responses[0].head
@@ -116,18 +116,18 @@ async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is
 async def test_a_call_is_canceled_at_the_server_with_its_run(env: Environment, mcp: McpServerProcess) -> None:
     env.script(line("one", call("test-work", steps=300), "Done."))
     handle = await env.start_query([user("test-work"), mcp.manifest()], "agent/one")
-    await appears(mcp.folder / "working")
+    await until((mcp.folder / "working").exists)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    await appears(mcp.folder / "canceled")
+    await until((mcp.folder / "canceled").exists)
 
 
-async def appears(file: Path) -> None:
-    """Waits until there is a file."""
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
     async with asyncio.timeout(30):
-        while not await asyncio.to_thread(file.exists):
+        while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.05)
 
 
@@ -174,13 +174,13 @@ async def test_an_agent_has_all_tools_of_a_server_those_that_fit_or_one_under_an
     )
     given = [mcp_2026.manifest(), tool("some", "*o*"), tool("loud", "echo", inputSchema={"type": "object"}), old]
     await used(env, [user("some", "loud", "sum", "test-echo"), *given])
-    names = ["test-note", "test-work", "test-process", "test-wrong", "loud", "sum", "test-echo"]
+    names = ["test-note", "test-work", "test-process", "test-wrong", "test-book", "loud", "sum", "test-echo"]
     assert [*offered(env)] == names
     assert (offered(env)["sum"]["description"], offered(env)["sum"]["parameters"]["required"]) == ("Σ", ["a", "b"])
     assert offered(env)["loud"]["parameters"] == {"type": "object"}
     env.model.requests.clear()
     await used(env, [user("test"), mcp_2026.manifest()])
-    assert len(offered(env)) == 10
+    assert len(offered(env)) == 13
 
 
 async def test_a_tool_that_no_server_has_is_told_before_the_run_begins(
@@ -220,7 +220,7 @@ async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answ
         '{"found": 5}',
     ]
     assert said[3] == "Error: there is no such town"
-    assert "no run can ask a person yet" in said[5]
+    assert "which only 'questions' of its MCPServer allows: Shall I?" in said[5]
     assert said[7] == "Error: the MCP server test (127.0.0.1) gave an answer of more than 4,000,000 bytes"
 
 
@@ -283,7 +283,7 @@ async def test_a_token_of_the_workers_own_files_is_read_anew_when_the_server_ref
             assert (await used(env, [user("test"), server], call("test-echo", message="hello")))[1] == "hello"
             (tmp_path / "token").write_text("the-second-token")
             using = asyncio.create_task(used(env, [user("test"), server], call("test-echo", message="again")))
-            await appears(tmp_path / "refused")
+            await until((tmp_path / "refused").exists)
             write("the-second-token")
             assert (await using)[1] == "again"
 

@@ -11,7 +11,6 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Reply, ScriptedToolCall
@@ -172,14 +171,19 @@ async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
     provider.server.answers(*(Reply(text=f"answer {each}", delay=0.05) for each in range(1, 7)))
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))
     worker = WorkerProcess(
-        process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_BROUGHT_MANIFESTS="all"),
+        process_env(
+            TEMPORAL_ADDRESS=server.address,
+            BATON_HOME=str(tmp_path),
+            BATON_BROUGHT_MANIFESTS="all",
+            BATON_TASK_QUEUE=uuid.uuid4().hex,
+        ),
         tmp_path / "worker.log",
         tmp_path / "secret.yaml",
     )
     killable = KillableWorker(client, ScriptedModel(lambda _: Reply()), worker, tmp_path / "journal.db")
     both = team("team", "one", "two", maxTurns=2, onMaxTurns="complete")
     brought = [asks("one"), asks("two"), both, provider.model()]
-    options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+    options: dict[str, Any] = {"task_queue": worker.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
     worker.start()
     given = {"team": "team", "input": "Why?", "resources": brought}
     handle = await client.start_workflow("round-robin", given, id=f"crash-{uuid.uuid4().hex[:8]}", **options)

@@ -65,7 +65,7 @@ async def test_a_schema_or_a_value_that_takes_for_ever_is_given_up(schema: Json,
 
 
 async def test_a_check_that_needs_too_much_memory_is_given_up() -> None:
-    both = {"anyOf": [{"$ref": "#/$defs/c"}] * 200}
+    both = {"anyOf": [{"$ref": "#/$defs/c"}] * 1_000}
     schema: Json = {"$defs": {"c": {"anyOf": [{"const": "y" * 100_000}] * 2}}, "allOf": [both], "pattern": "x"}
     (error,) = await schema_errors("x" * 1_000_000, schema)
     assert error.startswith("$: can't be checked against its schema: it ")

@@ -84,9 +84,9 @@ def test_an_unknown_name_in_a_preset_argument_is_refused_before_a_run_starts(tmp
     assert [str(each).partition(": ")[2] for each in refused.value.problems] == [wrong]
 
 
-def test_a_preset_argument_that_the_tool_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_a_preset_argument_that_the_tool_does_not_have_is_told(tmp_path: Path) -> None:
     preset = {"parameters": [{"name": "town", "value": "Rome"}]}
-    said = Writer(tmp_path).refusal(
-        agent("one", tools=[{"name": "weather", "partial": preset}]), tool("http://x/", PLACE)
-    )
-    assert "spec.tools[0].partial.parameters[0].name: 'town' is not a property of Tool/default/weather's" in said[0]
+    one = agent("one", tools=[{"name": "weather", "partial": preset}])
+    (notice,) = Writer(tmp_path).load(one, tool("http://x/", PLACE)).notices()
+    text = "'town' is not a property of Tool/default/weather's inputSchema; it is sent all the same; its properties: "
+    assert f"spec.tools[0].partial.parameters[0].name: {text}city, days, key" in str(notice)

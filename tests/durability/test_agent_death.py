@@ -13,7 +13,6 @@ from a2a.server.tasks import InMemoryTaskStore
 from a2a.types import Part, TaskState
 from temporalio.client import Client
 
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.server.embedded import EmbeddedServer
@@ -36,6 +35,7 @@ async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Worker
         BATON_HOME=str(tmp_path),
         BATON_BROUGHT_MANIFESTS="all",
         BATON_GRACEFUL_SHUTDOWN="1",
+        BATON_TASK_QUEUE=uuid.uuid4().hex,
     )
     process = WorkerProcess(env, tmp_path / "worker.log")
     process.start()
@@ -43,13 +43,13 @@ async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Worker
     await process.stop()
 
 
-async def start(client: Client, *manifests: Json) -> Handle:
+async def start(client: Client, worker: WorkerProcess, *manifests: Json) -> Handle:
     """Starts the agent ``oracle``."""
     return await client.start_workflow(
         "agent",
         {"agent": "oracle", "input": "Why?", "resources": [*manifests]},
         id=f"remote-{uuid.uuid4().hex[:8]}",
-        task_queue=TASK_QUEUE,
+        task_queue=worker.task_queue,
         task_timeout=WORKFLOW_TASK_TIMEOUT,
     )
 
@@ -72,7 +72,7 @@ async def test_an_execution_whose_worker_dies_is_repeated_only_by_an_idempotent_
     client: Client, worker: WorkerProcess, tool_server: ToolServer, idempotent: bool, requests: int
 ) -> None:
     tool_server.answers(Answer(hang=True), SAID)
-    handle = await start(client, *of_engine(tool_server, idempotent=idempotent))
+    handle = await start(client, worker, *of_engine(tool_server, idempotent=idempotent))
     await wait_until(lambda: len(tool_server.seen) == 1)
     worker.kill()
     worker.start()
@@ -114,7 +114,7 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
 
     agents.version, agents.streaming, agents.behaviour = version, streaming, slow
     with agents.serving():
-        handle = await start(client, *of_server(agents))
+        handle = await start(client, worker, *of_server(agents))
         await wait_until(lambda: len(agents.turns) == 1)
         await asyncio.sleep(0.5)
         await end(worker)
@@ -126,6 +126,30 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
     sent = [call for call in agents.calls if call.startswith(("Send", "message/"))]
     assert len(sent) == 1, agents.calls
     assert agents.canceled == []
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.3.0"])
+@pytest.mark.parametrize("away", [0, 5], ids=["at once", "after its attempt was given up"])
+async def test_a_cancel_while_no_worker_lives_reaches_the_task_when_one_is_back(
+    client: Client, worker: WorkerProcess, version: str, away: float
+) -> None:
+    async def slow(turn: Turn) -> None:
+        await (await turn.task()).start_work()
+        await asyncio.sleep(120)
+
+    agents = AgentServer()
+    agents.version, agents.behaviour = version, slow
+    with agents.serving():
+        handle = await start(client, worker, *of_server(agents))
+        await wait_until(lambda: len(agents.turns) == 1)
+        await asyncio.sleep(1)
+        worker.kill()
+        await handle.signal("cancel")
+        await asyncio.sleep(away)
+        worker.start()
+        turn = await ended(handle, TurnResult)
+        assert turn.stop_reason == "canceled"
+        assert [*{*agents.canceled}] == [agents.turns[0].context.task_id]
 
 
 @pytest.mark.parametrize("seconds", [0, 4], ids=["completed meanwhile", "still going on"])
@@ -146,7 +170,7 @@ async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_aga
     agents = AgentServer()
     agents.behaviour = slow
     with agents.serving():
-        handle = await start(client, *of_server(agents))
+        handle = await start(client, worker, *of_server(agents))
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
         await wait_until(lambda: seconds > 0 or completed.is_set())
@@ -168,7 +192,7 @@ async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_ag
 
     agents.version, agents.behaviour = "0.3.0", slow
     with agents.serving():
-        handle = await start(client, *of_server(agents, idempotent=idempotent))
+        handle = await start(client, worker, *of_server(agents, idempotent=idempotent))
         await wait_until(lambda: len(agents.turns) == 1)
         worker.kill()
         worker.start()
@@ -187,7 +211,7 @@ async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: W
     first = AgentServer()
     first.behaviour = slow
     with first.serving():
-        handle = await start(client, *of_server(first))
+        handle = await start(client, worker, *of_server(first))
         await wait_until(lambda: len(first.turns) == 1)
         await asyncio.sleep(0.5)
     await asyncio.sleep(2)  # nobody is there
@@ -209,7 +233,7 @@ async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: C
     first = AgentServer()
     first.behaviour = slow
     with first.serving():
-        handle = await start(client, *of_server(first))
+        handle = await start(client, worker, *of_server(first))
         await wait_until(lambda: len(first.turns) == 1)
         await asyncio.sleep(0.5)
     first.store = InMemoryTaskStore()
@@ -227,7 +251,7 @@ async def test_an_answer_that_stands_is_not_asked_for_again(
     """The worker is killed right after its answer is written, before Temporal has heard of it or just after."""
     tool_server.answers(SAID)
     for number in (1, 2):
-        handle = await start(client, *of_engine(tool_server))
+        handle = await start(client, worker, *of_engine(tool_server))
         await wait_until(lambda: journal_rows(tmp_path / "journal.db") >= 3 * number)  # noqa: B023  # awaited at once
         worker.kill()
         worker.start()

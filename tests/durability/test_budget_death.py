@@ -9,7 +9,6 @@ import pytest
 from temporalio.client import Client
 
 from baton.conversation.contracts.status import Status
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
@@ -34,7 +33,7 @@ async def test_a_budget_holds_for_members_that_speak_at_once_while_their_worker_
 ) -> None:
     model = ScriptedModel(lambda _: Reply(text="…", delay=0.3))
     with model.serve() as url:
-        where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path)}
+        where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex}
         worker = WorkerProcess(process_env(**where, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY), tmp_path / "worker.log")
         worker.start()
         spec = {"input": "Why?", "team": {"name": "team"}, "budget": {"modelCalls": LIMIT}}
@@ -42,7 +41,7 @@ async def test_a_budget_holds_for_members_that_speak_at_once_while_their_worker_
             "query",
             {"spec": spec, "resources": MANIFESTS},
             id=f"budget-{uuid.uuid4().hex[:8]}",
-            task_queue=TASK_QUEUE,
+            task_queue=worker.task_queue,
             task_timeout=WORKFLOW_TASK_TIMEOUT,
         )
         for moment in moments:

@@ -14,7 +14,6 @@ from temporalio.client import Client
 
 from baton.conversation.contracts.conversation_plan import ConversationPlan
 from baton.conversation.contracts.status import Status
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.journal.conversations import read_conversation
 from baton.starter.scripted_model.script import Reply, Request
@@ -39,7 +38,7 @@ async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> As
     model = ScriptedModel(answer)
     with model.serve() as url:
         where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "BATON_BROUGHT_MANIFESTS": "all"}
-        env = process_env(**where, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+        env = process_env(**where, BATON_TASK_QUEUE=uuid.uuid4().hex, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         worker = WorkerProcess(env, tmp_path / "worker.log")
         worker.start()
         yield KillableWorker(client, model, worker, tmp_path / "journal.db")
@@ -50,7 +49,7 @@ async def ask(killable: KillableWorker, question: str, *resources: Json, **spec:
     """The status of a query in the conversation ``c``."""
     query = {"input": question, "targets": [{"type": "agent", "name": "one"}], "conversationId": "c", **spec}
     given = {"spec": query, "resources": [agent("one"), *resources]}
-    options: Json = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+    options: Json = {"task_queue": killable.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
     result = await killable.client.execute_workflow("query", given, id=f"talk-{uuid.uuid4().hex}", **options)
     return Status.model_validate_json(json.dumps(result))
 

@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 import logging
+import signal
 import time
 import uuid
 from pathlib import Path
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.activities.process.event_loop import HELD, METRIC, watch_event_loop
+from baton.activities.process.shutdown import AFTER_GRACE
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer, free_ports
+from tests.conftest import serving
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until
 from tests.harness.panels import panel
@@ -68,6 +72,38 @@ async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end
     for name in ("slow", "panel"):
         with contextlib.suppress(RPCError):  # it has ended
             await client.get_workflow_handle(f"{name}-{queue}").terminate()
+
+
+@pytest.mark.parametrize("starting", [False, True], ids=["working", "starting"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "frozen"])
+async def test_a_worker_ends_in_time_though_its_server_is_gone(
+    tmp_path: Path, number: signal.Signals, starting: bool
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    async with serving(tmp_path) as server:
+        processes = psutil.Process().children(recursive=True)
+        temporal = next(each for each in processes if each.name() == "temporal" and str(server.port) in each.cmdline())
+        env = process_env(
+            TEMPORAL_ADDRESS=server.address,
+            BATON_HOME=str(home),
+            BATON_GRACEFUL_SHUTDOWN=str(GRACE),
+            OPENAI_API_KEY=KEY,
+        )
+        worker = WorkerProcess(env, tmp_path / "worker.log")
+        try:
+            if starting:
+                temporal.send_signal(number)
+            worker.start()
+            if not starting:
+                await asyncio.wait_for(wait_until(lambda: "working on the task queue" in worker.log.read_text()), 60)
+                temporal.send_signal(number)
+            await asyncio.sleep(5)
+            began = time.monotonic()
+            await worker.stop()
+            assert time.monotonic() - began < GRACE + AFTER_GRACE + 5, "and some for a busy machine"
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                temporal.kill()
 
 
 async def test_an_event_loop_that_is_held_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

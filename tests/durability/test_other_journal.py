@@ -1,23 +1,43 @@
-"""A worker with another journal than a run's own does not end the run: it waits for its own journal."""
+"""A worker with another journal than that of the open runs refuses to start, and no run ends for its sake."""
 
 import asyncio
+import contextlib
 import dataclasses
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from baton import worker
+from baton.activities.journal.identity import JournalIdentity
+from baton.activities.journal.journal import Journal
+from baton.conversation.errors import JournalUnavailable
+from baton.conversation.settings_error import SettingsError
+from baton.resources.catalog import Catalog
 from baton.starter.scripted_model.script import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, team, texts
+from tests.harness.postgres import execute
+from tests.harness.processes import baton, process_env
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=2, onMaxTurns="complete")]
 
 
+QUICK = {"BATON_GRACEFUL_SHUTDOWN": "0.1"}
+
+
 @pytest.fixture
-def other(env: Environment, tmp_path: Path) -> Environment:
+def own(env: Environment) -> Environment:
+    """A task queue that has no worker yet."""
+    return dataclasses.replace(env, task_queue=f"{env.task_queue}-own")
+
+
+@pytest.fixture
+def other(own: Environment, tmp_path: Path) -> Environment:
     """The same task queue with an empty journal."""
     (elsewhere := tmp_path / "elsewhere").mkdir()
-    return dataclasses.replace(env, folder=elsewhere)
+    return dataclasses.replace(own, folder=elsewhere)
 
 
 async def begun(env: Environment, second: asyncio.Event) -> Handle:
@@ -35,26 +55,88 @@ async def begun(env: Environment, second: asyncio.Event) -> Handle:
     return handle
 
 
-async def test_a_run_waits_while_its_worker_has_another_journal_and_goes_on_with_its_own(
-    env: Environment, other: Environment, caplog: pytest.LogCaptureFixture
-) -> None:
-    second, env = asyncio.Event(), dataclasses.replace(env, task_queue=f"{env.task_queue}-own")
-    other = dataclasses.replace(other, task_queue=env.task_queue)
-    quick = {"BATON_GRACEFUL_SHUTDOWN": "0.1"}
-    async with worker.run_worker(env.client, env.catalog, {**env.worker_env, **quick}):
+@contextlib.asynccontextmanager
+async def open_run(env: Environment) -> AsyncIterator[tuple[Handle, asyncio.Event]]:
+    """An open run in the middle of its second turn, whose worker has ended."""
+    second = asyncio.Event()
+    async with worker.run_worker(env.client, env.catalog, {**env.worker_env, **QUICK}):
         handle = await begun(env, second)
-    async with worker.run_worker(env.client, env.catalog, {**other.worker_env, **quick}):
+    async with asyncio.timeout(20):
+        while not [run async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}'")]:
+            await asyncio.sleep(0.1)
+    yield handle, second
+    second.set()
+
+
+async def test_a_worker_with_another_journal_than_the_open_runs_began_with_refuses_to_start(
+    own: Environment, other: Environment
+) -> None:
+    async with open_run(own) as (handle, second):
+        with pytest.raises(SettingsError) as refused:
+            async with worker.run_worker(own.client, own.catalog, other.worker_env):
+                pass
+        text = str(refused.value)
+        assert f"at {other.journal_address}" in text
+        assert f"the open run {handle.id} began with the journal" in text
+        assert f"at {own.journal_address}" in text
         second.set()
-        while "waits: its conversation is not in the journal at sqlite:///" not in caplog.text:
-            await asyncio.sleep(0.05)
-        assert str(other.journal) in caplog.text
-        await asyncio.sleep(2)
-        assert (await handle.describe()).status.name == "RUNNING"  # type: ignore[union-attr]  # it has one
-    async with worker.run_worker(env.client, env.catalog, env.worker_env):
-        turn = await env.turn_result(handle)
+        async with worker.run_worker(own.client, own.catalog, own.worker_env):
+            assert (await own.turn_result(handle)).failure is None
+        async with worker.run_worker(own.client, own.catalog, other.worker_env):
+            pass  # now that no run is open
+
+
+async def test_a_run_that_continued_as_new_still_names_its_journal(
+    env_with_short_histories: Environment, tmp_path: Path
+) -> None:
+    own = dataclasses.replace(env_with_short_histories, task_queue=uuid.uuid4().hex)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    own.model._answer = lambda _: Reply(text="go on", delay=0.02)
+    async with worker.run_worker(own.client, own.catalog, {**own.worker_env, **QUICK}):
+        handle = await own.start_team([agent("one"), team("team", "one", maxTurns=5_000)])
+        while (await handle.describe()).run_id == handle.first_execution_run_id:
+            await asyncio.sleep(0.1)
+    with pytest.raises(SettingsError, match=f"{handle.id} began with the journal [0-9a-f]+ at"):
+        async with worker.run_worker(own.client, own.catalog, {**own.worker_env, "BATON_HOME": str(elsewhere)}):
+            pass
+    await handle.terminate()
+
+
+async def test_a_journal_takes_the_place_of_one_that_is_lost_if_a_command_says_so(
+    own: Environment, other: Environment
+) -> None:
+    async with open_run(own) as (handle, second):
+        second.set()
+        with pytest.raises(SettingsError) as refused:
+            async with worker.run_worker(own.client, own.catalog, other.worker_env):
+                pass
+        command = str(refused.value).rpartition(": baton ")[2].split()
+        done = await asyncio.to_thread(baton, *command, env=process_env(BATON_JOURNAL_URL=other.journal_address))
+        assert done.returncode == 0, done.stderr
+        async with worker.run_worker(own.client, own.catalog, other.worker_env):
+            turn = await own.turn_result(handle)
+    assert turn.failure is not None
+    assert turn.failure.type == "JournalLost"
+
+
+async def test_a_run_waits_while_its_journal_lacks_its_beginning_and_goes_on_when_it_is_back(
+    own: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_run(own) as (handle, second):
+        second.set()
+        rows = await execute(own.journal_address, "select id, parent, depth, message from baton_messages")
+        await execute(own.journal_address, "delete from baton_messages")  # as a backup of yesterday
+        async with worker.run_worker(own.client, own.catalog, own.worker_env):
+            while "waits: its conversation is not in the journal at sqlite:///" not in caplog.text:
+                await asyncio.sleep(0.05)
+            assert str(own.journal) in caplog.text
+            await asyncio.sleep(2)
+            assert (await handle.describe()).status.name == "RUNNING"  # type: ignore[union-attr]  # it has one
+            with contextlib.closing(sqlite3.connect(own.journal)) as database, database:
+                database.executemany("insert into baton_messages values (?, ?, ?, ?)", rows)
+            turn = await own.turn_result(handle)
     assert turn.failure is None
     assert texts(turn.messages)[0] == "answer 1"
-    assert other.rows() == []
 
 
 async def test_a_journal_that_is_moved_away_under_a_worker_is_noticed_and_waited_for(
@@ -69,3 +151,24 @@ async def test_a_journal_that_is_moved_away_under_a_worker_is_noticed_and_waited
     assert str(env.journal) in caplog.text
     moved.rename(env.journal)
     assert texts((await env.turn_result(handle)).messages) == [f"answer {number}" for number in range(1, 5)]
+
+
+async def test_a_run_of_an_older_version_is_not_in_an_empty_journal(journal_url: str) -> None:
+    journal = await Journal.open(journal_url)
+    engine = journal.database.engine
+    with pytest.raises(SettingsError, match="the open run old began with another journal, and this one is empty"):
+        (await JournalIdentity.read(engine)).check({"old": None})
+    await journal.pin(Catalog(), "run")
+    (await JournalIdentity.read(engine)).check({"old": None})
+    await journal.close()
+
+
+async def test_a_journal_that_is_replaced_under_a_worker_is_noticed(journal_url: str) -> None:
+    journal = await Journal.open(journal_url)
+    engine = journal.database.engine
+    before = await JournalIdentity.read(engine)
+    await before.check_unchanged(engine)
+    await execute(journal_url, "update baton_identity set value = 'another' where name = 'id'")
+    with pytest.raises(JournalUnavailable, match="was replaced by another"):
+        await before.check_unchanged(engine)
+    await journal.close()

@@ -13,7 +13,6 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
-from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.messages.turn import TurnResult
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
@@ -54,9 +53,10 @@ async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
     model = ScriptedModel(answer)
     with model.serve() as url:
         address = {"TEMPORAL_ADDRESS": server.address, "OPENAI_BASE_URL": url, "BATON_JOURNAL_URL": journal_url}
-        async with two_workers(process_env(**address, BATON_HOME=str(tmp_path), OPENAI_API_KEY=KEY), tmp_path):
+        own = {"BATON_TASK_QUEUE": (queue := uuid.uuid4().hex), "BATON_HOME": str(tmp_path)}
+        async with two_workers(process_env(**address, **own, OPENAI_API_KEY=KEY), tmp_path):
             begun = time.monotonic()
-            handles = await asyncio.gather(*(start(client, number) for number in range(TEAMS)))
+            handles = await asyncio.gather(*(start(client, queue, number) for number in range(TEAMS)))
             turns = [TurnResult.model_validate_json(json.dumps(await handle.result())) for handle in handles]
             print(f"{TEAMS} teams of {TURNS} turns: {time.monotonic() - begun:.1f} s")
 
@@ -71,12 +71,12 @@ async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
     assert len(calls) == 2
 
 
-async def start(client: Client, number: int) -> WorkflowHandle[object, object]:
+async def start(client: Client, queue: str, number: int) -> WorkflowHandle[object, object]:
     return await client.start_workflow(
         "round-robin",
         {"team": "team", "input": f"team {number}", "resources": MANIFESTS},
         id=f"two-workers-{uuid.uuid4().hex[:8]}",
-        task_queue=TASK_QUEUE,
+        task_queue=queue,
         task_timeout=WORKFLOW_TASK_TIMEOUT,
     )
 

@@ -41,20 +41,23 @@ class KillableWorker:
 
     def __init__(self, client: Client, model: ScriptedModel, worker: WorkerProcess, journal: Path) -> None:
         self.client, self.model, self.worker, self.journal = client, model, worker, journal
+        self.task_queue = worker.task_queue
 
     @classmethod
     @contextlib.asynccontextmanager
     async def ready(
         cls, client: Client, address: str, folder: Path, answer: Callable[[Request], Reply], **env: str
     ) -> AsyncIterator["KillableWorker"]:
-        """A worker of the server at ``address`` that is started later; at the end it is stopped.
+        """A worker of the server at ``address``, on a task queue of its own, that is started later.
 
-        It uses what runs bring, since the servers of tests are in its own network.
+        At the end it is stopped. It uses what runs bring, since the servers of tests are in its own network.
         """
         model = ScriptedModel(answer)
         with model.serve() as url:
             own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
-            given = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **env)
+            given = process_env(
+                **own, BATON_TASK_QUEUE=uuid.uuid4().hex, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **env
+            )
             killable = cls(client, model, WorkerProcess(given, folder / "worker.log"), folder / "journal.db")
             try:
                 yield killable
@@ -64,7 +67,7 @@ class KillableWorker:
     async def start(self, workflow: str, **given: Any) -> Handle:
         """Starts the worker and a run with this input."""
         self.worker.start()
-        options: dict[str, Any] = {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+        options: dict[str, Any] = {"task_queue": self.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
         return await self.client.start_workflow(workflow, given, id=f"killed-{uuid.uuid4().hex[:8]}", **options)
 
     def restart(self) -> None:

@@ -19,11 +19,12 @@ from tests.harness.processes import ROOT, process_env
 
 @dataclass
 class McpServerProcess:
-    """A server that listens, of an era: ``2025``, with sessions, ``2026``, without, or ``sse``."""
+    """A server that listens, of an era: ``2025``, with sessions, ``2026``, without, or ``sse``; or another program."""
 
     era: str
     folder: Path
     port: int = field(default_factory=lambda: free_ports((0, 0))[0])
+    program: Path | None = None
     _process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -44,7 +45,9 @@ class McpServerProcess:
 
     def start(self) -> None:
         """Starts it, and waits until it listens."""
-        self._process = subprocess.Popen(command(self.era, self.folder, self.port), cwd=ROOT, env=process_env())
+        own = [sys.executable, str(self.program), str(self.port)]
+        run = own if self.program else command(self.era, self.folder, self.port)
+        self._process = subprocess.Popen(run, cwd=ROOT, env=process_env())
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
@@ -77,7 +80,9 @@ class McpServerProcess:
 
 def command(era: str, folder: Path, port: int = 0) -> list[str]:
     """The command that runs a server."""
-    return [sys.executable, str(ROOT / "tests" / "harness" / "mcp_server.py"), era, str(folder), str(port)]
+    run = "runpy.run_module('tests.harness.mcp_server', run_name='__main__')"
+    code = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
+    return [sys.executable, "-c", code, era, str(folder), str(port)]
 
 
 def stdio_manifest(folder: Path, name: str = "test", **spec: Any) -> Json:

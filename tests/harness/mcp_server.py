@@ -22,6 +22,8 @@ from mcp_types import (
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.harness.mcp_questions import add_questions
+
 SAFE = ToolAnnotations(read_only_hint=True)
 VERSION = b"mcp-protocol-version"
 
@@ -47,6 +49,13 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
             calls.write(f"{words}\n")
         await asyncio.sleep(seconds)
         return f"noted {words}"
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True))
+    def wipe(disk: str) -> str:
+        """Destroys what a disk holds."""
+        with (folder / "calls").open("a") as calls:
+            calls.write(f"wiped {disk}\n")
+        return f"{disk} is empty"
 
     @server.tool(annotations=SAFE)
     async def work(steps: int, ctx: Context, seconds: float = 0.2) -> str:
@@ -102,6 +111,7 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
         params = ElicitRequestFormParams(message="Shall I?", requested_schema=schema)
         return InputRequiredResult(input_requests={"sure": ElicitRequest(params=params)})
 
+    add_questions(server, folder)
     return server
 
 

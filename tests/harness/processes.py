@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+from baton.conversation.defaults import TASK_QUEUE
+
 ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"
 PATIENCE = 200
@@ -28,6 +30,7 @@ class WorkerProcess:
     def __init__(self, env: dict[str, str], log: Path, *manifests: Path) -> None:
         self._command = [sys.executable, str(ROOT / "worker.py"), *map(str, manifests)]
         self._env, self.log = env, log
+        self.task_queue = env.get("BATON_TASK_QUEUE", TASK_QUEUE)
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0
 
@@ -56,10 +59,19 @@ class WorkerProcess:
         return await asyncio.to_thread(self._process.wait)
 
 
-def baton(*arguments: str | Path, env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def baton(
+    *arguments: str | Path, env: dict[str, str], cwd: Path | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs the command line to its end."""
     return subprocess.run(
-        [BATON, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [BATON, *arguments],
+        env=env,
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 

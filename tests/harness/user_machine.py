@@ -83,9 +83,9 @@ class UserMachine:
         self.released = threading.Event()
         self.background: list[subprocess.Popen[bytes]] = []
 
-    def run(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str | Path, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end; its output is shown if the test fails."""
-        done = baton(*arguments, env={**self.env, **env}, cwd=self.folder)
+        done = baton(*arguments, env={**self.env, **env}, cwd=self.folder, stdin=stdin)
         print(f"baton {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}", file=sys.stderr)
         return done
 

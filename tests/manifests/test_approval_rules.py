@@ -1,5 +1,7 @@
 """The rules of approvals: which calls need a yes, whose rule counts, and what a manifest may not say."""
 
+from pathlib import Path
+
 import pytest
 
 from baton.activities.tool.destructive import with_approvals
@@ -84,3 +86,44 @@ def test_a_tool_that_says_it_destroys_needs_a_yes_unless_its_own_approval_says_o
     assert made["destroys"] == Approval()
     assert made["trusted"] == Approval(required=False)
     assert pinned.made_from == loaded.catalog.sha
+
+
+BUY: Json = {
+    "type": "http",
+    "http": {"url": "http://x.example"},
+    "inputSchema": {"properties": {"price": {}, "item": {}}},
+}
+PRESET: Json = {"parameters": [{"name": "price", "value": "5"}]}
+
+
+@pytest.mark.parametrize(
+    ("of_tool", "of_agent", "where"),
+    [
+        (
+            {"approval": {"argumentMatches": on("price", "5")}, "partial": PRESET},
+            {},
+            "approval.argumentMatches[0].argument",
+        ),
+        (
+            {},
+            {"approval": {"argumentMatches": on("price", "5")}, "partial": PRESET},
+            "tools[0].approval.argumentMatches[0]",
+        ),
+        (
+            {"partial": PRESET},
+            {"approval": {"argumentMatches": on("price", "5")}},
+            "tools[0].approval.argumentMatches[0]",
+        ),
+        ({"approval": {"argumentMatches": on("price", "5")}}, {"partial": PRESET}, "tools[0].partial.parameters"),
+    ],
+)
+def test_a_pattern_for_a_preset_argument_is_refused(tmp_path: Path, of_tool: Json, of_agent: Json, where: str) -> None:
+    tool = manifest("Tool", "buy", {**BUY, **of_tool})
+    (refusal,) = Writer(tmp_path).refusal(agent("one", tools=[{"name": "buy", "type": "custom", **of_agent}]), tool)
+    assert f"spec.{where}" in refusal
+    assert "'price' is a preset argument" in refusal
+
+
+def test_a_pattern_for_an_argument_that_a_model_chooses_is_taken_beside_a_preset_one(tmp_path: Path) -> None:
+    tool = manifest("Tool", "buy", {**BUY, "partial": PRESET, "approval": {"argumentMatches": on("item", "x")}})
+    assert Writer(tmp_path).load(tool)

@@ -14,7 +14,8 @@ import yaml
 from baton.resources.loader import load_files
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest
-from tests.harness.manifests import Writer, model
+from tests.harness.manifests import Writer, model, prealpha
+from tests.harness.memory_server import MemoryServer
 from tests.harness.processes import baton, process_env
 from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
@@ -27,10 +28,14 @@ TOKEN = "azure-0123456789-token"
 OUTSIDE: list[Json] = [
     agent("financial-analyst"),
     model() | {"metadata": {"name": "gemini"}},
-    manifest("Memory", "postgres-memory", {"address": {"value": "http://host"}}),
     {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"suffix": "Bye."}},
 ]
-"""Resources that the samples need in addition."""
+"""Resources that the samples need in addition, beside a Memory."""
+
+
+def memory(url: str) -> Json:
+    """The Memory that the samples need."""
+    return manifest("Memory", "postgres-memory", {"address": {"value": url}})
 
 
 def answer(request: Request) -> Reply:
@@ -62,7 +67,44 @@ def test_what_ark_refuses_is_refused(file: Path) -> None:
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
 def test_arks_samples_are_valid_as_one_folder(tmp_path: Path) -> None:
-    assert load_files([Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE)], recursive=True).unresolved() == []
+    assert (
+        load_files(
+            [Path(GIVEN, "samples"), Writer(tmp_path).file(*OUTSIDE, memory("http://host"))], recursive=True
+        ).unresolved()
+        == []
+    )
+
+
+def test_servers_with_all_fields_of_ark_and_what_its_controllers_make_of_them_are_valid(tmp_path: Path) -> None:
+    address = {"valueFrom": {"serviceRef": {"name": "far", "port": "http", "path": "/mcp"}}}
+    headers = [{"name": "X-Key", "value": {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}}]
+    keys = {"accessTokenKey": "a", "refreshTokenKey": "r", "expiresAtKey": "e", "clientIDKey": "i"}
+    token = {"tokenSecretRef": {"name": "safe", **keys, "clientSecretKey": "s"}}
+    common = {"address": address, "headers": headers, "description": "d", "pollInterval": "1m"}
+    tool = manifest("Tool", "files-read-file", {"type": "mcp", "description": "Reads.", "inputSchema": {}})
+    tool["metadata"]["labels"] = {"mcp/server": "files"}
+    tool["spec"] |= {"mcp": {"mcpServerRef": {"name": "files", "namespace": "default"}, "toolName": "read_file"}}
+    tool["spec"]["annotations"] = {"readOnlyHint": True, "destructiveHint": False, "title": "Read"}
+    made = agent("oracle", executionEngine={"name": "a2a"}, prompt="You are oracle. It knows.", description="It knows.")
+    made["metadata"]["annotations"] = {
+        "a2a.server/name": "far",
+        "a2a.server/address": "http://far",
+        "a2a.server/skills": "[]",
+    }
+    made["metadata"]["labels"] = {"a2a.server/name": "far"}
+    engine = {"type": "langchain", "address": {"value": "http://far"}, "description": "d"}
+    given = [
+        manifest("MCPServer", "files", {**common, "transport": "sse", "timeout": "30s", "authorization": token}),
+        *(prealpha("A2AServer", "far", common), prealpha("ExecutionEngine", "langchain", engine), tool, made),
+        *(agent("reader", "files-read-file"), agent("external", executionEngine={"name": "langchain"})),
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "safe"},
+            "stringData": {"key": "v", "a": "token-1"},
+        },
+    ]
+    assert load_files([Writer(tmp_path).file(*given)]).unresolved() == []
 
 
 @pytest.mark.skipif(not GIVEN, reason="BATON_ARK_MANIFESTS names no folder")
@@ -70,11 +112,12 @@ def test_arks_samples_run(machine: UserMachine) -> None:
     machine.model._answer = answer
     own = model(baseUrl=machine.env["OPENAI_BASE_URL"])
     models = [own | {"metadata": {"name": name}} for name in ("azure", "default", "gemini")]
-    outside = machine.write(*OUTSIDE[:1], *OUTSIDE[2:], *models)
     samples = [each for file in Path(GIVEN, "samples").glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
-    for query in (each for each in samples if each and each["kind"] == "Query"):
-        done = machine.run("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
-        assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+    with MemoryServer("older").serving() as service:
+        outside = machine.write(OUTSIDE[0], *OUTSIDE[2:], memory(service.url), *models)
+        for query in (each for each in samples if each and each["kind"] == "Query"):
+            done = machine.run("run", f"query/{query['metadata']['name']}", "-f", Path(GIVEN, "samples"), "-f", outside)
+            assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS or [NOBODY], ids=lambda folder: folder.name)

@@ -12,6 +12,46 @@ from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.tool_server import Answer, ToolServer
 
+SAMPLE = """
+apiVersion: ark.mckinsey.com/v1alpha1
+kind: Query
+metadata:
+  name: sample-query
+  namespace: default
+spec:
+  # User input
+  input: "What's the weather in Madrid today?"
+
+  # Query targets (can be multiple)
+  targets:
+    - type: agent          # Types: agent, team, model, tool
+      name: weather-agent
+
+  # Dynamic parameters (optional)
+  parameters:
+    - name: location
+      value: "Madrid"
+    - name: language
+      value: "English"
+
+  # Memory reference for context (optional)
+  memory:
+    name: user-conversation
+    namespace: default
+
+  # Session ID for conversations (optional)
+  sessionId: "user-123-session"
+
+  # Service account for RBAC (optional)
+  serviceAccount: weather-service-account
+
+  # Execution timeout (optional)
+  timeout: 300s
+
+  # TTL for auto-cleanup (optional)
+  ttl: 1h
+"""
+
 TEMPLATES = """
 # Templates can be used in input
 input: "What's the weather in {{location}} in {{language}}?"
@@ -88,6 +128,24 @@ async def run(env: Environment, printed: Json, *manifests: Json) -> Json:
     """The status of the printed query, as JSON."""
     handle = await env.start("query", {"name": "sample-query", "spec": printed, "resources": [*manifests]})
     return (await env.status(handle)).model_dump(mode="json", exclude_unset=True)
+
+
+async def test_the_sample_query_runs_with_all_its_fields(env: Environment) -> None:
+    env.answer = says_who
+    weather = agent("weather-agent", prompt="Weather of {{.place}}.")
+    place = {"name": "place", "valueFrom": {"queryParameterRef": {"name": "location"}}}
+    weather["spec"]["parameters"] = [place]
+    given = {"name": "sample-query", "resources": [yaml.safe_load(SAMPLE), weather]}
+    for count in (2, 4):  # with the system prompt; the second goes on from the first
+        handle = await env.start("query", given)
+        status = await env.status(handle)
+        assert (status.phase, status.conversation_id) == ("Completed", "user-123-session")
+        assert status.message == "Weather of Madrid. What's the weather in Madrid today?"
+        assert len(env.model.requests[-1].body["messages"]) == count
+        events = [each async for each in handle.fetch_history_events()]
+        started = [each.start_child_workflow_execution_initiated_event_attributes for each in events]
+        [expiry] = [each for each in started if each.workflow_type.name == "expire"]
+        assert b'{"seconds":3600.0}' in expiry.input.SerializeToString()
 
 
 @pytest.mark.parametrize(

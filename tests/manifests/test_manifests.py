@@ -173,12 +173,12 @@ def test_the_forms_of_arks_documentation_are_read(write: Writer) -> None:
 
 
 def test_other_kubernetes_resources_are_ignored(write: Writer) -> None:
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}}
     later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "metadata": {"name": "e"}, "spec": {}}
     loaded = write.load(role, agent("a"), later, {"no": "kind"})
     assert len(loaded.catalog.manifests) == 1
     assert [each.rpartition(": ")[2] for each in loaded.ignored] == [
-        "Role",
+        "ClusterRole",
         "Evaluator",
         "a document without a kind",
     ]
@@ -319,7 +319,7 @@ def test_a_secret_is_never_in_the_catalog_and_a_missing_key_is_reported(write: W
 
 def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
-        query(team={"name": "t"}, ttl="1h", parameters=[{"name": "a", "value": "b"}]),
+        query(team={"name": "t"}, cancel=True, parameters=[{"name": "a", "value": "b"}]),
         team("t", "a", strategy="sequential"),
         agent("a", tools=[{"name": "search", "type": "custom"}]),
     )
@@ -329,7 +329,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
         loaded.needed_by(start)
     fields = {problem.field for problem in error.value.problems}
     assert fields == {
-        "spec.ttl",
+        "spec.cancel",
         "spec.tools[0].name",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.activities.process.redactor import Redactor, forms_of
+from baton.activities.process.redactor import PIECE, Redactor, forms_of
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.log import EscapingFormatter
 from baton.conversation.messages.message import Message, ToolCall
 from baton.resources.secret import Secret
 from baton.resources.secret_extraction import Secrets
+from tests.harness.event_loop import watched_loop
 
 SECRET = 'k+e=y@/"é%41\\ &<z>0123'
 
@@ -109,12 +110,26 @@ def test_a_worker_knows_its_own_secrets_from_its_start_also_those_that_nobody_ha
     assert text == "[secret] and [secret]"
 
 
-def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
+async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
     call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}))
     message = Message(role="assistant", content=SECRET, model=f"gpt-{SECRET}", tool_calls=(call,))
-    clean = store(token=SECRET).redact_message(message)
+    clean = await store(token=SECRET).redact_message(message)
     assert clean.model == "gpt-[secret]"
     assert clean.tool_calls == (ToolCall(id="call-[secret]", name="n[secret]", arguments='{"x": "[secret]"}'),)
+
+
+async def test_a_long_answer_full_of_escapes_does_not_hold_the_event_loop() -> None:
+    text = r"\u0041 %2b &lt; word " * 40_000 + json.dumps(SECRET)
+    message = Message(role="assistant", content=text)
+    async with watched_loop() as waits:
+        clean = await store(token=SECRET).redact_message(message)
+    assert clean.content.endswith('word "[secret]"')
+    assert waits.share < 1 / 3
+
+
+@pytest.mark.parametrize("before", [PIECE - 1, PIECE - 10, PIECE, 2 * PIECE - 5])
+def test_a_secret_where_two_pieces_of_a_long_text_meet_is_found_once(before: int) -> None:
+    assert knowing(SECRET).redact("x" * before + SECRET + "y" * 10) == "x" * before + "[secret]" + "y" * 10
 
 
 def test_a_hundred_secrets_and_two_hundred_streams_hold_the_event_loop_for_moments() -> None:

@@ -148,6 +148,12 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         "Nobody has answered that yet.",
         ["scout", "critic", "scout", "critic", "critic"],
     ),
+    (
+        "rights",
+        [],
+        "No. Twelve hours at 95 euros are 1,140 euros.",
+        ["auditor", "ask-archivist", "auditor", "calculator", "auditor"],
+    ),
 ]
 
 
@@ -165,6 +171,51 @@ def test_a_sample_runs_and_says_what_its_script_says(
     (response,) = json.loads(done.stdout)["status"]["responses"]
     assert response["message"] == answer
     assert [each["name"] for each in response["messages"]] == speakers
+
+
+def test_the_rights_sample_is_refused_without_one_of_its_rights(machine: UserMachine) -> None:
+    text = (ROOT / "samples" / "rights.yaml").read_text().replace("[auditor, archivist, ask-archivist]", "[auditor]")
+    (machine.folder / "rights.yaml").write_text(text)
+    done = machine.run("run", "-f", machine.folder / "rights.yaml")
+    assert done.returncode != 0
+    assert "the ServiceAccount default/auditor may not use agents 'default/archivist'" in done.stderr
+    assert machine.model.requests == []
+
+
+def test_the_overrides_sample_sends_the_headers_of_the_query_and_the_agent(tmp_path: Path) -> None:
+    seen: list[tuple[str | None, str | None]] = []
+    server = ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "overrides.yaml").answer)
+    server.on_headers = lambda headers: seen.append((headers.get("x-customer"), headers.get("x-desk")))
+    with server.serve() as url:
+        text = (ROOT / "samples" / "overrides.yaml").read_text().replace("https://models.example.com/v1", url)
+        (tmp_path / "overrides.yaml").write_text(text)
+        given = ("-f", "overrides.yaml", "-p", "customer=7312")
+        done = baton("run", *given, env=process_env(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert seen == [("7312", "claims-north")]
+
+
+def test_the_circuit_breaker_sample_leaves_a_failing_service_alone(
+    machine: UserMachine, tool_server: ToolServer
+) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "circuit-breaker.yaml").answer
+    tool_server.answers(Answer(status=500))
+    text = (
+        (ROOT / "samples" / "circuit-breaker.yaml").read_text().replace("https://weather.example.com", tool_server.url)
+    )
+    (machine.folder / "circuit-breaker.yaml").write_text(text)
+    done = machine.run("run", "-f", machine.folder / "circuit-breaker.yaml", "-o", "json")
+    (response,) = json.loads(done.stdout)["status"]["responses"]
+    assert response["message"] == "I can't see the weather. Take Faro, where it rains least."
+    assert len(tool_server.seen) == 2
+
+
+def test_the_sample_without_tools_goes_on_and_says_so(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "without-tools.yaml").answer
+    done = machine.run("run", "-f", ROOT / "samples" / "without-tools.yaml", "-o", "json")
+    status = json.loads(done.stdout)["status"]
+    assert status["message"] == "About 29 and a half days; I could not look it up."
+    assert status["notices"][0].startswith("astronomer: without the tools of MCPServer/default/almanac")
 
 
 def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
@@ -254,6 +305,55 @@ def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine)
     assert "  everything-echo(message: string)\n    Gives the message back." in listed.stdout
     (response,) = json.loads(done.stdout)["status"]["responses"]
     assert [each["content"] for each in response["messages"][1:]] == ["Hello!", "The server gives my greeting back."]
+
+
+def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "hotel.yaml").answer
+    with McpServerProcess("2026", machine.folder, program=ROOT / "samples" / "hotel_server.py").running() as server:
+        text = (ROOT / "samples" / "hotel.yaml").read_text().replace("http://localhost:3002/mcp", server.url)
+        (machine.folder / "hotel.yaml").write_text(text)
+        running = machine.start("run", "-f", machine.folder / "hotel.yaml", "-o", "json")
+        machine.wait_for_calls(1)
+        while "The blue room costs 90 euros" not in machine.run("inbox").stdout:
+            assert running.poll() is None, running.communicate()
+        wrong = machine.run("reply", "book-room", "sea")
+        assert (wrong.returncode, "the reply is not JSON" in wrong.stderr) == (1, True)
+        done = machine.run("reply", "book-room", "-", stdin='{"room": "sea"}')
+        assert (done.returncode, done.stderr.strip()) == (0, "the reply is given")
+        out, err = running.communicate(timeout=60)
+    (response,) = json.loads(out)["status"]["responses"]
+    assert response["messages"][1]["content"] == "Booked: the room 'sea' on Monday."
+    assert "? travel-desk is asked: baton reply book-room-" in err
+
+
+def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "budget-approval.yaml").answer
+    running = machine.start("run", "-f", ROOT / "samples" / "budget-approval.yaml", "-o", "json")
+    machine.wait_for_calls(2)
+    listed: list[dict[str, str]] = []
+    while not listed:
+        assert running.poll() is None, running.communicate()
+        done = machine.run("approvals", "-o", "json")
+        listed = json.loads(done.stdout) if done.returncode == 0 and done.stdout else []
+    (asked,) = listed
+    assert (asked["speaker"], asked["arguments"]) == ("Query/default/festival-plan", '{"modelCalls":2}')
+    wrong = machine.run("approve", "festival-plan", asked["id"], "--arguments", '{"tokens": 5}')
+    assert (wrong.returncode, "the budget needs more modelCalls" in wrong.stderr) == (1, True)
+    more = ("--arguments", '{"modelCalls": 1}', "--as", "ann")
+    assert machine.run("approve", "festival-plan", asked["id"], *more).returncode == 0
+    out, err = running.communicate(timeout=60)
+    status = json.loads(out)["status"]
+    assert status["message"] == "From noon, choirs on the quay; at nine, a band, also on the quay."
+    assert (status["phase"], status["budget"]["limits"]["modelCalls"]) == ("Completed", 3)
+    assert f"? the budget of Query/default/festival-plan waits for a yes: baton approvals {asked['root']}" in err
+    assert '✓ the budget of Query/default/festival-plan has {"modelCalls":1} more by ann' in err
+
+
+def test_the_questions_of_the_page_stand_in_the_sample() -> None:
+    page = (ROOT / "docs" / "people.md").read_text()
+    (shown,) = re.findall(r"## A question of a server.*?```yaml\n(.*?)```", page, re.DOTALL)
+    sample = [*yaml.safe_load_all((ROOT / "samples" / "hotel.yaml").read_text())]
+    assert yaml.safe_load(shown)["questions"] == sample[-1]["spec"]["questions"]
 
 
 def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, tool_server: ToolServer) -> None:

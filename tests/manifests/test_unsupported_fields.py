@@ -152,8 +152,8 @@ def test_ignored_fields_and_deprecated_values_are_reported_on_stderr(write: Writ
         "warning: m: Model/default/m: spec.type: 'openai' is deprecated: "
         "write type: completions, and provider: 'openai'",
         "warning: m: Query/default/q: spec.evaluators: is ignored: no answer is evaluated",
-        "warning: m: Query/default/q: spec.serviceAccount: is ignored: a run has the rights of the worker, "
-        "and service accounts exist only in Kubernetes",
+        "warning: m: Query/default/q: spec.serviceAccount: has no effect without a Role: unless the worker has some, "
+        "the run may use everything",
     ]
 
 

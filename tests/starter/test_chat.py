@@ -6,7 +6,7 @@ import subprocess
 from baton.conversation.contracts.conversation_plan import ConversationPlan
 from baton.starter.journal.conversations import read_conversation
 from baton.starter.scripted_model.script import Reply, Request
-from tests.harness.environment import Environment, agent, line
+from tests.harness.environment import Environment, agent, line, manifest
 from tests.harness.processes import BATON
 from tests.harness.user_machine import UserMachine
 
@@ -36,6 +36,22 @@ def test_lines_of_a_chat_are_one_conversation_that_goes_on_tomorrow(machine: Use
     assert f"baton chat -f {file} agent/one --conversation c" in " ".join(chat.text.split())
     said = ["Who are you?", "I am one.", "Tell me more.", "Error: canceled", "Again?"]
     assert said_to(machine) == said
+
+
+def test_a_run_goes_on_with_a_conversation(machine: UserMachine) -> None:
+    asks = manifest(
+        "Query", "q", {"input": "And now?", "targets": [{"type": "agent", "name": "one"}], "conversationId": "own"}
+    )
+    file = machine.write(agent("one"), asks)
+    machine.script(line("one", "I am one.", "As I said.", "Nothing else."))
+    machine.run("run", "-f", file, "agent/one", "Who are you?", "--conversation", "c")
+    done = machine.run("run", "-f", file, "query/q", "--conversation", "c", "-o", "json")
+    assert said_to(machine) == ["Who are you?", "I am one.", "And now?"]
+    assert json.loads(done.stdout)["status"]["conversationId"] == "c"
+    machine.run("run", "-f", file, "query/q")
+    assert said_to(machine) == ["And now?"]
+    wrong = machine.run("run", "-f", file, "query/q", "--conversation", "c" * 256)
+    assert (wrong.returncode, "is not an id: 1 to 255 characters" in wrong.stderr) == (1, True)
 
 
 async def test_conversations_are_listed_shown_and_deleted(env: Environment, machine: UserMachine) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -335,10 +336,11 @@ def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     file = machine.write(agent("one"), query)
-    env = machine.env | {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(machine.folder / "elsewhere")}
+    elsewhere = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": uuid.uuid4().hex}
+    env = machine.env | elsewhere | {"BATON_HOME": str(machine.folder / "elsewhere")}
     worker = WorkerProcess(env, machine.folder / "worker.log")
     worker.start()
-    done = machine.run("run", "-f", file, TEMPORAL_ADDRESS=server.address)
+    done = machine.run("run", "-f", file, **elsewhere)
     worker.kill()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert not machine.state_dir.folder.exists(), "nothing was started here"

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import uuid
 
 import pytest
 import yaml
@@ -179,7 +180,7 @@ def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_h
     machine: UserMachine, server: EmbeddedServer
 ) -> None:
     machine.script(line("one", "hello"))
-    elsewhere = {"TEMPORAL_ADDRESS": server.address}
+    elsewhere = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": uuid.uuid4().hex}
     env = machine.env | elsewhere | {"BATON_HOME": str(machine.folder / "elsewhere")}
     worker = WorkerProcess(env, machine.folder / "worker.log")
     worker.start()

@@ -18,6 +18,7 @@ from baton.activities.journal.journal import Journal
 from baton.activities.journal.storage_driver import JournalStorageDriver
 from baton.conversation.errors import JournalLost
 from baton.conversation.messages.message import Head, Message
+from baton.conversation.temporal.external_storage import check_not_missing
 from baton.conversation.temporal.temporal_client import with_external_storage
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
@@ -150,7 +151,7 @@ async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(e
         await prune(env, timedelta(0))  # the server lists the run after a second
     assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
     with pytest.raises(JournalLost):
-        await driver.retrieve(StorageDriverRetrieveContext(), claims[1:])
+        check_not_missing(await driver.retrieve(StorageDriverRetrieveContext(), claims[1:]))
     assert texts((await env.turn_result(running)).messages) == ["I begin.", "I end."]
 
 
@@ -174,3 +175,11 @@ async def test_the_command_counts_with_dry_run_and_deletes_without_it(
 def test_text_that_is_not_an_age_is_refused(age: str) -> None:
     with pytest.raises(UsageError, match="write for example 30d or 12h"):
         read_age(age)
+
+
+async def test_the_journal_of_another_namespace_is_refused(client: Client, journal_url: str) -> None:
+    await write(journal_url, old := made_before(days=60))
+    await execute(journal_url, "insert into baton_identity values ('serves/another', 'another')")
+    with pytest.raises(UsageError, match="is not that of the namespace default: nothing was deleted"):
+        await prune_journal(client, journal_url, timedelta(days=1), dry=False)
+    assert await execute(journal_url, f"select 1 from baton_messages where id like '{old}%'")

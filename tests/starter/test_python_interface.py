@@ -15,11 +15,11 @@ from temporalio.service import RetryConfig
 import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from baton.conversation.messages.message import TokenUsage
+from baton.conversation.temporal.execution_chain import first_run_id
 from baton.conversation.temporal.temporal_client import DATA_CONVERTER
 from baton.starter.api.manifest import load_definitions
 from baton.starter.api.message_stream import stream_messages
 from baton.starter.api.run_options import query_for
-from baton.starter.runs.execution_chain import first_run_id
 from baton.starter.scripted_model.script import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Environment, call, line

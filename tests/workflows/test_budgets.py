@@ -1,12 +1,17 @@
 """Budgets of queries, teams and agents: what they bound, and what is left when they are used up."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from baton.conversation.contracts.decisions import ApproveRequest, PendingDecision
 from baton.conversation.contracts.status import Status
+from baton.conversation.messages.person_decision import PersonDecision
 from baton.resources.problems import ManifestError
-from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from baton.starter.runs import decisions
+from baton.starter.runs.decisions import NotDecided, pending_decisions
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.manifests import Writer
 
 TALKERS = [agent("a", "terminate"), agent("b", "terminate")]
@@ -155,9 +160,96 @@ def test_a_cost_needs_the_prices_of_all_models_below(write: Writer) -> None:
         write.load(agent("a"), team("t", "a", maxTurns=1, budget={"cost": 1}))
 
 
-async def test_to_ask_a_person_for_more_is_refused_before_anything_starts(env: Environment) -> None:
-    given = [*TALKERS, team("team", "a", budget={"tokens": 9, "onExceeded": "ask"})]
-    result = await env.turn_result(await env.start_team(given))
-    assert result.failure is not None
-    assert "'ask' is valid but not supported yet" in result.failure.message
-    assert env.model.requests == []
+async def waiting(env: Environment, handle: Handle, count: int = 1) -> list[PendingDecision]:
+    """What a run and those below it wait for."""
+    while len(found := await pending_decisions(env.client, handle.id)) < count:
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def decide(env: Environment, handle: Handle, **given: Any) -> PersonDecision:
+    """Decides what waits first."""
+    [first, *_] = await waiting(env, handle)
+    return await decisions.decide(env.client, handle, ApproveRequest.model_validate({"call": first.id, **given}))
+
+
+async def test_a_person_grants_the_same_amount_again_or_another_one_or_none(env: Environment) -> None:
+    handle = await env.start_team([*TALKERS, team("team", "a", "b", budget={"modelCalls": 2, "onExceeded": "ask"})])
+    [asked] = await waiting(env, handle)
+    assert (asked.kind, asked.speaker, asked.arguments) == ("budget", "Team/default/team", '{"modelCalls":2}')
+    assert asked.question == spent("Team/default/team", 2)
+    status = Status.model_validate(await handle.query("status"))
+    assert status.phase == "InputRequired"
+    assert len(env.model.requests) == 2
+    await decide(env, handle)
+    await env.wait_for_calls(4)
+    with pytest.raises(NotDecided, match="the budget needs more modelCalls"):
+        await decide(env, handle, arguments={"tokens": 5})
+    with pytest.raises(NotDecided, match="write what is granted as a budget has it"):
+        await decide(env, handle, arguments={"modelCalls": "many"})
+    await decide(env, handle, arguments={"modelCalls": 1}, by="ann")
+    await env.wait_for_calls(5)
+    await decide(env, handle, approved=False, reason="Enough.")
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, result.failure, len(env.model.requests)) == ("budget", None, 5)
+    assert result.note == f"{spent('Team/default/team', 5)}; more was not granted. Enough."
+    status = Status.model_validate(await handle.query("status"))
+    assert status.budget is not None
+    assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (5, 0)
+
+
+async def test_one_decision_holds_for_all_runs_that_wait_for_the_same_budget(env: Environment) -> None:
+    names = [f"m{number}" for number in range(6)]
+    inner = [team(f"t{n}", *names[n : n + 2], strategy="parallel") for n in (0, 2, 4)]
+    members = [*map(agent, names), *inner, team("team", "t0", "t2", "t4", strategy="parallel")]
+    budget = {"modelCalls": 2, "onExceeded": "ask"}
+    handle = await env.start_query(members, "team/team", budget=budget)
+    await waiting(env, handle, 2)
+    await decide(env, handle, arguments={"modelCalls": 4})
+    status = await env.status(handle)
+    assert (status.phase, status.stop_reason) == ("Completed", "completed")
+    assert len(env.model.requests) == status.token_usage.model_calls == 6
+    assert status.budget is not None
+    assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (6, 0)
+
+
+async def test_a_no_ends_all_that_waits_and_a_timeout_of_the_query_too(env: Environment) -> None:
+    names = [f"m{number}" for number in range(4)]
+    members = [*map(agent, names), team("team", *names, strategy="parallel")]
+    budget = {"modelCalls": 1, "onExceeded": "ask"}
+    refused = await env.start_query(members, "team/team", budget=budget)
+    await waiting(env, refused)
+    await decide(env, refused, approved=False)
+    status = await env.status(refused)
+    assert (status.phase, status.stop_reason, len(env.model.requests)) == ("Completed", "budget", 1)
+    status = await env.status(await env.start_query(members, "team/team", budget=budget, timeout="1s"))
+    assert (status.phase, status.stop_reason) == ("Failed", "timeout")
+
+
+async def test_after_a_yes_the_duration_of_a_budget_counts_anew(env: Environment) -> None:
+    env.script(line("a", {"text": "a", "delay": 1.2}, "a"), line("b", "b", "b"))
+    budget = {"duration": "1s", "onExceeded": "ask"}
+    handle = await env.start_team([*TALKERS, team("team", "a", "b", maxTurns=1, onMaxTurns="complete", budget=budget)])
+    await waiting(env, handle)
+    await asyncio.sleep(2)
+    await decide(env, handle, arguments={"duration": "1m"})
+    assert (await env.turn_result(handle)).stop_reason == "max_turns"
+
+
+async def test_a_budget_holds_when_runs_continue_as_new(env_with_short_histories: Environment) -> None:
+    env = env_with_short_histories
+    inner = team("inner", "a", "b", maxTurns=9, onMaxTurns="complete")
+    outer = team("team", "inner", "a", strategy="parallel")
+    budget = {"modelCalls": 12, "onExceeded": "ask"}
+    handle = await env.start_query([*TALKERS, inner, outer], "team/team", budget=budget)
+    await waiting(env, handle)
+    assert len(env.model.requests) == 12
+    await decide(env, handle, arguments={"modelCalls": 3})
+    await env.wait_for_calls(15)
+    await decide(env, handle, approved=False)
+    status = await env.status(handle)
+    assert (status.stop_reason, len(env.model.requests)) == ("budget", 15)
+    assert status.token_usage.model_calls == 15
+    assert status.budget is not None
+    assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (15, 0)
+    assert await env.find_runs("ExecutionStatus = 'ContinuedAsNew'", 1)

@@ -12,6 +12,10 @@ from baton.conversation.contracts.decisions import PendingDecision
 from baton.conversation.contracts.status import Status
 from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.mermaid import mermaid
+from baton.starter.history.events import EventRecorder
+from baton.starter.history.follow import follow
+from baton.starter.history.live_state import LiveState
+from baton.starter.history.run_events import RunEvent
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
 from tests.workflows.test_approval import pending
@@ -129,6 +133,21 @@ async def test_a_turn_without_a_reply_in_time_is_skipped(env: Environment, spec:
     assert turn.turns == 3
 
 
+async def test_who_watches_sees_that_a_turn_was_skipped(env: Environment) -> None:
+    env.script(line("one", {"text": "a", "delay": 1}))
+    handle = await env.start_team([agent("one"), people({**ANN, "timeout": "300ms", "onTimeout": "skip"}, "one")])
+    state, phases, recorder, names = LiveState(), list[str](), EventRecorder(), list[str]()
+
+    def see(event: RunEvent) -> None:
+        state.apply(event)
+        names.extend(str(each.value["event"]) for each in recorder.record(event))
+        phases.append(state.runs[handle.id].status.phase)
+
+    await follow(env.client, handle, see)
+    assert "ReplyMissed" in names
+    assert phases[phases.index("InputRequired") :][1] == "Running"
+
+
 async def test_no_reply_in_time_fails_the_team_and_keeps_what_was_said(env: Environment) -> None:
     env.script(line("one", "a"))
     handle = await env.start_team([agent("one"), people("one", {**ANN, "timeout": "300ms"})])
@@ -177,7 +196,7 @@ async def test_of_two_who_reply_at_once_the_first_counts(env: Environment) -> No
 async def test_two_people_are_asked_at_once(env: Environment) -> None:
     both = people(ANN, {"name": "bob", "type": "human"}, strategy="parallel")
     handle = await env.start_team([both])
-    first, second = await pending(handle, 2)
+    first, second = sorted(await pending(handle, 2), key=lambda each: each.speaker)
     assert "say which question the reply is for" in await refused(handle, "Yes.")
     await reply(handle, "b", to=second.id)
     await reply(handle, "a", to=first.id)
@@ -259,6 +278,8 @@ async def test_a_run_that_waits_for_a_person_continues_as_new_and_waits_on(
         (people({"name": "one", "prompt": "?"}), "spec.members[0].prompt: is only for members of 'type: human'"),
         (people({**ANN, "onTimeout": "skip"}), "spec.members[0].timeout: is missing: onTimeout needs it"),
         (people({**ANN, "prompt": "x" * 4001}), "spec.members[0].prompt: is longer than 4000 characters"),
+        (people("a", strategy="round-robin", maxRounds=1, referee=ANN), "spec.referee.type: 'human' is not known here"),
+        (people("a", strategy="debate", judge=ANN), "spec.judge.type: 'human' is not known here"),
         (people(ANN, strategy="round-robin"), "spec.maxTurns: is missing, and no member agent can terminate"),
     ],
 )

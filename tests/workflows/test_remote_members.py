@@ -86,6 +86,23 @@ async def test_a_selector_chooses_among_agents_that_are_executed_elsewhere(
     assert [each.content for each in turn.messages] == ["far 1", "near 1", "far 2"]
 
 
+async def test_a_selector_is_told_what_the_card_of_an_agent_says_unless_its_manifest_says_that(
+    env: Environment, tool_server: ToolServer, agents: AgentServer
+) -> None:
+    chosen = iter(("three", "four"))
+    env.answer = lambda _: Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": next(chosen)})])
+    four, away = a2a_agent("four"), a2a_agent("away")
+    four["spec"]["description"] = "my own words"
+    away["metadata"]["annotations"] = {"a2a.server/address": "http://127.0.0.1:9"}
+    members = team("team", *MEMBERS, "four", "away", strategy="selector", maxTurns=2)
+    turn = await env.turn_result(await env.start_team([*all_kinds(tool_server, agents), four, away, members]))
+    assert [each.content for each in turn.messages] == ["far 1", "far 2"]
+    told = [each.body["messages"][0]["content"] for each in env.model.requests]
+    assert "three: It knows. Skills: Knowing: Knows things, inner, four: my own words, away." in told[0]
+    assert "inner, four: my own words, away." in told[1]
+    assert len([each for each in agents.seen if "well-known" in each.path]) == 3  # one for the run, one for each turn
+
+
 async def test_a_selector_needs_an_agent_with_a_model(
     env: Environment, tool_server: ToolServer, agents: AgentServer
 ) -> None:

@@ -1,6 +1,7 @@
 """Summaries: what is older than a context window becomes one, once, and is read in its place."""
 
 import json
+import sqlite3
 
 from baton.conversation.contracts.status import Status
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
@@ -53,6 +54,19 @@ async def test_the_cost_of_a_summary_counts(env: Environment) -> None:
     calls = [(await ask(env, f"question {number}")).token_usage.model_calls for number in range(1, 6)]
     assert len(talk.summed) == 1
     assert calls == [1, 1, 1, 1, 2]
+
+
+async def test_a_summary_is_charged_to_the_budget_before_it_is_made(env: Environment) -> None:
+    talk = Talk(env)
+    for number in range(1, 5):
+        await ask(env, f"question {number}")
+    one = agent("one", contextWindow=WINDOW)
+    asked = {"conversationId": "c", "input": "question 5", "budget": {"modelCalls": 1}}
+    handle = await env.start_query([one], "agent/one", **asked)
+    assert (await env.status(handle)).stop_reason == "budget"
+    assert (len(talk.summed), len(talk.read)) == (1, 4)  # the summary was the one call
+    with sqlite3.connect(env.journal) as database:
+        assert database.execute("select model_calls from baton_accounts").fetchall() == [(1,)]
 
 
 async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:

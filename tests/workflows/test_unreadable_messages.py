@@ -8,13 +8,16 @@ from collections.abc import Mapping
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, StartWorkflowExecutionRequest
+from temporalio.client import WorkflowExecutionStatus
 
 from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
 
 REFERENCE = {"driver_name": "baton-journal", "driver_claim": {"claim_data": {"sha": "../x"}}}
+MADE_UP = {"driver_name": "baton-journal", "driver_claim": {"claim_data": {"sha": "a" * 64}}}
 UNREADABLE: dict[str, Payload] = {
+    "made up": Payload(metadata={"encoding": b"json/external-storage-reference"}, data=json.dumps(MADE_UP).encode()),
     "no reference": Payload(metadata={"encoding": b"json/external-storage-reference"}, data=b'{"x":1}'),
     "no JSON": Payload(metadata={"encoding": b"json/external-storage-reference"}, data=b"\xff"),
     "of no driver": Payload(
@@ -77,3 +80,17 @@ async def test_a_run_with_an_input_that_nobody_can_read_fails_at_once(env: Envir
         with pytest.raises(Exception, match="failed"):
             status = await handle.result()
     assert not status
+
+
+async def test_a_run_that_waits_for_the_key_of_a_message_is_ended_by_temporal(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = await env.start_team(TEAM)
+    await env.wait_for_calls(1)
+    metadata = {"encoding": b"binary/encrypted", "encryption-key-id": b"of-another-worker"}
+    await signal(env, handle, "pause", Payload(metadata=metadata, data=b"x"))
+    while "this is encrypted by the key 'of-another-worker'" not in caplog.text:
+        await asyncio.sleep(0.05)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    await handle.terminate()
+    assert (await handle.describe()).status == WorkflowExecutionStatus.TERMINATED

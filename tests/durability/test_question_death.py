@@ -1,0 +1,54 @@
+"""A worker that is killed while a server waits for a person: asked once, answered once, and carried out once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.conversation.messages.turn import TurnResult
+from baton.starter.runs.decisions import pending_decisions
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import agent, ended
+from tests.harness.killable import KillableWorker
+from tests.harness.mcp_process import McpServerProcess
+from tests.harness.tool_answers import plain_answer
+from tests.workflows.test_people import reply
+
+
+def answer(request: Request) -> Reply:
+    """Books a room, and then repeats the result."""
+    received = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
+    book = ScriptedToolCall(name="test-book", arguments={"day": "Monday"})
+    return Reply(text=received[0]) if received else Reply(calls=[book])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[KillableWorker]:
+    async with KillableWorker.ready(client, server.address, tmp_path, answer) as killable:
+        yield killable
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+async def test_a_question_of_a_server_survives_the_death_of_its_worker_and_its_call_is_made_once(
+    killable: KillableWorker, tmp_path: Path, era: str
+) -> None:
+    with McpServerProcess(era, tmp_path).running() as mcp:
+        resources = [agent("one", "test-book"), mcp.manifest(questions={})]
+        handle = await killable.start("agent", agent="one", input="Book!", resources=resources)
+        answers = {"Which room?": '{"room": "blue"}', "How many nights": '{"nights": 2}'}
+        seen = set[str]()
+        for words, text in answers.items():
+            while not (asked := [a for a in await pending_decisions(handle._client, handle.id) if a.id not in seen]):
+                await asyncio.sleep(0.05)
+            killable.restart()
+            assert words in (asked[0].question or "")
+            seen.add(asked[0].id)
+            await reply(handle, text, to=asked[0].id)
+            killable.restart()
+        turn = await ended(handle, TurnResult)
+        assert turn.message == "booked the blue room"
+        assert mcp.calls == ["booked blue for 2 on Monday"]

@@ -1,0 +1,55 @@
+"""Tools that say they destroy something wait for a person where the setting of the workers says so."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from baton.conversation.messages.turn import TurnResult
+from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Json, agent, ended
+from tests.harness.killable import KillableWorker
+from tests.harness.mcp_process import McpServerProcess
+from tests.harness.tool_answers import plain_answer
+from tests.workflows.test_approval import approve, pending
+
+
+def wipe(request: Request) -> Reply:
+    """Wipes a disk, and then repeats the result."""
+    results = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
+    call = ScriptedToolCall(name="test-wipe", arguments={"disk": "a"})
+    return Reply(text=results[0]) if results else Reply(calls=[call])
+
+
+@pytest.mark.parametrize(
+    ("setting", "own", "asked", "approved", "calls"),
+    [
+        ("1", {}, True, True, ["wiped a"]),
+        ("1", {}, True, False, []),
+        ("1", {"approval": {"required": False}}, True, False, []),
+        ("0", {}, False, False, ["wiped a"]),
+    ],
+)
+async def test_a_tool_of_an_mcp_server_that_destroys_waits_for_a_yes_where_the_worker_says_so(
+    client: Client,
+    server: EmbeddedServer,
+    tmp_path: Path,
+    setting: str,
+    own: Json,
+    asked: bool,
+    approved: bool,
+    calls: list[str],
+) -> None:
+    env = {"BATON_APPROVE_DESTRUCTIVE": setting}
+    with McpServerProcess("2026", tmp_path).running() as mcp:
+        async with KillableWorker.ready(client, server.address, tmp_path, wipe, **env) as worker:
+            resources = [agent("one", tools=[{"name": "test-wipe", "type": "mcp", **own}]), mcp.manifest()]
+            handle = await worker.start("agent", agent="one", input="Wipe!", resources=resources)
+            if asked:
+                (waiting,) = await pending(handle)
+                assert (waiting.tool, mcp.calls) == ("test-wipe", [])
+                await approve(handle, waiting, approved=approved)
+            turn = await ended(handle, TurnResult)
+    assert mcp.calls == calls
+    assert [each.decision.approved for each in turn.messages if each.decision] == ([approved] if asked else [])
