@@ -5,9 +5,7 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import AgentState, State
 from ..conversation.contracts.plan import AgentPlan
-from ..conversation.contracts.run_result import RunResult
-from ..conversation.messages.turn import TurnResult
-from .base.turn_workflow import TurnWorkflow
+from .base.turn_workflow import TurnOutput, TurnWorkflow
 from .discussion.agent_turn import AgentTurn
 from .discussion.member_turn import MemberTurn, TeamContext
 
@@ -17,7 +15,7 @@ class AgentWorkflow(TurnWorkflow):
     """The workflow type ``agent`` (ARK: agent execution)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> AgentTurn:
@@ -33,5 +31,5 @@ class ModelWorkflow(AgentWorkflow):
     """The workflow type ``model`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()

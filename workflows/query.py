@@ -15,7 +15,9 @@ from ..conversation.errors import QueryTimeout
 from ..conversation.failure import Cause, Failure
 from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
+from ..resources.base import JsonObject
 from .base.base_workflow import BaseWorkflow
+from .base.client_status import for_client
 from .calls import effects
 from .calls.expiry import start_expiry
 from .query_memory import QueryMemory, error_message, said_by_targets
@@ -44,7 +46,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.memory = QueryMemory(self.run_state)
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Status:
+    async def run(self, *given: JsonValue) -> Status | JsonObject:
         try:
             await self._begin_and_ask()
             await self._join_messages_to_answer()
@@ -57,11 +59,12 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
-        status = self.status()
+        status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
-        self.close(status, status)
-        return status
+        result = for_client(status, self._pinned)
+        self.close(status, result)
+        return result
 
     async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
@@ -146,7 +149,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
         if len(self.answers) - self.shown > len(self.plan.targets) // MAX_CONCURRENT_CHILDREN:
             self.shown = len(self.answers)
-            self.run_state.details.show_status(self.status())
+            self.run_state.details.show_status(self._status())
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     async def _look_for_causes(self) -> None:
@@ -164,8 +167,11 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
 
     @workflow.query(description="How the query stands, or how it has ended.")
-    def status(self) -> Status:
+    def status(self) -> Status | JsonObject:
         """The status of the query (ARK: queries)."""
+        return for_client(self._status(), self._pinned)
+
+    def _status(self) -> Status:
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self._overdue(next(iter(self.causes.values()), None))
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]

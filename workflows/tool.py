@@ -7,11 +7,10 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import ToolPlan, ToolTarget
-from ..conversation.contracts.run_result import RunResult
 from ..conversation.contracts.tool_requests import UseToolRequest
 from ..conversation.errors import CallRejected
 from ..conversation.messages.turn import Thread, TurnResult
-from .base.turn_workflow import TurnWorkflow
+from .base.turn_workflow import TurnOutput, TurnWorkflow
 from .calls.child_workflows import ChildWorkflows
 from .discussion.tool_use import ToolUse
 from .state.errors import ActivityFailed, ActivityInterrupted, NotAllowed
@@ -57,7 +56,7 @@ class ToolWorkflow(TurnWorkflow):
     """The workflow type ``tool`` (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> ToolTurn:

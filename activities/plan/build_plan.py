@@ -4,6 +4,7 @@ from ...conversation.contracts.plan import Plan
 from ...conversation.errors import InvalidInput
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
+from ...resources.dialect import Dialect
 from ...resources.model import Model
 from ...resources.query import Query
 from ...resources.team import Team
@@ -16,7 +17,13 @@ Startable = Query | Team | Agent | Model | Tool
 """The kinds of manifest that a run can start with."""
 
 
-def build_plan(start: Startable, catalog: Catalog, workflow: str, query_ttl: float | None = None) -> Plan:
+def build_plan(
+    start: Startable,
+    catalog: Catalog,
+    workflow: str,
+    query_ttl: float | None = None,
+    dialect: Dialect | None = None,
+) -> Plan:
     """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
 
     ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted.
@@ -26,9 +33,9 @@ def build_plan(start: Startable, catalog: Catalog, workflow: str, query_ttl: flo
         raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
     match start:
         case Query():
-            return query_plan(start, catalog, query_ttl)
+            return query_plan(start, catalog, query_ttl, dialect)
         case Team():
-            return team_plan(start, catalog)
+            return team_plan(start, catalog, dialect)
         case Agent():
             return agent_plan(start, catalog)
         case Model():
