@@ -99,6 +99,7 @@ async def run_worker(
             searchable=await registered(client),
             shows_cost=await shows_cost(client),
             query_ttl=settings.query_ttl_seconds,
+            dialect=settings.dialect,
         )
         activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, circuits)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 from ...conversation.defaults import STATE_DIR, TASK_QUEUE
 from ...conversation.private_files import private_file, private_folder
 from ...conversation.settings_error import SettingsError
+from ...resources.dialect import Dialect
 from ...resources.duration import Duration, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
@@ -80,6 +81,7 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
+    dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
     metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")

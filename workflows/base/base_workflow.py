@@ -20,7 +20,7 @@ from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
 from ...conversation.messages.message import Head, Message
 from ...conversation.messages.person_decision import PersonDecision
-from ...resources.base import JsonModel, JsonObject
+from ...resources.base import JsonObject
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
@@ -145,7 +145,7 @@ class BaseWorkflow(Generic[Input]):
             return head
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
-    def close(self, status: Status, result: JsonModel, *, is_root: bool = True, fails: bool = True) -> None:
+    def close(self, status: Status, result: object, *, is_root: bool = True, fails: bool = True) -> None:
         """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
         a root run that was canceled: Temporal drops its result, and no parent needs it."""
         self._phase.end(status)
