@@ -11,13 +11,14 @@ from pathlib import Path
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
 from ...conversation.messages.person_decision import PersonDecision
+from ...conversation.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.override import ALLOW_BROUGHT
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 from ..runtime.threads import in_thread_if_long
-from .redactor import Redactor
+from .redactor import PLACEHOLDER, Redactor
 
 OF_ENVIRONMENT = (
     "OPENAI_API_KEY",
@@ -65,6 +66,7 @@ class SecretStore:
             self._remember(value.rstrip("\r\n"))
         for name in OF_ENVIRONMENT:
             self.environment_secret(name)
+        REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:
         """A variable of the worker's environment; None if it is unset or empty."""
@@ -117,7 +119,10 @@ class SecretStore:
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
-        return self._redactor.redact(text)
+        clean = self._redactor.redact(text)
+        if clean != text:
+            REDACTIONS.record(clean.count(PLACEHOLDER) - text.count(PLACEHOLDER))
+        return clean
 
     async def redact_long(self, text: str) -> str:
         """The same for a text of any length, which does not hold the event loop."""

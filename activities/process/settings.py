@@ -82,7 +82,7 @@ class Settings(BaseModel):
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
-    metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
+    metrics_address: str | None = Field(None, pattern=r"^.+:\d{1,5}$", validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
     deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
@@ -122,6 +122,13 @@ class Settings(BaseModel):
     def health_address(self) -> tuple[str, int] | None:
         """Where health checks are answered: a host, which is an address of this machine or ``*``, and a port."""
         return None if self.health_port is None else (self.health_host, self.health_port)
+
+    @property
+    def http_addresses(self) -> list[tuple[str, int]]:
+        """Where health checks and metrics are answered, each address once."""
+        host, _, port = (self.metrics_address or "").rpartition(":")
+        also = (host.strip("[]"), int(port)) if self.metrics_address else None
+        return [each for each in dict.fromkeys((self.health_address, also)) if each]
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:

@@ -141,7 +141,7 @@ async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_jou
 
 async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
         assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 4")
@@ -165,7 +165,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 )
 async def test_no_connection_to_a_health_check_stays_open(sent: bytes) -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
             writer.write(sent)
@@ -185,7 +185,7 @@ def connections(port: int) -> list[str]:
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         with pytest.raises(OSError, match="in use"):
-            async with serve_health(("127.0.0.1", port), {}):
+            async with serve_health([("127.0.0.1", port)], {}):
                 pass
