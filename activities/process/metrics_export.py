@@ -44,6 +44,9 @@ DRAIN_INTERVAL = 1.0
 BUFFERED = 100_000
 """Updates that the SDK keeps until then; what comes beyond is lost. An activity makes some ten of them."""
 
+LAST_EXPORT = 2.0
+"""Seconds that a collector has to take the last metrics of a worker that ends."""
+
 PROTOCOL = "http/protobuf"
 
 _REPEATED = ("service_name",)
@@ -63,22 +66,22 @@ async def exporting_metrics(served: bool, environment: Mapping[str, str]) -> Asy
         yield None
         return
     export = MetricsExport(collectors)
+    set_meter_provider(export.provider)
     set_worker_runtime(export.buffer)
     async with export.running():
         yield export.text
 
 
 class MetricsExport:
-    """The metrics of this process. ``buffer`` is to be that of the SDK's runtime."""
+    """The metrics that are recorded with ``provider``, and by the SDK's runtime with ``buffer``."""
 
     def __init__(self, collectors: Iterable[MetricReader]) -> None:
         self._registry, self._scraping = CollectorRegistry(), threading.Lock()
         ProcessCollector(registry=self._registry)
         to_prometheus = PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)
-        self._provider = MeterProvider([to_prometheus, *collectors], _resource())
+        self.provider = MeterProvider([to_prometheus, *collectors], _resource(), shutdown_on_exit=False)
         self.buffer = MetricBuffer(BUFFERED, MetricBufferDurationFormat.SECONDS)
-        self._bridge = _Bridge(self.buffer, self._provider)
-        set_meter_provider(self._provider)
+        self._bridge = _Bridge(self.buffer, self.provider)
 
     async def text(self, accept: str) -> tuple[bytes, str]:
         """All metrics in the format of Prometheus that the header ``accept`` asks for, and its media type.
@@ -103,7 +106,9 @@ class MetricsExport:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            await asyncio.to_thread(self._close)
+            last = threading.Thread(target=self._close, daemon=True)  # which keeps no process from its end
+            last.start()
+            await asyncio.to_thread(last.join, LAST_EXPORT)
 
     async def _drain(self) -> None:
         while True:
@@ -112,7 +117,7 @@ class MetricsExport:
 
     def _close(self) -> None:
         self._bridge.drain()
-        self._provider.shutdown()
+        self.provider.shutdown()
 
 
 class _Bridge:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
@@ -29,6 +30,8 @@ OF_ENVIRONMENT = (
     "TEMPORAL_API_KEY",
 )
 """Variables of a worker's environment that hold secrets."""
+
+HEADERS_OF_ENVIRONMENT = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")  # as name=secret,…
 
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
@@ -66,6 +69,9 @@ class SecretStore:
             self._remember(value.rstrip("\r\n"))
         for name in OF_ENVIRONMENT:
             self.environment_secret(name)
+        for name in HEADERS_OF_ENVIRONMENT:
+            for each in (self.environment(name) or "").split(","):
+                self._remember(unquote(each.partition("=")[2].strip()))
         REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:

@@ -1,8 +1,12 @@
 """What a worker serves to Prometheus and sends to a collector, and the dashboard and the alerts that read it."""
 
+import asyncio
+import io
 import json
+import logging
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,10 +18,15 @@ import pytest_asyncio
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client.openmetrics import parser as openmetrics
 from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
 
-from baton.activities.process.metrics_export import exporting_metrics
+from baton.activities.process.metrics_export import MetricsExport, exporting_metrics
+from baton.activities.runtime.log import handler_of
 from baton.conversation import metrics
 from baton.conversation.metrics import Metric
 from baton.conversation.settings_error import SettingsError
@@ -91,6 +100,55 @@ async def test_a_protocol_that_a_worker_does_not_speak_is_refused_by_name() -> N
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL: a worker speaks http/protobuf, not grpc"):
         async with exporting_metrics(True, given):
             raise AssertionError
+
+
+def test_lines_of_the_log_say_which_run_and_whose_turn_they_are_about(served: Served) -> None:
+    lines = [json.loads(each) for each in served.log.splitlines()]
+    (failed,) = [each for each in lines if "ModelUnavailable" in each["message"]]
+    (opened,) = [
+        each for each in lines if each["message"].startswith("the circuit breaker of Model/default/gpt is open")
+    ]
+    for each in (failed, opened):
+        assert (each["run"], each["member"], each["turn"]) == (f"run-{served.queue}", "a", 1)
+        assert each["run_id"] == failed["temporal_activity"]["workflow_run_id"]
+
+
+def test_a_line_within_a_trace_has_its_ids() -> None:
+    stream, logger = io.StringIO(), logging.Logger("traced")
+    logger.addHandler(handler_of(lambda text: text.replace(KEY, "[secret]"), "json", stream))
+    with TracerProvider().get_tracer("test").start_as_current_span("call") as span:
+        logger.warning("with %s", KEY)
+    logger.warning("without")
+    within, without = (json.loads(each) for each in stream.getvalue().splitlines())
+    ids = span.get_span_context()
+    assert (int(within["trace_id"], 16), int(within["span_id"], 16)) == (ids.trace_id, ids.span_id)
+    assert within["message"] == "with [secret]"
+    assert "trace_id" not in without
+
+
+def test_what_the_sdk_counts_under_labels_that_come_and_go_stays_apart() -> None:
+    export = MetricsExport([reader := InMemoryMetricReader()])
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=export.buffer))
+    counter = runtime.metric_meter.create_counter("counted")
+    for number in range(300):
+        counter.add(1, {"label": f"{number % 3}"})
+        if number % 10 == 9:
+            asyncio.run(export.text(""))
+    data: Any = reader.get_metrics_data()
+    (counted,) = [each for s in data.resource_metrics[0].scope_metrics for each in s.metrics if each.name == "counted"]
+    assert [(dict(point.attributes), point.value) for point in counted.data.data_points] == [
+        ({"label": label}, 100) for label in "012"
+    ]
+
+
+async def test_a_collector_that_never_answers_does_not_keep_a_worker_from_its_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}/v1/metrics"
+        export = MetricsExport([PeriodicExportingMetricReader(OTLPMetricExporter(endpoint, timeout=600))])
+        runtime = Runtime(telemetry=TelemetryConfig(metrics=export.buffer))
+        async with asyncio.timeout(100):
+            async with export.running():
+                runtime.metric_meter.create_counter("counted").add(1)
 
 
 def rows() -> list[str]:
