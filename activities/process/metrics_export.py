@@ -106,7 +106,7 @@ class MetricsExport:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            last = threading.Thread(target=self._close, daemon=True)  # which keeps no process from its end
+            last = threading.Thread(target=self._close, name="last metrics", daemon=True)  # which no process waits for
             last.start()
             await asyncio.to_thread(last.join, LAST_EXPORT)
 
