@@ -100,6 +100,25 @@ async def test_what_runs_wait_for_is_counted_once_with_its_end(env: Environment,
     assert recorded.of(metrics.WAIT_DURATION) == ended
 
 
+async def test_a_wait_is_one_though_its_run_continues_as_new_meanwhile(
+    env_with_short_histories: Environment, tool_server: ToolServer
+) -> None:
+    env, recorded = env_with_short_histories, Recorded()
+    tool_server.answers(Answer("bought"))
+    env.script(line("buyer", call("buy", item="pen"), "Done."))
+    given = [agent("buyer", "buy"), tool(tool_server, {})]
+    run = await env.start("agent", {"agent": "buyer", "input": "Buy!", "resources": given})
+    (asked,) = await pending(run)
+    while (await run.describe()).run_id == run.first_execution_run_id:
+        await run.signal("session", {"so": "far"})
+    await approve(run, asked, approved=True)
+    await env.turn_result(run)
+    assert recorded.of(metrics.WAITS_BEGUN) == {("agent", "approval"): 1}
+    assert recorded.of(metrics.WAIT_DURATION) == {("agent", "approval", "approved"): 1}
+    assert recorded.of(metrics.RUNS_BEGUN) == {("agent",): 1}
+    assert sum(recorded.of(metrics.RUNS_ENDED).values()) == 1
+
+
 async def test_a_wait_whose_run_is_stopped_has_ended(env: Environment, tool_server: ToolServer) -> None:
     recorded = Recorded()
     env.script(line("buyer", call("buy", item="pen"), "Done."))

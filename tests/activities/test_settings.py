@@ -33,6 +33,8 @@ WRONG = {
     "BATON_MODEL_RATES=gpt-4=0": "BATON_MODEL_RATES: gpt-4: Input should be greater than 0",
     "BATON_GRACEFUL_SHUTDOWN=1e30": "BATON_GRACEFUL_SHUTDOWN: Input should be less than or equal to 86400",
     "BATON_QUERY_TTL=30d": "BATON_QUERY_TTL: is not a duration: write '300s', '5m' or '1h30m'",
+    "BATON_METRICS_ADDRESS=9464": "BATON_METRICS_ADDRESS: write HOST:PORT, such as 127.0.0.1:9464",
+    "BATON_METRICS_ADDRESS=127.0.0.1:70000": "BATON_METRICS_ADDRESS: write HOST:PORT",
     "BATON_HEALTH_PORT=70000": "BATON_HEALTH_PORT: Input should be less than or equal to 65535",
     "BATON_BUILD_ID=v1": "BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them",
 }

@@ -123,9 +123,15 @@ async def served_metrics(client: Client, server: EmbeddedServer, folder: Path) -
         }
         async with serving_worker(client, server, folder, BATON_LOG_FORMAT="json", **sends) as worker:
             one, other = await worker.metrics(), await worker.metrics(OPENMETRICS)
-            await asyncio.wait_for(wait_until(lambda: "baton.runs.ended" in collector.metrics), 60)
+            await asyncio.wait_for(wait_until(lambda: _has_ended(collector)), 60)
         types = one.headers["content-type"], other.headers["content-type"]
         yield Served(one.text, other.text, types, collector, worker.queue, worker.log.read_text())
+
+
+def _has_ended(collector: Collector) -> bool:
+    """Whether a collector has got the end of the run."""
+    ended = collector.metrics.get("baton.runs.ended")
+    return ended is not None and any(each.as_int or each.as_double for each in ended.sum.data_points)
 
 
 async def _finish(run: Handle) -> None:

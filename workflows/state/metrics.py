@@ -21,6 +21,8 @@ def record(metric: Metric, value: float = 1, **labels: str) -> None:
 def run_begins() -> None:
     """The run begins, rather than to continue another one."""
     record(metrics.RUNS_BEGUN)
+    for phase, reason in (("Completed", "completed"), ("Failed", "failed")):
+        record(metrics.RUNS_ENDED, 0, phase=phase, reason=reason)  # Prometheus sees no increase from nothing to 1
 
 
 def wait_begins(kind: WaitKind) -> None:
