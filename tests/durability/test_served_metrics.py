@@ -144,11 +144,13 @@ def test_what_the_sdk_counts_under_labels_that_come_and_go_stays_apart() -> None
 async def test_a_collector_that_never_answers_does_not_keep_a_worker_from_its_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}/v1/metrics"
-        export = MetricsExport([PeriodicExportingMetricReader(OTLPMetricExporter(endpoint, timeout=600))])
+        exporter = OTLPMetricExporter(endpoint, timeout=600)
+        export = MetricsExport([PeriodicExportingMetricReader(exporter)])
         runtime = Runtime(telemetry=TelemetryConfig(metrics=export.buffer))
         async with export.running():
             runtime.metric_meter.create_counter("counted").add(1)
         assert [each.name for each in threading.enumerate() if each.name == "last metrics"], "it still waits, alone"
+        exporter.shutdown()
 
 
 def rows() -> list[str]:
