@@ -168,10 +168,15 @@ async def test_what_a_person_has_paused_stays_paused_unless_the_manifest_says_ot
 async def test_a_pause_that_comes_while_a_manifest_is_applied_is_not_lost(scheduler: Scheduler) -> None:
     await scheduler.apply()
     handle = schedule_handle(scheduler.client, "default", scheduler.name)
-    for number in range(8):
+
+    async def pause_after(milliseconds: int) -> None:
+        await asyncio.sleep(milliseconds / 1000)
+        await handle.pause()
+
+    for moment in range(30):  # one of these moments is between the reading of the schedule and its update
         await handle.unpause()
-        await asyncio.gather(scheduler.apply(prompt=f"You are one ({number})."), handle.pause())
-        assert (await handle.describe()).schedule.state.paused, number
+        await asyncio.gather(scheduler.apply(prompt=f"You are one ({moment})."), pause_after(moment))
+        assert (await handle.describe()).schedule.state.paused, moment
 
 
 async def test_of_manifests_that_are_applied_at_the_same_time_one_counts_as_a_whole(scheduler: Scheduler) -> None:
