@@ -21,6 +21,7 @@ from ...activities.runtime.log import log_to_stderr
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
 from ..http.thread_server import serve_in_thread
+from ..runs.schedules import has_active_schedules
 from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError
@@ -115,8 +116,13 @@ async def _serve(
 
 
 async def _is_needed(state_dir: StateDir, client: Client) -> bool:
-    """Whether a command is attached or a run is open. In a thread, as the worker's loop must not wait for a lock."""
-    return await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client)
+    """Whether a command is attached, a run is open, or a schedule will start one.
+
+    In a thread, as the worker's loop must not wait for a lock.
+    """
+    if await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client):
+        return True
+    return await has_active_schedules(client)
 
 
 async def _wait_second(stopped: asyncio.Event) -> bool:
