@@ -157,7 +157,7 @@ NameOrRef = Annotated[Ref, BeforeValidator(_as_ref, json_schema_input_type=Name 
 """A reference; in a manifest also a plain name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reference:
     """One use of another resource: its path in the manifest, and the kinds, the namespace and the name it refers to."""
 
@@ -174,14 +174,16 @@ class Reference:
 def walk(model: JsonModel, path: Path = ()) -> Iterator[tuple[Path, JsonModel]]:
     """A value and all values in it, each with its path."""
     yield path, model
-    for name, field in type(model).model_fields.items():
-        for step, item in _items(getattr(model, name)):
-            yield from walk(item, (*path, field.alias or name, *step))
+    fields = type(model).__pydantic_fields__
+    for name, value in vars(model).items():
+        if isinstance(value, JsonModel | tuple | dict) and name in fields:
+            for step, item in _items(value):
+                yield from walk(item, (*path, fields[name].alias or name, *step))
 
 
-def _items(value: object) -> Iterator[tuple[Path, JsonModel]]:
+def _items(value: "JsonModel | tuple[object, ...] | dict[str, object]") -> Iterator[tuple[Path, JsonModel]]:
     if isinstance(value, JsonModel):
         yield (), value
-    elif isinstance(value, tuple | dict):
+    else:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         yield from (((key,), item) for key, item in pairs if isinstance(item, JsonModel))

@@ -159,7 +159,7 @@ class Catalog(JsonModel):
     @cached_property
     def contribution_refs(self) -> tuple[ContributionsRef, ...]:
         """The references to contributions of panels in its values, each once."""
-        places = (source.value_from for manifest in self.manifests for _, source in sources(manifest.parts))
+        places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
         return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))
 
     @cached_property

@@ -63,11 +63,6 @@ class Manifest(JsonModel):
         return f"inline.{self.kind.lower()}.{self.name}"
 
     @cached_property
-    def parts(self) -> tuple[tuple[Path, JsonModel], ...]:
-        """All values in it, each with its path; without itself, as comparing two of them would never end."""
-        return tuple(walk(self))[1:]
-
-    @cached_property
     def references(self) -> tuple[Reference, ...]:
         """The resources that this one needs."""
         return tuple(self._references())
@@ -81,10 +76,10 @@ class Manifest(JsonModel):
 
     def _references(self) -> Iterator[Reference]:
         """The resources that each kind needs; here those that its values come from."""
-        for path, source in sources(self.parts):
+        for path, source in sources(self):
             for name, kind, ref in source.needs():
                 yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)
-        for path, item in self.parts:
+        for path, item in walk(self):
             if isinstance(item, Summarize) and item.model:
                 yield self._refer((*path, "model", "name"), ("Model",), item.model)
 

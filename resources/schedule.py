@@ -82,9 +82,9 @@ class Schedule(Manifest):
     kind: Literal["Schedule"] = "Schedule"
     spec: ScheduleSpec = Field(description="when, and which query")
 
-    def references(self) -> Iterator[Reference]:
+    def _references(self) -> Iterator[Reference]:
         if inline := self.inline_query():
-            for reference in inline.references():
+            for reference in inline.references:
                 yield replace(reference, path=(*TEMPLATE, *reference.path))
         elif self.spec.query:
             yield self._refer(("spec", "query"), ("Query",), self.spec.query)

@@ -18,7 +18,7 @@ def scheduled_query(loaded: Loaded, schedule: Schedule, *, elsewhere: bool) -> t
     inline = schedule.inline_query()
     if inline is None:
         loaded.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
-        (reference,) = schedule.references()
+        (reference,) = schedule.references
         found = loaded.catalog.find(reference)
         assert isinstance(found, Query)
         return found, loaded.needed_by(found, elsewhere=elsewhere)

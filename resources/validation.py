@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .agent import Agent
 from .approval_rules import unmatched_patterns
-from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference
+from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
 from .budget_rules import unknown_costs
 from .catalog import Catalog
 from .config_map import ConfigMap
@@ -135,7 +135,7 @@ def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:
 def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
     """References to a key that does not exist in a Secret or a ConfigMap of the files."""
     for manifest in catalog.manifests:
-        for path, source in sources(manifest.parts):
+        for path, source in sources(manifest):
             for field, kind, ref in source.needs():
                 known = _keys(kind, manifest.namespace, ref.name, catalog, secrets)
                 if known is not None and ref.key not in known and not ref.optional:
@@ -172,7 +172,7 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
 
 def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
     """The marks of the fields that a manifest sets, each with its path, and the value or the field."""
-    for path, item in (((), manifest), *manifest.parts):
+    for path, item in walk(manifest):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
