@@ -77,6 +77,7 @@ class Environment:
     journal_url: str = ""
     encryption_keys: str = ""
     brought_manifests: str = "all"
+    dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -89,11 +90,13 @@ class Environment:
         journal_url: str = "",
         functions: Sequence[Function] = (),
         encryption_keys: str = "",
+        dialect: str = "baton",
     ) -> AsyncIterator["Environment"]:
         """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
             env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
+            env.dialect = dialect
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
@@ -118,7 +121,7 @@ class Environment:
             "BATON_ENCRYPTION_KEYS": self.encryption_keys,
         }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
-        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests}
+        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests, "BATON_DIALECT": self.dialect}
         return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given}
 
     @property
