@@ -7,6 +7,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ..conversation.contracts.continuation import Continuation, QueryState
+from ..conversation.contracts.control_messages import TerminateRequest
 from ..conversation.contracts.inputs import QueryInput, TurnInput
 from ..conversation.contracts.plan import QueryPlan, TargetPlan
 from ..conversation.contracts.requests import Pinned, PinRequest
@@ -86,6 +87,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
         self.memory.begin(pinned)
+        if self.plan.cancel:
+            self.run_state.stop.request("canceled", TerminateRequest(reason="spec.cancel is true", now=True))
+            raise ActivityInterrupted
         if self.plan.timeout is not None:
             self.deadline = workflow.now() + timedelta(seconds=self.plan.timeout)
 

@@ -179,6 +179,7 @@ class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
 
     ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
+    ``cancel``: it is canceled before anybody is asked.
     """
 
     kind: Literal["query"]
@@ -190,6 +191,7 @@ class QueryPlan(JsonModel):
     budget: Budget | None = None
     conversation: ConversationPlan | None = None
     ttl: float | None = None
+    cancel: bool = False
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]
