@@ -107,8 +107,8 @@ class MCPServer(Manifest):
         """The seconds that the answer of a tool may take."""
         return parse_duration(self.spec.tool_call_timeout or self.spec.timeout).total_seconds()
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         if self.spec.authorization:
             name = self.spec.authorization.token_secret_ref.name
             yield Reference(("spec", "authorization", "tokenSecretRef", "name"), ("Secret",), self.namespace, name)

@@ -136,8 +136,8 @@ class PanelPlan(JsonModel):
 class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
-    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run.
-    In the dialect ``ark``, turns are counted and a discussion that has reached its bound ends as in ARK.
+    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run. In
+    the ``dialect`` of ARK it ends there as in ARK.
     """
 
     kind: Literal["discussion"]
@@ -167,19 +167,22 @@ class TeamPlan(JsonModel):
 
 
 class TargetPlan(JsonModel):
-    """A target of a query, and the type of the workflow that runs it."""
+    """A target of a query, and the type of the workflow that runs it.
+
+    With ``turn`` there is no other target, and the query itself takes that turn, in no child run.
+    """
 
     type: TargetType
     name: str
     namespace: str
     workflow: str
+    turn: Annotated[AgentPlan | ToolTarget, Field(discriminator="kind")] | None = None
 
 
 class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
-
     ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
-    ``cancel``: it is canceled before anybody is asked.
+    With ``cancel`` it is canceled before anybody is asked.
     """
 
     kind: Literal["query"]
