@@ -30,7 +30,7 @@ from temporalio.worker import Interceptor, Worker
 
 from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
-from .activities.context.circuits import Circuits
+from .activities.context.calls import Calls
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.identity import JournalIdentity
 from .activities.journal.journal import Journal
@@ -42,11 +42,12 @@ from .activities.process.deployment import deployment_of
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import Check, Checks, must_hold, serve_health
-from .activities.process.sdk_runtime import set_worker_runtime
+from .activities.process.health import MetricsText, checks_of, serve_health
+from .activities.process.metrics_export import exporting_metrics
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.process.shutdown import run_all, stopped_by_signals
+from .activities.process.waiting_runs import watch_waiting_runs
 from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
@@ -72,17 +73,21 @@ log = logging.getLogger("baton")
 
 @contextlib.asynccontextmanager
 async def run_worker(
-    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
+    client: Client,
+    own: Loaded,
+    environment: Mapping[str, str],
+    functions: Sequence[Function] = (),
+    metrics: MetricsText | None = None,
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    circuits, settings = Circuits(), Settings.of(environment)
+    calls, settings = Calls(own.catalog), Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    tools = Tools(secrets, registry, circuits, approve_destructive=settings.approve_destructive)
-    providers, executors = Providers(types_in(own.catalog), circuits), Executors(secrets)
+    tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
+    providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
@@ -101,25 +106,20 @@ async def run_worker(
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, circuits)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
         options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
-        checks = _checks(workers, client, lambda: whose.check_unchanged(journal.database.engine))
-        health = serve_health(settings.health_address, checks, lambda: circuits.states)
-        async with health, watch_event_loop(), run_all(workers):
+        checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
+        health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
+        waiting = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
+        async with health, watch_event_loop(), waiting, run_all(workers):
             yield secrets
     finally:
         for each in (single_flight, providers, executors, memory, tools):
             await each.close()
         registry.close()
         await journal.close()
-
-
-def _checks(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
-    """What must be well for a worker to work."""
-    is_running = must_hold(lambda: all(each.is_running for each in workers))
-    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
 
 
 def _worker(
@@ -161,19 +161,8 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
     try:
         settings = Settings.of(os.environ)
         stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
-        set_worker_runtime(settings.metrics_address)
-        own = load_files(paths, recursive=recursive)
-        client = await connect(address)
-        await describe_namespace(client)
-        fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
-        await fleet.check_before_start()
-        async with run_worker(client, own, os.environ) as secrets:
-            log_to_stderr(secrets.redact, settings.log_format)
-            for notice in own.notices():
-                log.warning("%s", notice)
-            known = own.catalog.summary
-            log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
-            await fleet.check_until(stopped)
+        async with exporting_metrics(bool(settings.http_addresses), os.environ) as metrics:
+            await _work(settings, load_files(paths, recursive=recursive), address, stopped, metrics)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -184,6 +173,22 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     return 0
+
+
+async def _work(
+    settings: Settings, own: Loaded, address: str | None, stopped: asyncio.Event, metrics: MetricsText | None
+) -> None:
+    client = await connect(address)
+    await describe_namespace(client)
+    fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
+    await fleet.check_before_start()
+    async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
+        log_to_stderr(secrets.redact, settings.log_format)
+        for notice in own.notices():
+            log.warning("%s", notice)
+        known = own.catalog.summary
+        log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
+        await fleet.check_until(stopped)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ..resources.execution_engine import ExecutionEngine
 from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
-from .context.circuits import Circuits
+from .context.calls import Calls
 from .context.executor import Executor, find_executor
 from .context.metering import Meter, estimate
 from .context.structured_output import normalized, output_error, output_schema
@@ -55,9 +55,9 @@ class ExecuteAgent:
         tools: Tools,
         functions: FunctionRegistry,
         secrets: SecretStore,
-        circuits: Circuits,
+        calls: Calls,
     ) -> None:
-        self._journal, self._executors, self._tools, self._circuits = journal, executors, tools, circuits
+        self._journal, self._executors, self._tools, self._calls = journal, executors, tools, calls
         self._functions, self._secrets = functions, secrets
 
     @activity.defn(name="execute_agent")
@@ -84,8 +84,10 @@ class ExecuteAgent:
         return result.model_copy(update={"earlier": before}) if before else result
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
-        async with self._circuits.call(execution.executor, execution.values):
-            return await executor.execute(execution, on_text)
+        async with self._calls.make("agent", execution.executor, execution.values) as call:
+            said = await executor.execute(execution, on_text)
+            call.used(said[-1].usage)
+            return said
 
     async def _context(self, request: AskModelRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

@@ -176,5 +176,4 @@ def _below(start: Startable, thread: Thread) -> Thread:
 
 def _plan(request: PinRequest, catalog: Catalog, ttl: float | None, dialect: Dialect | None) -> tuple[Startable, Plan]:
     start = find_start(request, catalog.prepared())
-    plan = build_plan(start, catalog, request.workflow, ttl, takes_turn=request.takes_turn, dialect=dialect)
-    return start, plan
+    return start, build_plan(start, catalog, request.workflow, ttl, dialect, takes_turn=request.takes_turn)

@@ -12,7 +12,7 @@ from ..conversation.contracts.continuation import AgentState, Continuation, Quer
 from ..conversation.contracts.control_messages import TerminateRequest
 from ..conversation.contracts.inputs import QueryInput, TurnInput
 from ..conversation.contracts.plan import AgentPlan, QueryPlan, TargetPlan, ToolTarget
-from ..conversation.contracts.requests import Pinned, PinRequest
+from ..conversation.contracts.requests import Pinned
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.failure import Failure
 from ..conversation.messages.message import Head, Span
@@ -20,6 +20,7 @@ from ..conversation.messages.turn import Thread, TurnResult
 from ..resources.base import JsonObject
 from .base.base_workflow import BaseWorkflow
 from .base.client_status import for_client
+from .base.pin_request import pin_request
 from .calls import effects
 from .calls.expiry import start_expiry
 from .discussion.agent_turn import AgentTurn
@@ -76,7 +77,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             if self.is_continued() and self.given.carried:
                 self._restore_answers(self.given.carried)
             else:
-                self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
+                self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.given))))
             await run_in_scope(stop, self._recall_and_ask(), self.deadline.left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
@@ -193,8 +194,3 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 def _place(index: int) -> str:
     """The place of a target's child workflow."""
     return f"target-{index + 1}"
-
-
-def _pin_request(given: QueryInput) -> PinRequest:
-    asked = PinRequest(kind="query", workflow="query", name=given.name, namespace=given.namespace, takes_turn=True)
-    return asked.model_copy(update={"spec": given.spec, "resources": given.resources})

@@ -8,7 +8,8 @@ from ...conversation.errors import ModelRejected, NotCarriedOut
 from ...conversation.messages.message import Message
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
-from ..context.circuits import Circuits
+from ..context.calls import Calls
+from ..context.metering import with_cost
 from ..context.model_chain import ChainedModel
 from ..context.value_resolver import ValueResolver
 from .provider import ModelRequest, Provider
@@ -57,8 +58,8 @@ class Providers:
     provider is made when the first of its models is asked, in a thread.
     """
 
-    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), circuits: Circuits | None = None) -> None:
-        self._circuits = circuits or Circuits()
+    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None) -> None:
+        self._calls = calls or Calls()
         self._made: dict[Callable[[], Provider], Provider] = {}  # types with the same provider share its connections
         self._making = asyncio.Lock()
         for type_ in types:
@@ -68,18 +69,22 @@ class Providers:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer of a model. A server that refuses the schema, which it may not know, is asked without it.
+        """One answer of a model, with what it has cost, if the model's price is known.
 
-        Raises CircuitOpen while the model's circuit breaker is open.
+        A server that refuses the schema, which it may not know, is asked without it. Raises CircuitOpen while the
+        model's circuit breaker is open.
         """
         provider = await self.of(model)
-        async with self._circuits.call(model.manifest, values):
+        async with self._calls.make("model", model.manifest, values, model.name) as call:
             try:
-                return await provider.ask(model, values, request, on_text)
+                answer = await provider.ask(model, values, request, on_text)
             except ModelRejected:
                 if request.schema is None:
                     raise
-            return await provider.ask(model, values, replace(request, schema=None), on_text)
+                answer = await provider.ask(model, values, replace(request, schema=None), on_text)
+            answer = with_cost(answer, model.manifest)
+            call.used(answer.usage)
+            return answer
 
     async def of(self, model: ChainedModel) -> Provider:
         """The provider that asks a model. Raises NotCarriedOut where this worker lacks its library."""

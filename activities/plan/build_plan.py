@@ -22,9 +22,9 @@ def build_plan(
     catalog: Catalog,
     workflow: str,
     query_ttl: float | None = None,
+    dialect: Dialect | None = None,
     *,
     takes_turn: bool = False,
-    dialect: Dialect | None = None,
 ) -> Plan:
     """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
 

@@ -1,4 +1,4 @@
-"""The health checks of a worker over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work.
+"""What a worker answers over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work, ``/metrics``.
 
 They run in the worker's event loop, so a worker whose loop is blocked answers neither. Only ``/readyz`` asks Temporal
 and the journal: to restart the worker would not bring those back.
@@ -8,20 +8,27 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from temporalio.client import Client
+from temporalio.worker import Worker
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...conversation.temporal.live_workers import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
 """Raises, or takes too long, if something is not well."""
 
 Checks = Mapping[str, Check]
 """What has to be well, by its name."""
+
+MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
 
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
@@ -42,6 +49,12 @@ def must_hold(condition: Callable[[], bool]) -> Check:
             raise WorkerEnding
 
     return check
+
+
+def checks_of(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
+    """What must be well for a worker to work."""
+    is_running = must_hold(lambda: all(each.is_running for each in workers))
+    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
 
 
 class Readiness:
@@ -94,16 +107,19 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serve_health(
-    address: tuple[str, int] | None, checks: Checks, circuits: Callable[[], Mapping[str, str]] = dict
+    addresses: Sequence[tuple[str, int]],
+    checks: Checks,
+    circuits: Callable[[], Mapping[str, str]] = dict,
+    metrics: MetricsText | None = None,
 ) -> AsyncIterator[None]:
-    """Answers at a host and port while the block runs; does nothing without them.
+    """Answers at hosts and ports while the block runs; does nothing without them.
 
     The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
 
     ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each. ``/circuits`` answers
-    which ``circuits`` are not closed: a worker is ready all the same.
+    which ``circuits`` are not closed: a worker is ready all the same. ``/metrics`` answers with ``metrics``.
     """
-    if address is None:
+    if not addresses:
         yield
         return
     readiness = Readiness(checks)
@@ -118,8 +134,20 @@ async def serve_health(
     async def open_circuits(_: Request) -> JSONResponse:
         return JSONResponse({**circuits()})
 
-    routes = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits}
-    app = Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+    async def all_metrics(request: Request) -> Response:
+        if metrics is None:
+            return PlainTextResponse("this process keeps no metrics\n", 404)
+        text, media_type = await metrics(request.headers.get("accept", ""))
+        return Response(text, media_type=media_type)
+
+    answers = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits, "/metrics": all_metrics}
+    app = Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
+    async with _serving(app, addresses):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: Starlette, addresses: Sequence[tuple[str, int]]) -> AsyncIterator[None]:
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -131,7 +159,7 @@ async def serve_health(
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([_listen(*address)]))
+    task = asyncio.create_task(server.serve([_listen(*each) for each in addresses]))
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ from ...conversation.contracts.ark_status import ArkTarget
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.plan import AgentPlan, TeamPlan
-from ...conversation.contracts.requests import PinRequest
 from ...conversation.contracts.run_result import RunResult
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Head
@@ -22,6 +21,7 @@ from ..state.continue_as_new import continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .base_workflow import BaseWorkflow
 from .client_status import for_client
+from .pin_request import pin_request
 
 TurnOutput = TurnResult | Status | JsonObject
 """What a turn's workflow returns: for a parent its result, for a client its status, in the dialect of the run."""
@@ -93,7 +93,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         stop = self.run_state.stop
         try:
             if not continued:
-                self.begin(await effects.pin(self.run_state, _pin_request(given)))
+                self.begin(await effects.pin(self.run_state, pin_request(given)))
             state = given.carried.state if given.carried else None
             self.turn = self.new_turn(state)
             result = await self.turn.execute()
@@ -136,15 +136,3 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             return None
         owner = plan.id if isinstance(plan, TeamPlan) else plan.speaker
         return self.run_state.decisions.raised(owner, plan.budget)
-
-
-def _pin_request(given: TurnInput) -> PinRequest:
-    return PinRequest(
-        kind=given.kind,
-        workflow=workflow.info().workflow_type,
-        name=given.name,
-        namespace=given.namespace,
-        input=given.input,
-        resources=given.resources,
-        thread=given.thread,
-    )

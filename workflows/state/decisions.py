@@ -13,6 +13,7 @@ from .cancellation import StopState
 from .constants import MAX_DECIDED
 from .continue_as_new import should_continue_as_new
 from .errors import ActivityInterrupted, ContinueAsNew
+from .metrics import outcome_of, wait_begins, wait_ends
 
 Check = Callable[[PersonDecision], Awaitable[None]]
 """Checks what a person has changed; raises ActivityFailed if it can't be used."""
@@ -74,6 +75,8 @@ class Decisions:
         ``proceeds`` is the decision at that limit. Raises ActivityInterrupted if the run is to stop and, where it
         ``continues``, ContinueAsNew if it has become long: the next run waits on.
         """
+        if asked.id not in self._asked:
+            wait_begins(asked.kind)
         asked = self._asked.setdefault(asked.id, asked)
         self._checks[asked.id] = check
         self._apply_remembered(asked)
@@ -84,8 +87,10 @@ class Decisions:
             raise
         except BaseException:
             self._forget(asked.id)
+            wait_ends(asked.kind, asked.since, "stopped")
             raise
         self._forget(asked.id)
+        wait_ends(asked.kind, asked.since, outcome_of(decision))
         return decision
 
     async def _decision(self, asked: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:

@@ -14,6 +14,7 @@ from .current_details import CurrentDetails
 from .decisions import Decisions
 from .errors import ActivityInterrupted
 from .inbox import Inbox
+from .metrics import wait_begins, wait_ends
 from .session_state import SessionState
 
 
@@ -39,7 +40,14 @@ class RunState:
 
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
-        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+        held, since = bool(self.inbox.pause and not self.stop.reason), workflow.now()
+        if held:
+            wait_begins("pause")
+        try:
+            await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+        finally:
+            if held:
+                wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
         self.check_stop()
 
     def with_requests(self, status: Status) -> Status:
