@@ -11,6 +11,7 @@ from pydantic import Field
 
 from .a2a_server import A2AServer
 from .agent import Agent
+from .ark_config import ArkConfig
 from .base import JsonModel, Path, Reference
 from .built_in_tool import built_in_tool
 from .capability import Capability
@@ -40,6 +41,7 @@ Resource = (
     | ExecutionEngine
     | Capability
     | Skill
+    | ArkConfig
     | ServiceAccount
     | Role
     | RoleBinding
@@ -80,8 +82,7 @@ class Catalog(JsonModel):
 
     def get(self, kind: str, namespace: str, name: str) -> Resource | None:
         """The manifest of that kind, namespace and name; a built-in tool needs none."""
-        found = self._by_id.get(f"{kind}/{namespace}/{name}")
-        return found or (built_in_tool(namespace, name) if kind == "Tool" else None)
+        return self.by_id(f"{kind}/{namespace}/{name}") or (built_in_tool(namespace, name) if kind == "Tool" else None)
 
     def by_id(self, manifest_id: str) -> Resource | None:
         """The manifest of that id, ``Kind/namespace/name``."""
@@ -112,7 +113,7 @@ class Catalog(JsonModel):
     def _found(self, query: Query, known: Set[str]) -> list[Resource]:
         labels = query.spec.selector
         fits = (m for m in self.manifests if m.kind in TARGETS and m.namespace == query.namespace and m.id not in known)
-        found = [m for m in fits if labels and labels.matches(m.metadata.labels)]
+        found = (m for m in fits if labels and labels.matches(m.metadata.labels))
         return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
 
     @cached_property
@@ -140,8 +141,7 @@ class Catalog(JsonModel):
 
     def needed_by(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
         """``start``, all resources that it needs, and all rights; and the references that lead to nothing."""
-        reached: dict[str, Resource] = {}
-        missing: list[Missing] = []
+        reached, missing = dict[str, Resource](), list[Missing]()
         waiting = [start, *self.rights]
         while waiting:
             manifest = waiting.pop()

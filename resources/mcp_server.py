@@ -67,6 +67,9 @@ class MCPServerSpec(JsonModel):
     headers: Headers = Field((), description="headers of each request")
     authorization: Authorization | None = Field(None, description="{tokenSecretRef} of a bearer token")
     timeout: Duration = Field("30s", description="how long an answer may take, such as '30s'")
+    tool_call_timeout: Duration | None = Field(
+        None, description="how long the answer of a tool may take; by default as long as timeout"
+    )
     poll_interval: Annotated[Duration | None, NoEffect("each run lists the tools when it begins")] = Field(
         None, description="how often its tools are listed again"
     )
@@ -98,6 +101,11 @@ class MCPServer(Manifest):
     def timeout(self) -> float:
         """The seconds that an answer may take."""
         return parse_duration(self.spec.timeout).total_seconds()
+
+    @property
+    def call_timeout(self) -> float:
+        """The seconds that the answer of a tool may take."""
+        return parse_duration(self.spec.tool_call_timeout or self.spec.timeout).total_seconds()
 
     def _references(self) -> Iterator[Reference]:
         yield from super()._references()

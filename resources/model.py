@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from .base import SECRET, Deprecated, FieldError, JsonModel, Pattern, Ref, Reference
+from .base import NOT_SUPPORTED_YET, SECRET, Deprecated, FieldError, JsonModel, NoEffect, Pattern, Ref, Reference
 from .budget import Pricing
 from .circuit_breaker import CircuitBreaker
 from .duration import Duration, parse_duration
@@ -40,9 +40,24 @@ class OpenAIConfig(HttpConnection):
     """Any server that speaks OpenAI's chat completions."""
 
 
+class AzureAuth(JsonModel):
+    """One way to show Azure who asks."""
+
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
+    managed_identity: Annotated[JsonValue, NOT_SUPPORTED_YET] = None
+    workload_identity: Annotated[JsonValue, NOT_SUPPORTED_YET] = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("needs exactly one of apiKey, managedIdentity, workloadIdentity")
+        return self
+
+
 class AzureConfig(OpenAIConfig):
     """Azure OpenAI."""
 
+    auth: AzureAuth | None = Field(None, description="{apiKey}, in place of apiKey")
     api_version: TextOrValue | None = None
 
 
@@ -94,6 +109,9 @@ class ModelSpec(JsonModel):
     circuit_breaker: CircuitBreaker | None = Field(
         None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
     )
+    poll_interval: Annotated[Duration | None, NoEffect("a model is asked when it is needed")] = Field(
+        None, description="how often ARK looks whether it is available"
+    )
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
 
     @model_validator(mode="after")
@@ -118,6 +136,8 @@ class ModelSpec(JsonModel):
     def _check(self, connection: HttpConnection | BedrockConfig) -> None:
         if own := RESERVED & connection.properties.keys():
             raise FieldError(("config", self.server, "properties"), f"'{min(own)}' is set by Baton itself")
+        if isinstance(connection, AzureConfig) and connection.auth and connection.api_key:
+            raise FieldError(("config", "azure", "apiKey"), "can't be combined with auth: keep one of them")
         if self.server == "azure" and isinstance(connection, HttpConnection) and connection.base_url is None:
             raise FieldError(("config", "azure", "baseUrl"), "is missing: it is the address of the server")
 

@@ -16,8 +16,8 @@ from .secret import Secret
 from .unrendered import unrendered
 
 GROUP = "ark.mckinsey.com/"
-IGNORED_KINDS = ("Evaluator", "Evaluation")
-"""Kinds of ARK that Baton ignores."""
+IGNORED_KINDS = ("Evaluator", "Evaluation", "A2ATask", "ToolApprovalRequest", "ToolInteraction")
+"""Kinds of ARK that Baton ignores: evaluations, and what ARK itself notes of a run."""
 
 MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 

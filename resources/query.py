@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
+from .base import FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
 from .budget import Budget
 from .duration import Duration
 from .labels import LabelSelector
@@ -21,6 +21,9 @@ TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "mo
 DEFAULT_MEMORY = "default"
 """The Memory of a query that names none, if there is one of that name (ARK: queries, memory)."""
 
+DEFAULT_CONFIG = "default"
+"""The name of the ArkConfig that counts, and the namespace in which manifests without one stand."""
+
 NO_EVALUATION = NoEffect("no answer is evaluated")
 
 
@@ -28,6 +31,12 @@ ConversationId = Annotated[
     str, Pattern(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}", "is not an id: 1 to 255 characters, on one line")
 ]
 """The id of a conversation."""
+
+
+def _check_type(given: object) -> object:
+    if given == "messages":
+        raise ValueError("'messages' is not supported: write the last question as input, and name a conversationId")
+    return given
 
 
 class Target(JsonModel):
@@ -41,6 +50,9 @@ class Target(JsonModel):
 class QuerySpec(JsonModel):
     """The ``spec`` of a Query: the input and its targets."""
 
+    type: Annotated[Literal["user"], BeforeValidator(_check_type)] = Field(
+        "user", description="'user': the input is the text of a question"
+    )
     input: str = Field(min_length=1, description="the text of the question")
     targets: tuple[Target, ...] = Field((), description="the targets, all run at the same time, as {type, name}")
     target: Target | None = Field(None, description="{type, name} of the only target")
@@ -56,7 +68,7 @@ class QuerySpec(JsonModel):
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
     ttl: Duration | None = Field(None, description="how long what it leaves is kept after its end, such as '720h'")
-    cancel: Annotated[bool, NOT_SUPPORTED_YET] = False
+    cancel: bool = Field(False, description="true for a query that is canceled before anybody is asked")
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
     overrides: tuple[Override, ...] = Field(
@@ -107,6 +119,12 @@ class Query(Manifest):
         yield from super()._references()
         yield from self.targets()
         yield self.memory_reference()
+        yield self.config_reference
+
+    @property
+    def config_reference(self) -> Reference:
+        """The ArkConfig with defaults for all queries, where there is one."""
+        return Reference(("spec",), ("ArkConfig",), DEFAULT_CONFIG, DEFAULT_CONFIG, optional=True)
 
     def memory_reference(self) -> Reference:
         """The Memory that keeps its conversation; where there is none, the journal does."""

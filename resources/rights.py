@@ -6,6 +6,7 @@ from typing import NamedTuple
 import yaml
 from pydantic import JsonValue
 
+from .ark_config import ArkConfig
 from .base import JsonObject
 from .catalog import Catalog
 from .manifest import Manifest
@@ -97,7 +98,7 @@ def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterat
     A literal key belongs to the manifest in which it stands: who may use that may use the key.
     """
     for manifest in protected:
-        if not isinstance(manifest, (Query, *RIGHTS)):
+        if not isinstance(manifest, (Query, ArkConfig, *RIGHTS)):
             yield Use.of(manifest)
     for manifest in manifests:
         for each in manifest.references:

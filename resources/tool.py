@@ -35,7 +35,7 @@ _NEEDS = {
 }
 _BELONGS = {
     **{"http": "http", "circuit_breaker": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
-    **{"agent": "agent", "team": "team", "activity": "activity", "openapi": "openapi"},
+    **{"agent": "agent", "team": "team", "activity": "activity", "openapi": "openapi", "builtin": "builtin"},
 }
 """The type of tool for which each field is."""
 
@@ -62,6 +62,7 @@ class ToolSpec(JsonModel):
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
     activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
+    builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(
         None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing; for 'http'"
     )
@@ -113,6 +114,8 @@ class Tool(Manifest):
     def _is_built_in(self) -> Self:
         if self.spec.type in BUILT_IN_TYPES and self.name not in BUILT_INS:
             raise FieldError(("metadata", "name"), f"is not a built-in tool; one of {', '.join(BUILT_INS)}")
+        if self.spec.builtin and self.spec.builtin.name != self.name:
+            raise FieldError(("spec", "builtin", "name"), f"must be '{self.name}', the name of the Tool itself")
         return self
 
     @property

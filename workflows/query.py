@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ..conversation.contracts.continuation import AgentState, Continuation, QueryState
+from ..conversation.contracts.control_messages import TerminateRequest
 from ..conversation.contracts.inputs import QueryInput, TurnInput
 from ..conversation.contracts.plan import AgentPlan, QueryPlan, TargetPlan, ToolTarget
 from ..conversation.contracts.requests import Pinned
@@ -67,8 +68,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
-        result = for_client(status, self._pinned)
-        self.close(status, result)
+        self.close(status, result := for_client(status, self._pinned))
         return result
 
     async def _begin_and_ask(self) -> None:
@@ -91,6 +91,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.plan = pinned.plan
         self.memory.begin(pinned)
         self.deadline.begin(self.plan.timeout)
+        if self.plan.cancel:
+            self.run_state.stop.request("canceled", TerminateRequest(reason="spec.cancel is true", now=True))
+            raise ActivityInterrupted
 
     def _state(self) -> QueryState:
         """What the next run needs; where the query takes a turn itself, the state of that, which is never a tool's."""

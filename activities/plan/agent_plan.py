@@ -118,5 +118,5 @@ def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
     """The seconds that one use may take; None for the usual timeout."""
     if tool.mcp_server():
         server = mcp_server_of(tool, catalog)
-        return server.timeout if server else None
+        return server.call_timeout if server else None
     return tool.spec.http.seconds if tool.spec.http else None

@@ -2,6 +2,7 @@
 
 from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.contracts.plan import QueryPlan, TargetPlan
+from ...resources.ark_config import ArkConfig
 from ...resources.catalog import Catalog
 from ...resources.dialect import Dialect
 from ...resources.duration import parse_duration
@@ -20,6 +21,8 @@ def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Diale
         kind = TARGETS[found.kind]
         workflow = found.spec.strategy if isinstance(found, Team) else kind
         targets.append(TargetPlan(type=kind, name=found.name, namespace=found.namespace, workflow=workflow))
+    config = find_optional(catalog, query.config_reference)
+    lifetime = query.spec.ttl or (config.spec.query_ttl if isinstance(config, ArkConfig) else None)
     return QueryPlan(
         kind="query",
         name=query.name,
@@ -28,7 +31,8 @@ def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Diale
         timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
         fail_fast=query.spec.fail_fast,
         budget=query.budget,
-        ttl=parse_duration(query.spec.ttl).total_seconds() if query.spec.ttl else ttl,
+        ttl=parse_duration(lifetime).total_seconds() if lifetime else ttl,
+        cancel=query.spec.cancel,
         conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
     )
 

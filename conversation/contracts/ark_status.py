@@ -121,7 +121,7 @@ def _answers(status: Status, target: ArkTarget | None) -> Iterator[ArkResponse]:
         yield _answer(target, ARK_PHASES[status.phase], status.message, status.error, status.messages, room)
     for each in status.responses:
         ended: ArkPhase = "canceled" if each.stop_reason == "canceled" else "error" if each.error else "done"
-        phase = ARK_PHASES[status.phase] if each.status == "Running" and status.is_open else ended
+        phase = ARK_PHASES[status.phase] if each.status == "Running" else ended
         asked = ArkTarget(type=each.target.type, name=each.target.name)
         yield _answer(asked, phase, each.message, each.error, each.messages, room)
 

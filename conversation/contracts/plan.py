@@ -136,8 +136,8 @@ class PanelPlan(JsonModel):
 class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
-    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run.
-    In the dialect ``ark``, turns are counted and a discussion that has reached its bound ends as in ARK.
+    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run. In
+    the ``dialect`` of ARK it ends there as in ARK.
     """
 
     kind: Literal["discussion"]
@@ -181,8 +181,8 @@ class TargetPlan(JsonModel):
 
 class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
-
     ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
+    With ``cancel`` it is canceled before anybody is asked.
     """
 
     kind: Literal["query"]
@@ -194,6 +194,7 @@ class QueryPlan(JsonModel):
     budget: Budget | None = None
     conversation: ConversationPlan | None = None
     ttl: float | None = None
+    cancel: bool = False
 
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

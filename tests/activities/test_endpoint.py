@@ -48,9 +48,10 @@ async def put(env: Environment, *manifests: Json, **spec: Any) -> list[Mapping[s
     return received
 
 
-async def test_azure_gets_its_own_path_header_and_api_version(env: Environment) -> None:
+@pytest.mark.parametrize("key", [{"apiKey": OF_SECRET}, {"auth": {"apiKey": OF_SECRET}}], ids=["apiKey", "auth"])
+async def test_azure_gets_its_own_path_header_and_api_version(env: Environment, key: Json) -> None:
     server = env.model_url.removesuffix("/v1")
-    (headers,) = await put(env, asked_by("azure", baseUrl={"value": server}, apiKey=OF_SECRET, apiVersion="2025-01-01"))
+    (headers,) = await put(env, asked_by("azure", baseUrl={"value": server}, apiVersion="2025-01-01", **key))
     assert headers["api-key"] == HELD
     assert env.model.requests[0].path == "/openai/deployments/gpt-x/chat/completions?api-version=2025-01-01"
 

@@ -224,6 +224,16 @@ async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answ
     assert said[7] == "Error: the MCP server test (127.0.0.1) gave an answer of more than 4,000,000 bytes"
 
 
+async def test_a_call_is_given_up_after_the_timeout_of_tool_calls_and_not_after_that_of_the_server(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    env.script(line("one", call("test-note", words="x", seconds=60), "Done."))
+    server = mcp_2026.manifest(timeout="30s", toolCallTimeout="300ms")
+    status = await env.status(await env.start_query([user("test-note"), server], "agent/one"))
+    (result,) = [each.content for each in status.responses[0].messages if each.role == "tool"]
+    assert "0.3 s" in result
+
+
 async def test_what_a_server_reports_of_its_progress_stands_in_the_heartbeats(
     env: Environment, mcp_2026: McpServerProcess
 ) -> None:

@@ -319,7 +319,8 @@ def test_a_secret_is_never_in_the_catalog_and_a_missing_key_is_reported(write: W
 
 def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
     loaded = write.load(
-        query(team={"name": "t"}, cancel=True, parameters=[{"name": "a", "value": "b"}]),
+        query(team={"name": "t"}, parameters=[{"name": "a", "value": "b"}]),
+        manifest("ArkConfig", "default", {"defaultMemory": {"name": "m"}}),
         team("t", "a", strategy="sequential"),
         agent("a", tools=[{"name": "search", "type": "custom"}]),
     )
@@ -329,7 +330,7 @@ def test_an_unsupported_field_is_refused_when_it_is_run(write: Writer) -> None:
         loaded.needed_by(start)
     fields = {problem.field for problem in error.value.problems}
     assert fields == {
-        "spec.cancel",
+        "spec.defaultMemory",
         "spec.tools[0].name",
     }
     assert all("not supported yet" in p.text or "is not in the files" in p.text for p in error.value.problems)

@@ -100,8 +100,8 @@ def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
     assert team_fields["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
     assert "'anthropic' or 'bedrock'" in model["type"]["description"]
-    cancel = SCHEMA["$defs"]["QuerySpec"]["properties"]["cancel"]
-    assert cancel == {"type": "boolean", "default": False, "description": "not supported yet"}
+    identity = SCHEMA["$defs"]["AzureAuth"]["properties"]["managedIdentity"]
+    assert identity["description"] == "not supported yet"
     assert team_fields["onMaxTurns"]["default"] == "fail"
     assert "default" not in team_fields["maxTurns"]
     assert SCHEMA["$defs"]["Secret"]["properties"]["stringData"]["additionalProperties"] == {"type": "string"}

@@ -28,7 +28,8 @@ def behind(kind: str, name: str, tool_name: str = "t") -> Json:
 MCP = tool("mcp", mcp={"mcpServerRef": {"name": "s"}, "toolName": "f"})
 OLD_MCP = tool("mcp", mcpServer={"name": "s"}, function="f")
 SERVER = manifest("MCPServer", "s", {"address": HOST})
-CANCELED = query(targets=[{"type": "agent", "name": "a"}], cancel=True)
+AZURE = {"baseUrl": "https://host", "auth": {"managedIdentity": {"clientId": "c"}}}
+WITHOUT_KEY = manifest("Model", "m", {"provider": "azure", "model": "gpt", "config": {"azure": AZURE}})
 
 
 def test_a_memory_without_a_manifest_is_noticed(write: Writer) -> None:
@@ -49,9 +50,12 @@ def refused(loaded: Loaded) -> list[str]:
 @pytest.mark.parametrize(
     ("manifests", "says"),
     [
-        ([CANCELED, agent("a")], "Query/default/q: spec.cancel: cancel"),
+        (
+            [ASKED, agent("a", modelRef={"name": "m"}), WITHOUT_KEY],
+            "Model/default/m: spec.config.azure.auth.managedIdentity: managedIdentity",
+        ),
     ],
-    ids=["cancel"],
+    ids=["managedIdentity"],
 )
 def test_a_run_that_needs_an_unsupported_field_is_refused_in_one_sentence(
     write: Writer, manifests: list[Json], says: str

@@ -292,6 +292,11 @@ async def query_canceled(env: Environment) -> Handle:
     return handle
 
 
+async def query_canceled_by_its_manifest(env: Environment) -> Handle:
+    spec = {"input": "Why?", "target": {"type": "agent", "name": "critic"}, "cancel": True}
+    return await env.start("query", {"spec": spec, "resources": [*TRIO]})
+
+
 async def query_terminated(env: Environment) -> Handle:
     trio(env, slow=0.5)
     handle = await env.start_query([*TRIO, TEAM], "team/team", "agent/brainstormer")
@@ -547,6 +552,7 @@ SCENARIOS: dict[str, Scenario] = {
         query_timeout,
         query_timeout_with_a_cause,
         query_canceled,
+        query_canceled_by_its_manifest,
         query_terminated,
         held_panel,
         raw_panel,

@@ -139,9 +139,11 @@ async def test_a_run_whose_selector_finds_nobody_fails_with_a_sentence(env: Envi
 
 
 async def test_what_is_not_carried_out_is_said_before_what_is_missing(env: Environment) -> None:
-    status = await env.status(await env.start_query([], "agent/a", cancel=True))
+    config = manifest("ArkConfig", "default", {"defaultMemory": {"name": "m"}})
+    status = await env.status(await env.start_query([config], "agent/a"))
     failure: Any = status.failure
     assert (status.phase, failure.type) == ("Failed", "NotCarriedOut")
     assert failure.message == (
-        "Query/default/q: spec.cancel: cancel is valid but not supported yet: remove it to run this"
+        "ArkConfig/default/default: spec.defaultMemory: defaultMemory is valid but not supported yet: "
+        "remove it to run this"
     )

@@ -53,7 +53,8 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         raise InvalidManifest(f"{model.id}: a model of type '{server}' has no connection of OpenAI's kind")
     default_url = DEFAULT_URLS.get(server)
     base_url = values.resolve(config.base_url, model) or default_url
-    key = values.resolve(config.api_key, model)
+    auth = config.auth if isinstance(config, AzureConfig) else None
+    key = values.resolve(auth.api_key if auth else config.api_key, model)
     if base_url is None or (not key and base_url == default_url):
         missing = "baseUrl" if base_url is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
