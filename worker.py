@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from temporalio.client import Client
@@ -42,11 +43,13 @@ from .activities.process.deployment import deployment_of
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import Check, Checks, must_hold, serve_health
+from .activities.process.health import checks_of, serve_health
 from .activities.process.sdk_runtime import set_worker_runtime
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.process.shutdown import run_all, stopped_by_signals
+from .activities.process.traced_activities import TracedActivities, run_is_sampled
+from .activities.process.tracing import Tracing, tracing_of
 from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
@@ -65,6 +68,7 @@ from .conversation.temporal.temporal_client import ConnectionFailed, connect, wi
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .workflows.base.trace_headers import TraceHeaders
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")
@@ -84,6 +88,7 @@ async def run_worker(
     tools = Tools(secrets, registry, circuits, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog), circuits), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
+    tracing = tracing_of(environment, secrets.redact_long)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -99,26 +104,28 @@ async def run_worker(
             searchable=await registered(client),
             shows_cost=await shows_cost(client),
             query_ttl=settings.query_ttl_seconds,
+            traced=partial(run_is_sampled, tracing),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, circuits)
+        served = providers, executors, memory, tools, registry, secrets, circuits, tracing
+        activities = activities_of(pin, journal, *served)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
-        options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
+        around = RedactionInterceptor(secrets.redact), single_flight, own_journal, *_traces(tracing)
+        options = settings, activities, around
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
-        checks = _checks(workers, client, lambda: whose.check_unchanged(journal.database.engine))
+        checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
         health = serve_health(settings.health_address, checks, lambda: circuits.states)
         async with health, watch_event_loop(), run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, memory, tools):
+        for each in (single_flight, providers, executors, memory, tools, tracing):
             await each.close()
         registry.close()
         await journal.close()
 
 
-def _checks(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
-    """What must be well for a worker to work."""
-    is_running = must_hold(lambda: all(each.is_running for each in workers))
-    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
+def _traces(tracing: Tracing) -> list[Interceptor]:
+    """What hands the place in a trace on, and reports calls; nothing where no traces are reported."""
+    return [TraceHeaders(), TracedActivities(tracing)] if tracing.is_on else []
 
 
 def _worker(

@@ -18,6 +18,7 @@ from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
 from .calls.expiry import start_expiry
+from .calls.run_traces import end_trace
 from .query_memory import QueryMemory, error_message, said_by_targets
 from .state.cancellation import run_in_scope, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
@@ -51,6 +52,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._remember()
         except ContinueAsNew:
             await self.settle()
+            await end_trace(self.run_state)
             recalled = self.memory.recalled
             state = QueryState(kind="query", answers=self.answers, until=self.deadline, recalled=recalled)
             continue_as_new(self.given.continued_with(self.continuation(state)))
@@ -60,6 +62,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self.status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
+        await end_trace(self.run_state, status)
         self.close(status, status)
         return status
 

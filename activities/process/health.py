@@ -8,14 +8,18 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
+from temporalio.client import Client
+from temporalio.worker import Worker
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...conversation.temporal.live_workers import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
 """Raises, or takes too long, if something is not well."""
@@ -42,6 +46,12 @@ def must_hold(condition: Callable[[], bool]) -> Check:
             raise WorkerEnding
 
     return check
+
+
+def checks_of(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
+    """What must be well for a worker to work."""
+    is_running = must_hold(lambda: all(each.is_running for each in workers))
+    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
 
 
 class Readiness:

@@ -18,7 +18,14 @@ from tests.harness.environment import Environment
 from tests.harness.functions import ballot
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories, Run
-from tests.replay.scenarios import SCENARIOS, SHORT_HISTORIES, WITH_SHORT_HISTORIES, Scenario, run_scenario
+from tests.replay.scenarios import (
+    REPORTING_SPANS,
+    SCENARIOS,
+    SHORT_HISTORIES,
+    WITH_SHORT_HISTORIES,
+    Scenario,
+    run_scenario,
+)
 from tests.replay.stored import STORED, stored
 
 BREAKS_REPLAY = """\
@@ -41,7 +48,9 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         assert lock
         server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)), tuning=tuning)
         try:
-            async with Environment.running(await server.start(), Path(folder), functions=(ballot,)) as env:
+            traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
+            client = await server.start()
+            async with Environment.running(client, Path(folder), functions=(ballot,), **traces) as env:
                 root = await run_scenario(env, scenario)
                 while root.id not in [handle.id async for handle in env.closed_runs()]:
                     await asyncio.sleep(0.05)  # the server lists a run a moment after its end

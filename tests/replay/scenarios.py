@@ -490,6 +490,11 @@ async def approvals(env: Environment) -> Handle:
     return handle
 
 
+async def traced(env: Environment) -> Handle:
+    """The same in runs that report their spans."""
+    return await approvals(env)
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -527,6 +532,7 @@ SCENARIOS: dict[str, Scenario] = {
         query,
         query_of_model_and_tool,
         approvals,
+        traced,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -552,6 +558,10 @@ SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew", "50")
 
 WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
 """The scenarios that need such a server."""
+
+
+REPORTING_SPANS = (traced,)
+"""The scenarios whose worker reports spans; no collector has to be there."""
 
 
 async def run_scenario(env: Environment, scenario: Scenario) -> Handle:

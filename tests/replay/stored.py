@@ -23,6 +23,7 @@ from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.recall import Recall
 from baton.activities.remember import Remember
+from baton.activities.report_spans import ReportSpans
 from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
@@ -49,6 +50,7 @@ from baton.conversation.contracts import (
     run_result,
     status,
     tool_requests,
+    traces,
 )
 from baton.conversation.messages import message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
@@ -78,6 +80,7 @@ ACTIVITIES = (
     Recall.recall,
     Remember.remember,
     Review.review,
+    ReportSpans.report_spans,
 )
 
 
@@ -114,6 +117,7 @@ def stored() -> dict[str, Any]:
         *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
         *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
+        traces,
     )
     models = [
         each

@@ -27,7 +27,8 @@ async def options_after_wait(
     if workflow.now() + wait > until:
         raise ActivityFailed(failure.model_copy(update={"wait": None}))
     try:
-        await workflow.sleep(wait, summary=failure.message)
+        with run.trace.inside(run.trace.new_wait("circuit_breaker")):
+            await workflow.sleep(wait, summary=failure.message)
         await run.ready()
     except (asyncio.CancelledError, ActivityInterrupted):
         raise ActivityInterrupted(activity) from None

@@ -14,6 +14,7 @@ from .current_details import CurrentDetails
 from .decisions import Decisions
 from .errors import ActivityInterrupted
 from .inbox import Inbox
+from .run_trace import RunTrace
 from .session_state import SessionState
 
 
@@ -27,7 +28,8 @@ class RunState:
     def __init__(self) -> None:
         self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
         self.details, self.task_queues = CurrentDetails(), TaskQueues()
-        self.decisions = Decisions(self.stop)
+        self.trace = RunTrace()
+        self.decisions = Decisions(self.stop, self.trace)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
@@ -39,8 +41,16 @@ class RunState:
 
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
-        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+        if self.inbox.pause and not self.stop.reason:
+            with self.trace.inside(self.trace.new_wait("pause")):
+                await self.trace.report()
+                await self._resumed()
+        else:
+            await self._resumed()
         self.check_stop()
+
+    async def _resumed(self) -> None:
+        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
