@@ -79,21 +79,25 @@ class Baton:
 
     client: Client
     folder: Path
+    task_queue: str = TASK_QUEUE
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, env: BenchmarkEnvironment) -> AsyncIterator["Baton"]:
-        """Runs the worker while the block runs."""
+    async def running(
+        cls, env: BenchmarkEnvironment, task_queue: str = TASK_QUEUE, **variables: str
+    ) -> AsyncIterator["Baton"]:
+        """Runs the worker while the block runs, with more variables of its environment."""
         folder = env.folder / uuid.uuid4().hex
         environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
+        environment |= {"BATON_TASK_QUEUE": task_queue, **variables}
         async with worker.run_worker(env.client, Loaded(), environment):
-            yield cls(env.client, folder)
+            yield cls(env.client, folder, task_queue)
 
     async def run_team(self, turns: int, size: int, window: int | None = None) -> str:
         """Runs one team for so many turns, with replies of so many characters; its workflow id."""
         given = {"team": "team", "input": QUESTION, "resources": manifests(turns, size, window)}
         run_id = f"team-{uuid.uuid4().hex}"
-        options: dict[str, Any] = {"id": run_id, "task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+        options: dict[str, Any] = {"id": run_id, "task_queue": self.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
         turn = await self.client.execute_workflow("round-robin", given, **options)
         assert turn["turns"] == turns, turn
         return run_id
