@@ -49,7 +49,7 @@ from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.process.shutdown import run_all, stopped_by_signals
 from .activities.process.traced_activities import TracedActivities, run_is_sampled
-from .activities.process.tracing import Tracing, tracing_of
+from .activities.process.tracing import tracing_of
 from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
 from .activities.runtime.heartbeat import INTERVAL
@@ -109,7 +109,8 @@ async def run_worker(
         served = providers, executors, memory, tools, registry, secrets, circuits, tracing
         activities = activities_of(pin, journal, *served)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
-        around = RedactionInterceptor(secrets.redact), single_flight, own_journal, *_traces(tracing)
+        traces = (TraceHeaders(), TracedActivities(tracing)) if tracing.is_on else ()
+        around = RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces
         options = settings, activities, around
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
@@ -121,11 +122,6 @@ async def run_worker(
             await each.close()
         registry.close()
         await journal.close()
-
-
-def _traces(tracing: Tracing) -> list[Interceptor]:
-    """What hands the place in a trace on, and reports calls; nothing where no traces are reported."""
-    return [TraceHeaders(), TracedActivities(tracing)] if tracing.is_on else []
 
 
 def _worker(

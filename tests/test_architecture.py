@@ -230,6 +230,10 @@ def test_validate_loads_the_resources_alone() -> None:
     assert imported_by(command("validate", "-f", file), "baton.resources") == ["baton.resources"]
 
 
+def test_a_worker_loads_opentelemetrys_sdk_only_where_traces_are_asked_for() -> None:
+    assert imported_by("import baton.worker", "opentelemetry.sdk") == []
+
+
 INSIDES = ("baton.activities", "baton.worker", "baton.workflows")
 
 

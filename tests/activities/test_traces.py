@@ -16,10 +16,11 @@ from temporalio.client import Client
 from baton.conversation.contracts.status import Status
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.scripted_model.script import Reply
+from tests.harness.agent_server import AgentServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.panels import debate, panel, role_member
-from tests.harness.remote_agents import engine, engine_agent, said
+from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
 from tests.harness.trace_collector import TraceCollector
 from tests.workflows.test_approval import approve, pending, tool
@@ -240,6 +241,18 @@ async def test_an_agent_elsewhere_is_a_call_of_its_own_and_gets_the_place_in_the
     assert tool_server.seen[0].headers["traceparent"].split("-")[2] == called.id
 
 
+async def test_an_agent_of_an_a2a_server_gets_the_place_in_the_trace(
+    env: Environment, collector: TraceCollector
+) -> None:
+    agents = AgentServer()
+    with agents.serving():
+        await ended(env, collector, [a2a_agent("far"), a2a_server(agents)], "agent/far")
+    check(collector)
+    (called,) = [each for each in collector.spans if each.kind == 3]
+    sent = [each.headers["traceparent"] for each in agents.seen if each.method == "POST"]
+    assert {each.split("-")[2] for each in sent} == {called.id}
+
+
 async def test_content_is_reported_where_that_is_asked_for_and_never_a_secret(
     collector: TraceCollector, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,8 +285,7 @@ async def test_waits_for_people_and_pauses_are_spans(
     before = collector.named("chat")
     await handle.signal("pause")
     await approve(handle, asked)
-    while not (await handle.query("status"))["paused"] or not tool_server.seen:
-        await asyncio.sleep(0.02)
+    await come(collector, "wait approval")  # which is reported when the pause begins
     await handle.signal("resume")
     await handle.result()
     await come(collector, "invoke_agent")

@@ -91,13 +91,13 @@ class Environment:
         journal_url: str = "",
         functions: Sequence[Function] = (),
         encryption_keys: str = "",
-        **variables: str,
+        variables: Mapping[str, str] | None = None,
     ) -> AsyncIterator["Environment"]:
         """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
             given = catalog or Loaded(), journal_url, encryption_keys
-            env = cls(client, folder, model, url, uuid.uuid4().hex, *given, variables=variables)
+            env = cls(client, folder, model, url, uuid.uuid4().hex, *given, variables=variables or {})
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))

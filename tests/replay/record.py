@@ -50,7 +50,7 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         try:
             traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
             client = await server.start()
-            async with Environment.running(client, Path(folder), functions=(ballot,), **traces) as env:
+            async with Environment.running(client, Path(folder), functions=(ballot,), variables=traces) as env:
                 root = await run_scenario(env, scenario)
                 while root.id not in [handle.id async for handle in env.closed_runs()]:
                     await asyncio.sleep(0.05)  # the server lists a run a moment after its end
