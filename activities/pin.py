@@ -91,9 +91,8 @@ class Pin:
         question = asked or Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
-        asking = self._journal.append_once(before, question, f"{run}/1")  # one row, whichever id the activity has
-        row, sha = await asyncio.gather(asking, self._journal.pin(catalog, run))
-        thread = Thread(catalog=sha, question=row.id, head=row.head, run=workflow_id())
+        row = await self._journal.begin(catalog, run, before, question)
+        thread = Thread(catalog=catalog.sha, question=row.id, head=row.head, run=workflow_id())
         thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
@@ -172,4 +171,4 @@ def _below(start: Startable, thread: Thread) -> Thread:
 
 def _plan(request: PinRequest, catalog: Catalog, ttl: float | None) -> tuple[Startable, Plan]:
     start = find_start(request, catalog.prepared())
-    return start, build_plan(start, catalog, request.workflow, ttl)
+    return start, build_plan(start, catalog, request.workflow, ttl, takes_turn=request.takes_turn)

@@ -1,4 +1,7 @@
-"""The baseline: the least that a durable turn can cost, one activity that calls the model and writes one row."""
+"""The baselines: the least that a turn can cost, one activity that calls the model and writes one row.
+
+One is as durable as Baton, with the library and the stream that Baton uses; the other is as lean as can be.
+"""
 
 import contextlib
 import uuid
@@ -13,10 +16,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 with workflow.unsafe.imports_passed_through():
     import aiosqlite
+    import httpx
     import openai
     from openai.types.chat import ChatCompletionMessageParam
 
-QUEUE = "baseline"
 MEMBERS = ("writer", "critic")
 PROMPT = "You are the {}. Say what you think of it."
 QUESTION = "How do we write a good report?"
@@ -75,38 +78,61 @@ class Say:
 
 
 @dataclass(frozen=True)
+class LeanSay(Say):
+    """The same with one plain HTTP request, without a client library and without a stream."""
+
+    http: httpx.AsyncClient
+
+    @activity.defn(name="say")
+    async def say(self, place: TurnPlace) -> int:
+        return await super().say(place)
+
+    async def _ask(self, model: str, messages: list[ChatCompletionMessageParam]) -> str:
+        answer = await self.http.post("chat/completions", json={"model": model, "messages": messages})
+        return str(answer.json()["choices"][0]["message"]["content"])
+
+
+@dataclass(frozen=True)
 class Baseline:
-    """A worker for the baseline in this process, with the same settings as Baton's worker."""
+    """A worker for a baseline in this process, with the same settings as Baton's worker.
+
+    The ``lean`` one may lose its latest rows when the machine loses its power (SQLite: synchronous=NORMAL).
+    """
 
     client: Client
+    queue: str
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, address: str, folder: Path, url: str) -> AsyncIterator["Baseline"]:
+    async def running(cls, address: str, folder: Path, url: str, *, lean: bool = False) -> AsyncIterator["Baseline"]:
         """Runs the worker while the block runs, with a plain Temporal client."""
-        client = await Client.connect(address)
+        client, name = await Client.connect(address), "lean" if lean else "baseline"
         async with (
-            aiosqlite.connect(folder / "baseline.db", isolation_level=None) as database,
+            aiosqlite.connect(folder / f"{name}.db", isolation_level=None) as database,
             openai.AsyncOpenAI(base_url=url, api_key="scripted", max_retries=0) as model,
+            httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None)) as http,
         ):
-            for statement in ("pragma journal_mode=WAL", "pragma synchronous=FULL", _TABLE):
+            synchronous = f"pragma synchronous={'NORMAL' if lean else 'FULL'}"
+            for statement in ("pragma journal_mode=WAL", synchronous, _TABLE):
                 await database.execute(statement)
+            say = LeanSay(database, model, http) if lean else Say(database, model)
             async with Worker(
                 client,
-                task_queue=QUEUE,
+                task_queue=name,
                 workflows=[BaselineWorkflow],
-                activities=[Say(database, model).say],
+                activities=[say.say],
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 max_cached_workflows=1_000,
                 max_concurrent_workflow_tasks=4,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
             ):
-                yield cls(client)
+                yield cls(client, name)
 
     async def run_team(self, turns: int, size: int) -> None:
         """Runs one team for so many turns, with replies of so many characters."""
         given = [turns, f"random-{size}"]
-        await self.client.execute_workflow("baseline", args=given, id=f"baseline-{uuid.uuid4().hex}", task_queue=QUEUE)
+        run_id = f"{self.queue}-{uuid.uuid4().hex}"
+        await self.client.execute_workflow("baseline", args=given, id=run_id, task_queue=self.queue)
 
 
 _TABLE = "create table turns (run text, turn integer, said text, primary key (run, turn))"

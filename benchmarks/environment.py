@@ -43,8 +43,8 @@ class BenchmarkEnvironment:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls) -> AsyncIterator["BenchmarkEnvironment"]:
-        """Runs the server and the model while the block runs."""
+    async def running(cls, delay: float = 0.0) -> AsyncIterator["BenchmarkEnvironment"]:
+        """Runs the server and the model while the block runs; each reply comes after ``delay`` seconds."""
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-")))
             lock = stack.enter_context(StateDir(folder).lock("dev"))
@@ -52,7 +52,7 @@ class BenchmarkEnvironment:
             server = EmbeddedServer(folder, lock, *free_ports((0, 0)))
             client = await server.start()
             try:
-                yield cls(client, server.address, stack.enter_context(serving_random_model()), folder)
+                yield cls(client, server.address, stack.enter_context(serving_random_model(delay)), folder)
             finally:
                 await server.stop()
 
@@ -84,12 +84,12 @@ class Baton:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, env: BenchmarkEnvironment, task_queue: str = TASK_QUEUE, **variables: str
+        cls, env: BenchmarkEnvironment, task_queue: str = TASK_QUEUE, **settings: str
     ) -> AsyncIterator["Baton"]:
-        """Runs the worker while the block runs, with more variables of its environment."""
+        """Runs the worker while the block runs."""
         folder = env.folder / uuid.uuid4().hex
-        environment = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
-        environment |= {"BATON_TASK_QUEUE": task_queue, **variables}
+        own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
+        environment = {**own, "BATON_TASK_QUEUE": task_queue, **settings}
         async with worker.run_worker(env.client, Loaded(), environment):
             yield cls(env.client, folder, task_queue)
 
@@ -97,10 +97,25 @@ class Baton:
         """Runs one team for so many turns, with replies of so many characters; its workflow id."""
         given = {"team": "team", "input": QUESTION, "resources": manifests(turns, size, window)}
         run_id = f"team-{uuid.uuid4().hex}"
-        options: dict[str, Any] = {"id": run_id, "task_queue": self.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
-        turn = await self.client.execute_workflow("round-robin", given, **options)
+        turn = await self.client.execute_workflow("round-robin", given, id=run_id, **self._options)
         assert turn["turns"] == turns, turn
         return run_id
+
+    async def ask(self, turns: int, size: int) -> None:
+        """Asks one agent one question, by a query."""
+        spec = {"input": QUESTION, "targets": [{"type": "agent", "name": MEMBERS[0]}]}
+        given = {"spec": spec, "resources": [agent(MEMBERS[0], size)]}
+        status = await self.client.execute_workflow("query", given, id=f"query-{uuid.uuid4().hex}", **self._options)
+        assert status["phase"] == "Completed", status
+
+    async def run_agent(self, turns: int, size: int) -> None:
+        """Asks one agent one question, by its own workflow."""
+        given = {"agent": MEMBERS[0], "input": QUESTION, "resources": [agent(MEMBERS[0], size)]}
+        await self.client.execute_workflow("agent", given, id=f"agent-{uuid.uuid4().hex}", **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"task_queue": self.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
 
     def journal(self) -> int:
         """Bytes of the journal's database."""
@@ -114,8 +129,12 @@ def manifests(turns: int, size: int, window: int | None = None) -> list[dict[str
     bounds = {"maxTurns": turns // len(MEMBERS), "onMaxTurns": "complete"}
     windows = {"contextWindow": {"maxMessages": window}} if window else {}
     team = {"strategy": "round-robin", "members": [{"name": name} for name in MEMBERS], **bounds, **windows}
-    agents = {name: {"prompt": PROMPT.format(name), "model": {"name": f"random-{size}"}} for name in MEMBERS}
-    return [_manifest("Team", "team", team), *(_manifest("Agent", name, spec) for name, spec in agents.items())]
+    return [_manifest("Team", "team", team), *(agent(name, size) for name in MEMBERS)]
+
+
+def agent(name: str, size: int) -> dict[str, Any]:
+    """An agent whose model replies with so many characters."""
+    return _manifest("Agent", name, {"prompt": PROMPT.format(name), "model": {"name": f"random-{size}"}})
 
 
 def _manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -133,8 +133,8 @@ class Agent(Manifest):
     def can_terminate(self) -> bool:
         return any(tool.terminates for tool in self.spec.tools)
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         if not self.is_a2a:
             yield self.model_reference()
         yield from (reference for _, reference in self.tools() if reference)

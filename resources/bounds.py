@@ -47,5 +47,5 @@ def _is_bounded(manifest: Resource) -> bool:
 def below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
     """What a manifest refers to."""
     selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
-    found = (catalog.find(reference) for reference in (*manifest.references(), *selected))
+    found = (catalog.find(reference) for reference in (*manifest.references, *selected))
     return (each for each in found if each)

@@ -9,7 +9,7 @@ def others_than(own: Catalog, catalog: Catalog) -> tuple[str, ...]:
     users: dict[str, list[str]] = {}
     for manifest in catalog.manifests:
         selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
-        for reference in (*manifest.references(), *selected):
+        for reference in (*manifest.references, *selected):
             if found := catalog.find(reference):
                 users.setdefault(found.id, []).append(manifest.id)
     waiting = [each.id for each in catalog.manifests if own.by_id(each.id) != each]

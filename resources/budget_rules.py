@@ -28,6 +28,6 @@ def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
         if isinstance(manifest, Model):
             found.update({manifest.id} if manifest.spec.pricing is None else ())
         elif not (isinstance(manifest, Agent) and manifest.is_remote):
-            asked = (each for each in manifest.references() if each.kinds == ("Model",))
+            asked = (each for each in manifest.references if each.kinds == ("Model",))
             found.update(str(each) for each in asked if not catalog.find(each))
     return found

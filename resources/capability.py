@@ -30,8 +30,8 @@ class Capability(Manifest):
     kind: Literal["Capability"] = "Capability"
     spec: CapabilitySpec = Field(description="the capability's tools and context")
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         yield from tool_references(self, self.spec.tools)
 
 

@@ -147,7 +147,7 @@ class Catalog(JsonModel):
                 continue
             reached[manifest.id] = manifest
             selected = self.targets(manifest) if isinstance(manifest, Query) else ()
-            for reference in (*manifest.references(), *selected):
+            for reference in (*manifest.references, *selected):
                 if found := self.find(reference):
                     waiting.append(found)
                 elif not reference.optional:
@@ -157,13 +157,13 @@ class Catalog(JsonModel):
     @cached_property
     def contribution_refs(self) -> tuple[ContributionsRef, ...]:
         """The references to contributions of panels in its values, each once."""
-        places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
+        places = (source.value_from for manifest in self.manifests for _, source in sources(manifest.parts))
         return tuple(dict.fromkeys(each.contributions_ref for each in places if each and each.contributions_ref))
 
     @cached_property
     def uses_secrets(self) -> bool:
         """Whether any of its values comes from a Secret."""
-        return any("Secret" in each.kinds for manifest in self.manifests for each in manifest.references())
+        return any("Secret" in each.kinds for manifest in self.manifests for each in manifest.references)
 
     @property
     def rights(self) -> tuple[Resource, ...]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 
-from .base import Path, walk
+from .base import Path
 from .catalog import Catalog
 from .manifest import Manifest
 from .values import Function
@@ -34,7 +34,7 @@ _known: dict[str, str | None] = {}
 
 def broken_filters(catalog: Catalog) -> Iterator[tuple[Manifest, Path, str]]:
     """The filters that jq does not understand, each with its manifest, the path and what is wrong."""
-    found = [(each, path, item) for each in catalog.manifests for path, item in walk(each)]
+    found = [(each, path, item) for each in catalog.manifests for path, item in each.parts]
     filters = [(each, path, item.value) for each, path, item in found if isinstance(item, Function)]
     if new := dict.fromkeys(text for *_, text in filters if text not in _known):
         _known.update(zip(new, _errors(new), strict=True))

@@ -54,7 +54,7 @@ class Loaded:
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""
-        needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references() if not r.optional)
+        needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
         missing = [
             self._missing(each)
             for each in needs

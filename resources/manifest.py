@@ -1,7 +1,8 @@
 """What all manifests have in common: apiVersion, kind, metadata and status, and references to other resources."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -61,12 +62,29 @@ class Manifest(JsonModel):
         """The name of the Secret with the literal keys that stand in it."""
         return f"inline.{self.kind.lower()}.{self.name}"
 
-    def references(self) -> Iterator[Reference]:
-        """The resources that this one needs; here those that its values come from."""
-        for path, source in sources(self):
+    @cached_property
+    def parts(self) -> tuple[tuple[Path, JsonModel], ...]:
+        """All values in it, each with its path; without itself, as comparing two of them would never end."""
+        return tuple(walk(self))[1:]
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """The resources that this one needs."""
+        return tuple(self._references())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that keeps nothing that was found out about this one: of pydantic, it would."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+    def _references(self) -> Iterator[Reference]:
+        """The resources that each kind needs; here those that its values come from."""
+        for path, source in sources(self.parts):
             for name, kind, ref in source.needs():
                 yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)
-        for path, item in walk(self):
+        for path, item in self.parts:
             if isinstance(item, Summarize) and item.model:
                 yield self._refer((*path, "model", "name"), ("Model",), item.model)
 

@@ -99,8 +99,8 @@ class MCPServer(Manifest):
         """The seconds that an answer may take."""
         return parse_duration(self.spec.timeout).total_seconds()
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         if self.spec.authorization:
             name = self.spec.authorization.token_secret_ref.name
             yield Reference(("spec", "authorization", "tokenSecretRef", "name"), ("Secret",), self.namespace, name)

@@ -139,8 +139,8 @@ class Model(Manifest):
     kind: Literal["Model"] = "Model"
     spec: ModelSpec = Field(description="the model's type, id and connection")
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         if fallback := self.fallback_reference():
             yield fallback
 

@@ -22,7 +22,7 @@ def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]
     yield from queries_without_targets(catalog)
     asked = _names(query.spec.parameters) if query else set[str]()
     for manifest in catalog.manifests:
-        for path, source in sources(manifest):
+        for path, source in sources(manifest.parts):
             wanted = source.value_from.query_parameter_ref if source.value_from else None
             if wanted and wanted.name not in asked:
                 known = ", ".join(sorted(asked)) or "none"

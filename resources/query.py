@@ -103,8 +103,8 @@ class Query(Manifest):
         """Values for its input and its targets."""
         return self.spec.parameters
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         yield from self.targets()
         yield self.memory_reference()
 

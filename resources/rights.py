@@ -100,7 +100,7 @@ def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterat
         if not isinstance(manifest, (Query, *RIGHTS)):
             yield Use.of(manifest)
     for manifest in manifests:
-        for each in manifest.references():
+        for each in manifest.references:
             if "Secret" in each.kinds and each.name != manifest.own_secret:
                 yield Use.of_secret(each.namespace, each.name)
 

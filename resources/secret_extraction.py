@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue, SecretStr
 
-from .base import IsSecret, JsonObject, Path, Reference, walk
+from .base import IsSecret, JsonObject, Path, Reference
 from .manifest import Manifest, Metadata
 from .problems import dotted_path
 from .secret import Secret
@@ -59,7 +59,7 @@ def extract_secrets(manifest: M, secrets: Secrets) -> M:
 
 def _spelled_out(manifest: Manifest) -> Iterator[tuple[Path, str]]:
     """The literal secrets in a manifest, each with its path."""
-    for path, item in walk(manifest):
+    for path, item in (((), manifest), *manifest.parts):
         if isinstance(item, Header) and item.is_secret:
             yield (*path, "value"), item.value.value or ""
         for name, field in type(item).model_fields.items():

@@ -151,8 +151,8 @@ class Team(Manifest):
     kind: Literal["Team"] = "Team"
     spec: TeamSpec = Field(description="the team's strategy and members")
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         yield from self.members()
         yield from (reference for _, reference in self.role_holders() if reference)
         if self.spec.rules.order == "selected":

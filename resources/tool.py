@@ -138,8 +138,8 @@ class Tool(Manifest):
         """Whether its results are marked for a model: not those of one's own agents and teams and built-in tools."""
         return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
 
-    def references(self) -> Iterator[Reference]:
-        yield from super().references()
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
         if server := self.mcp_server():
             yield server
         if self.asks:

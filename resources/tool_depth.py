@@ -16,7 +16,7 @@ def too_deep_tools(catalog: Catalog) -> Iterator[tuple[Tool, str]]:
     """The tools below which too many others stand: the innermost of them alone."""
     nodes = {each.id: each for each in catalog.manifests if isinstance(each, Team | Agent | Tool)}
     below = {
-        key: [found.id for ref in each.references() if (found := catalog.find(ref)) and found.id in nodes]
+        key: [found.id for ref in each.references if (found := catalog.find(ref)) and found.id in nodes]
         for key, each in nodes.items()
     }
     try:

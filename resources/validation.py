@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .agent import Agent
 from .approval_rules import unmatched_patterns
-from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
+from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference
 from .budget_rules import unknown_costs
 from .catalog import Catalog
 from .config_map import ConfigMap
@@ -56,7 +56,7 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
     """Cycles among the references of teams, agents and tools: a depth-first search that visits each once."""
     path: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
     if start.id not in seen and isinstance(start, Team | Agent | Tool):
-        path[start.id] = (start, start.references())
+        path[start.id] = (start, iter(start.references))
     while path:
         owner, references = next(reversed(path.values()))
         seen.add(owner.id)
@@ -69,7 +69,7 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
             what = f"the {target.kind.lower()} contains itself ({' → '.join((*cycle, target.name))})"
             yield Violation(owner, reference.path, f"{what}: remove one of them")
         elif isinstance(target, Team | Agent | Tool) and target.id not in seen:
-            path[target.id] = (target, target.references())
+            path[target.id] = (target, iter(target.references))
 
 
 def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
@@ -135,7 +135,7 @@ def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:
 def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
     """References to a key that does not exist in a Secret or a ConfigMap of the files."""
     for manifest in catalog.manifests:
-        for path, source in sources(manifest):
+        for path, source in sources(manifest.parts):
             for field, kind, ref in source.needs():
                 known = _keys(kind, manifest.namespace, ref.name, catalog, secrets)
                 if known is not None and ref.key not in known and not ref.optional:
@@ -172,7 +172,7 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
 
 def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
     """The marks of the fields that a manifest sets, each with its path, and the value or the field."""
-    for path, item in walk(manifest):
+    for path, item in (((), manifest), *manifest.parts):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):

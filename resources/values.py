@@ -1,13 +1,13 @@
 """Values and their sources: literals, Secrets, ConfigMaps, services and parameters."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text, walk
+from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text
 from .template import TemplateError, check_names
 
 
@@ -88,9 +88,9 @@ class ValueSource(JsonModel):
             yield "configMapKeyRef", "ConfigMap", self.value_from.config_map_key_ref
 
 
-def sources(model: JsonModel) -> Iterator[tuple[Path, ValueSource]]:
-    """The value sources in a manifest, each with its path."""
-    for path, item in walk(model):
+def sources(parts: Iterable[tuple[Path, JsonModel]]) -> Iterator[tuple[Path, ValueSource]]:
+    """The value sources among the parts of a manifest, each with its path."""
+    for path, item in parts:
         if isinstance(item, ValueSource):
             yield path, item
 

@@ -38,6 +38,6 @@ def too_long_ids(catalog: Catalog) -> Iterator[tuple[Query | Team, Path, str]]:
 
 
 def _nested_teams(owner: Query | Team, catalog: Catalog) -> Iterator[tuple[Reference, Team]]:
-    for reference in (*owner.references(), *(catalog.targets(owner) if isinstance(owner, Query) else ())):
+    for reference in (*owner.references, *(catalog.targets(owner) if isinstance(owner, Query) else ())):
         if isinstance(found := catalog.find(reference), Team):
             yield reference, found

@@ -1,15 +1,14 @@
-"""The workflow types ``agent`` and ``model``: one turn of an agent, or of a model without prompt and tools."""
+"""The workflow types ``agent``, ``model`` and ``tool``: one turn of an agent, of a model by itself, or of a tool."""
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..conversation.contracts.continuation import AgentState, State
-from ..conversation.contracts.plan import AgentPlan
+from ..conversation.contracts.continuation import State
+from ..conversation.contracts.plan import AgentPlan, ToolTarget
 from ..conversation.contracts.run_result import RunResult
 from ..conversation.messages.turn import TurnResult
-from .base.turn_workflow import TurnWorkflow
-from .discussion.agent_turn import AgentTurn
-from .discussion.member_turn import MemberTurn, TeamContext
+from .base.turn_workflow import RunningTurn, TurnWorkflow
+from .discussion.single_turn import single_turn
 
 
 @workflow.defn(name="agent")
@@ -20,17 +19,24 @@ class AgentWorkflow(TurnWorkflow):
     async def run(self, *given: JsonValue) -> TurnResult | RunResult:
         return await self.execute()
 
-    def new_turn(self, state: State | None) -> AgentTurn:
+    def new_turn(self, state: State | None) -> RunningTurn:
         plan = self.pinned.plan
-        assert isinstance(plan, AgentPlan)
-        assert state is None or isinstance(state, AgentState)
-        turn = MemberTurn(plan.name, number=1, of=1, thread=self.pinned.thread, index=0, state=state)
-        return AgentTurn(plan, TeamContext(plan.name, self.run_state, self.children), turn)
+        assert isinstance(plan, AgentPlan | ToolTarget)
+        return single_turn(plan, self.pinned.thread, self.run_state, self.children, state)
 
 
 @workflow.defn(name="model")
 class ModelWorkflow(AgentWorkflow):
-    """The workflow type ``model`` (ARK: queries, targets)."""
+    """The workflow type ``model``: a model without prompt and tools (ARK: queries, targets)."""
+
+    @workflow.run
+    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+        return await self.execute()
+
+
+@workflow.defn(name="tool")
+class ToolWorkflow(AgentWorkflow):
+    """The workflow type ``tool``: one use of a tool, with the input as its arguments (ARK: queries, targets)."""
 
     @workflow.run
     async def run(self, *given: JsonValue) -> TurnResult | RunResult:

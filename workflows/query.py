@@ -1,27 +1,32 @@
-"""The workflow type ``query``: puts a question to its targets, each in a child workflow, and joins their answers."""
+"""The workflow type ``query``: puts a question to its targets, and joins their answers.
+
+Several targets, and teams, answer in child workflows; a single agent, model or tool takes its turn in the query's run.
+"""
 
 import asyncio
-from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..conversation.contracts.continuation import Continuation, QueryState
+from ..conversation.contracts.continuation import AgentState, Continuation, QueryState
 from ..conversation.contracts.inputs import QueryInput, TurnInput
-from ..conversation.contracts.plan import QueryPlan, TargetPlan
+from ..conversation.contracts.plan import AgentPlan, QueryPlan, TargetPlan, ToolTarget
 from ..conversation.contracts.requests import Pinned, PinRequest
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
-from ..conversation.errors import QueryTimeout
-from ..conversation.failure import Cause, Failure
+from ..conversation.failure import Failure
 from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
 from .calls import effects
 from .calls.expiry import start_expiry
 from .calls.run_traces import end_trace
+from .discussion.agent_turn import AgentTurn
+from .discussion.single_turn import single_turn
+from .discussion.tool_turn import ToolTurn
 from .query_memory import QueryMemory, error_message, said_by_targets
+from .query_timeout import Deadline
 from .state.cancellation import run_in_scope, wait_all
-from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
+from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
 from .state.continue_as_new import continue_as_new
 from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 
@@ -37,11 +42,12 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         super().__init__(*given)
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, TurnResult] = {}
+        self.turn: AgentTurn | ToolTurn | None = None
+        self.turn_state: AgentState | None = None
         self.shown = 0
-        self.deadline: datetime | None = None
+        self.deadline = Deadline(self.run_state)
         self.failure: Failure | None = None
         self.unasked: Head | None = None
-        self.causes: dict[str, Cause] = {}
         self.memory = QueryMemory(self.run_state)
 
     @workflow.run
@@ -53,9 +59,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         except ContinueAsNew:
             await self.settle()
             await end_trace(self.run_state)
-            recalled = self.memory.recalled
-            state = QueryState(kind="query", answers=self.answers, until=self.deadline, recalled=recalled)
-            continue_as_new(self.given.continued_with(self.continuation(state)))
+            continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
@@ -73,8 +77,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
                 self._restore_answers(self.given.carried)
             else:
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
-            left = max(timedelta(), self.deadline - workflow.now()) if self.deadline else None
-            await run_in_scope(stop, self._recall_and_ask(), left, self._look_for_causes)
+            await run_in_scope(stop, self._recall_and_ask(), self.deadline.left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
         except ActivityFailed as failed:
@@ -86,24 +89,27 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
         self.memory.begin(pinned)
-        if self.plan.timeout is not None:
-            self.deadline = workflow.now() + timedelta(seconds=self.plan.timeout)
+        self.deadline.begin(self.plan.timeout)
+
+    def _state(self) -> QueryState:
+        """What the next run needs; where the query takes a turn itself, the state of that, which is never a tool's."""
+        state = QueryState(kind="query", answers=self.answers, until=self.deadline.at, recalled=self.memory.recalled)
+        return state.model_copy(update={"turn": self.turn.state} if self.turn else {})
 
     def _restore_answers(self, continuation: Continuation) -> None:
         plan, state = continuation.pinned.plan, continuation.state
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
-        self.plan, self.answers, self.deadline = plan, dict(state.answers), state.until
+        self.plan, self.answers, self.turn_state = plan, dict(state.answers), state.turn
+        self.deadline.begin(plan.timeout, state.until)
         self.memory.restore(plan, state.recalled)
 
     async def _recall_and_ask(self) -> None:
         await self._ask_all(await self.memory.recall(self.pinned.thread))
 
     async def _ask_all(self, thread: Thread) -> None:
-        """Waits for every target; a failure with failFast, or the end of the query, cancels those still running.
-
-        A long run asks no further target, waits for those that are asked, and continues as new.
-        """
+        """Waits for every target; a failure with failFast, or the end of the query, cancels those still running. A long
+        run asks no further target, waits for those that are asked, and continues as new."""
         waiting = [each for each in enumerate(self.plan.targets) if each[0] not in self.answers]
         tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in waiting]
         await wait_all(tasks, self._gives_up)
@@ -111,19 +117,27 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             task.result()
 
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
-        given = TurnInput.model_validate({target.type: target.name, "namespace": target.namespace, "thread": thread})
-        place, stop = f"target-{index + 1}", self.run_state.stop
-        turn = await self.children.execute(target.workflow, given, place, thread.head, continues=True)
-        if turn.stop_reason == "canceled" and stop.reason:
-            failure = self._overdue(self.causes.get(self._run_of(index, target)))
+        stop = self.run_state.stop
+        turn = await (self._take_turn(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
+        if turn.stop_reason in ("canceled", "timeout") and stop.reason:
+            failure = self.deadline.failure(self._run_of(index, target))
             turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": failure})
         self.answers[index] = truncated_for_status(self.plan, turn)
 
-    async def _join_messages_to_answer(self) -> None:
-        """What people said too late for any target joins the conversation of the last one.
+    async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:
+        given = TurnInput.model_validate({target.type: target.name, "namespace": target.namespace, "thread": thread})
+        return await self.children.execute(target.workflow, given, _place(index), thread.head, continues=True)
 
-        If no target was asked, or no manifest was found, it begins a conversation of its own.
-        """
+    async def _take_turn(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
+        """The turn of the only target, under its own budget, if it has one."""
+        own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
+        self.turn = single_turn(plan, own, self.run_state, self.children, self.turn_state)
+        turn = await self.turn.execute()
+        return turn.model_copy(update={"ended": False, "note": self.run_state.stop.note or turn.note})
+
+    async def _join_messages_to_answer(self) -> None:
+        """What people said too late for any target joins the conversation of the last one; if no target was asked, or
+        no manifest was found, it begins a conversation of its own."""
         unread, index = await self.close_inbox(), max(self.answers, default=None)
         if index is None and unread and workflow.patched(MESSAGES_JOIN_QUERY):
             self.unasked = await self.join(unread, self.memory.question)
@@ -143,7 +157,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         await self.memory.remember(said, self.pinned.thread.catalog)
 
     def _run_of(self, index: int, target: TargetPlan) -> str:
-        return self.children.id_of(f"target-{index + 1}", target.name)
+        """The id of the run in which a target answers."""
+        return workflow.info().workflow_id if target.turn else self.children.id_of(_place(index), target.name)
 
     def _gives_up(self) -> bool:
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
@@ -153,24 +168,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     async def _look_for_causes(self) -> None:
-        """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
-        if self.children.running and workflow.patched(TIMEOUT_CAUSE):
-            self.causes = await effects.last_failures(self.run_state, self.children.running)
-
-    def _overdue(self, cause: Cause | None) -> Failure | None:
-        if self.run_state.stop.reason != "timeout":
-            return None
-        text = f"the query took longer than its timeout of {self.plan.timeout:g} s"
-        if cause is None:
-            return QueryTimeout(text).as_failure()
-        last = f"{text}; attempt {cause.attempts} failed with {cause.type}: {cause.message}"
-        return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
+        await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn else self.children.running)
 
     @workflow.query(description="How the query stands, or how it has ended.")
     def status(self) -> Status:
         """The status of the query (ARK: queries)."""
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
-        failure = self.failure or self._overdue(next(iter(self.causes.values()), None))
+        failure = self.failure or self.deadline.failure()
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
         owner = f"Query/{self.plan.namespace}/{self.plan.name}"
         plan = self.plan.model_copy(update={"budget": self.run_state.decisions.raised(owner, self.plan.budget)})
@@ -178,6 +182,11 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         notices = self._pinned.notices if self._pinned else ()
         status = self.memory.in_status(status.model_copy(update={"notices": notices or None}))
         return status if self.ended_at else self.run_state.with_requests(status)
+
+
+def _place(index: int) -> str:
+    """The place of a target's child workflow."""
+    return f"target-{index + 1}"
 
 
 def _pin_request(given: QueryInput) -> PinRequest:
@@ -188,4 +197,5 @@ def _pin_request(given: QueryInput) -> PinRequest:
         namespace=given.namespace,
         spec=given.spec,
         resources=given.resources,
+        takes_turn=True,
     )

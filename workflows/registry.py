@@ -4,7 +4,7 @@ import pydantic
 import pydantic_core
 
 from ..conversation.failure import BatonError
-from .agent import AgentWorkflow, ModelWorkflow
+from .agent import AgentWorkflow, ModelWorkflow, ToolWorkflow
 from .expire import ExpireWorkflow, VersionedExpireWorkflow
 from .query import QueryWorkflow
 from .strategies.debate import DebateWorkflow
@@ -13,7 +13,6 @@ from .strategies.parallel import ParallelWorkflow
 from .strategies.round_robin import RoundRobinWorkflow
 from .strategies.selector import SelectorWorkflow
 from .strategies.sequential import SequentialWorkflow
-from .tool import ToolWorkflow
 
 STRATEGIES = (
     SequentialWorkflow,

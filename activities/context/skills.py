@@ -11,7 +11,7 @@ HEADING = f"# Skills\nBefore a task that a skill is for, read the skill with the
 
 def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
     """Its skills, by their names, in the order of its manifest."""
-    found = (find(catalog, each) for each in agent.references() if each.kinds == ("Skill",))
+    found = (find(catalog, each) for each in agent.references if each.kinds == ("Skill",))
     return {each.name: each for each in found if isinstance(each, Skill)}
 
 

@@ -168,7 +168,7 @@ class ValueResolver:
         host = host and fixed_host(host)
         if host and any(fnmatchcase(host, each) for each in hosts):
             return
-        field = next((dotted_path(path) for path, each in sources(owner) if each is source), "spec")
+        field = next((dotted_path(path) for path, each in sources(owner.parts) if each is source), "spec")
         allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
         raise KeyMissing(
             f"{owner.id}: {field}: a run has brought it, and it may not use the Secret '{owner.namespace}/{ref.name}': "

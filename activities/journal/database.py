@@ -22,6 +22,9 @@ RETRY_INTERVAL = 1.0
 
 T = TypeVar("T")
 
+Rows = tuple[Table, Sequence[Mapping[str, Any]]]
+"""Rows of a table."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,9 +61,17 @@ class Database:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.engine.dispose()
 
-    async def insert(self, table: Table, *rows: Mapping[str, Any]) -> Sequence[Record[Any]]:
-        """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
-        return await self.run(insert_missing(self.engine.dialect, table), *rows)
+    async def insert(self, *given: Rows) -> Sequence[Record[Any]]:
+        """Inserts the rows whose primary keys are not in their tables yet, one table after the other, in one write.
+
+        Returns the keys of those of the last table.
+        """
+
+        def execute(connection: Connection) -> Sequence[Record[Any]]:
+            statements = ((insert_missing(self.engine.dialect, table), rows) for table, rows in given)
+            return [_execute(connection, each, rows) for each, rows in statements][-1]
+
+        return await self._insist(lambda: self.engine.write(execute))
 
     async def run(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
         """Runs one statement, and retries without end while the database can't be reached.
@@ -97,17 +108,14 @@ class Database:
             task.exception()  # marks it as retrieved: asyncio would log it if the caller was cancelled
 
     async def _execute(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
-        def execute(connection: Connection) -> Sequence[Record[Any]]:
-            result = connection.execute(statement, parameters if len(parameters) > 1 else next(iter(parameters), None))
-            return result.all() if result.returns_rows else ()
-
-        return await (self.engine.run if statement.is_select else self.engine.write)(execute)
+        use = self.engine.run if statement.is_select else self.engine.write
+        return await use(lambda connection: _execute(connection, statement, parameters))
 
     async def put_blob(self, blob: bytes, family: str) -> str:
         """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""
         sha = hashlib.sha256(blob).hexdigest()
         await self.run(upsert_hold(self.engine.dialect, family, sha))  # first, so that no prune deletes it meanwhile
-        await self.insert(schema.blobs, {"sha": sha, "blob": blob})
+        await self.insert((schema.blobs, [{"sha": sha, "blob": blob}]))
         return sha
 
     async def get_blob(self, sha: str) -> bytes:
@@ -117,6 +125,13 @@ class Database:
             raise journal_lost(f"the value {sha}")
         blob: bytes = found[0][0]
         return blob
+
+
+def _execute(
+    connection: Connection, statement: Executable, parameters: Sequence[Mapping[str, Any]]
+) -> Sequence[Record[Any]]:
+    result = connection.execute(statement, parameters if len(parameters) > 1 else next(iter(parameters), None))
+    return result.all() if result.returns_rows else ()
 
 
 def journal_lost(what: str) -> JournalLost:

@@ -16,8 +16,9 @@ from ...conversation.messages.message import Head, Message, Quote, Span
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import Keys
 from ...resources.catalog import Catalog
+from ..runtime.threads import in_thread_if_long
 from . import schema
-from .database import Database, journal_lost
+from .database import Database, Rows, journal_lost
 from .row import Row, chain
 from .row_encryption import RowEncryption, key_ids
 from .statements import upsert_bookmark
@@ -66,12 +67,17 @@ class Journal:
         """The ids of all keys with which anything was ever written to this journal."""
         return await self.database.engine.run(key_ids)
 
-    async def pin(self, catalog: Catalog, run: str) -> str:
-        """Stores a catalog under its SHA-256 until ``run`` is pruned, and returns the SHA-256."""
-        columns = await asyncio.to_thread(lambda: self._encryption.encrypt_catalog(catalog.prepared()))
-        await self.database.insert(schema.uses, {"run": run, "sha": catalog.sha})
-        await self.database.insert(schema.catalogs, columns)
-        return catalog.sha
+    async def begin(self, catalog: Catalog, run: str, head: Head, question: Message) -> Row:
+        """Stores a ``prepared`` catalog under its SHA-256 until ``run`` is pruned, and appends a question after a head.
+
+        The row of the question is ``run/1``, whichever activity writes it; if there is one already, it is returned.
+        """
+        columns = await in_thread_if_long(len(catalog.canonical), lambda: self._encryption.encrypt_catalog(catalog))
+        pinned = (schema.uses, [{"run": run, "sha": catalog.sha}]), (schema.catalogs, [columns])
+        rows = chain(head, [(f"{run}/1", question)])
+        is_new = await self._write(rows, *pinned)
+        self._catalogs[catalog.sha] = catalog
+        return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
 
     async def catalog(self, sha: str) -> Catalog:
         """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
@@ -178,11 +184,13 @@ class Journal:
         rows = [] if span.to == span.after else await self.read(span.to, lambda row: row.parent == span.after.id)
         return [row for row in rows if (row.message.summarizes or 0) <= span.after.depth]
 
-    async def _write(self, rows: list[Row]) -> bool:
-        """Writes the rows that are missing, and returns whether there were any."""
+    async def _write(self, rows: list[Row], *before: Rows) -> bool:
+        """Writes the rows that are missing, after those of other tables, and returns whether there were any."""
         if (parent := rows[0].parent if rows else "") and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        return bool(rows and await self.database.insert(schema.messages, *await self._encryption.encrypt_rows(rows)))
+        if not rows:
+            return False
+        return bool(await self.database.insert(*before, (schema.messages, await self._encryption.encrypt_rows(rows))))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""

@@ -121,13 +121,15 @@ class ParallelState(JsonModel):
 class QueryState(JsonModel):
     """A query with the results of its targets so far, by their index; ``until`` is its deadline.
 
-    ``recalled`` is its place in the conversation that it goes on with.
+    ``recalled`` is its place in the conversation that it goes on with, and ``turn`` the state of the turn that it takes
+    itself.
     """
 
     kind: Literal["query"]
     answers: dict[int, TurnResult]
     until: datetime | None = None
     recalled: RecallResult | None = None
+    turn: AgentState | None = None
 
 
 State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind")]

@@ -164,12 +164,16 @@ class TeamPlan(JsonModel):
 
 
 class TargetPlan(JsonModel):
-    """A target of a query, and the type of the workflow that runs it."""
+    """A target of a query, and the type of the workflow that runs it.
+
+    With ``turn`` there is no other target, and the query itself takes that turn, in no child run.
+    """
 
     type: TargetType
     name: str
     namespace: str
     workflow: str
+    turn: Annotated[AgentPlan | ToolTarget, Field(discriminator="kind")] | None = None
 
 
 class QueryPlan(JsonModel):

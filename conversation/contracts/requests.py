@@ -20,7 +20,7 @@ class PinRequest(JsonModel):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
-    the type of the run, which must fit the resource.
+    the type of the run, which must fit the resource. ``takes_turn``: a query can take the turn of its only target.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -31,6 +31,7 @@ class PinRequest(JsonModel):
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
+    takes_turn: bool = False
 
 
 class TaskQueues(JsonModel):

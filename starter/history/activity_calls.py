@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from ...conversation.contracts.panel_requests import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
-from ...conversation.contracts.plan import AgentPlan, MemberPlan, TeamPlan
+from ...conversation.contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
 from ...conversation.contracts.replies import AskPersonRequest
 from ...conversation.contracts.requests import AskModelRequest, AskModelResult, Pinned, SelectRequest
 from ...conversation.contracts.tool_requests import UseToolRequest
@@ -52,7 +52,10 @@ class CallTracker:
                 parts = team.panel.parts.values() if team.panel else ()
                 members: list[MemberPlan | None] = [*team.members, team.aggregator, *parts]
                 self._agents = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
-            case Pinned(plan=AgentPlan() as agent):
+            case (
+                Pinned(plan=AgentPlan() as agent)
+                | Pinned(plan=QueryPlan(targets=(TargetPlan(turn=AgentPlan() as agent),)))
+            ):
                 self._agents = {agent.speaker: agent}
 
     def messages(self, call: ActivityCall, result: CallResult) -> tuple[Message, ...]:

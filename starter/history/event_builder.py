@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...conversation.contracts.panel_requests import PerformRequest
-from ...conversation.contracts.plan import TeamPlan
 from ...conversation.contracts.requests import AskModelRequest, AskModelResult, Pinned, SelectResult
 from ...conversation.contracts.tool_requests import UseToolRequest, UseToolResult
 from ...conversation.failure import Failure
@@ -13,6 +12,7 @@ from ...resources.base import JsonObject
 from .event_data import CALL_EVENTS, RUN_EVENTS, NamedEvent, ended_data, failure_data, started_data, usage_data
 from .event_usage import is_deferred, token_usage
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted
+from .target_turn import TargetTurn
 from .team_turns import TeamTurns
 
 TurnKey = tuple[int, str]
@@ -45,7 +45,7 @@ class EventBuilder:
     end_message: str | None = None
 
     def __post_init__(self) -> None:
-        self.team_turns = TeamTurns(self.run)
+        self.team_turns, self.target_turn = TeamTurns(self.run), TargetTurn()
 
     def add_usage(self, event: RunEvent) -> None:
         """Adds the usage of an event of the run or of a child run."""
@@ -159,9 +159,8 @@ class EventBuilder:
             yield from self.team_turns.end_member(turn.key[0], end, failure, turn.usage)
 
     def _take_plan(self, result: object) -> None:
-        match result:
-            case Pinned(plan=TeamPlan() as plan):
-                self.team_turns.plan = plan
+        self.target_turn.take_plan(result)
+        self.team_turns.take_plan(result)
 
     def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
         """The context of the run is loaded; only a root run has an event for it, since it passes it to its children."""
@@ -171,6 +170,7 @@ class EventBuilder:
         elif self.run.parent is None and isinstance(ended.result, Pinned):
             yield "ContextLoaded", {**self._data, "messages": ended.result.thread.head.depth}
             yield from (("ToolsUnavailable", {**self._data, "notice": each}) for each in ended.result.notices)
+            yield from self.target_turn.start()
 
     def _run_ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
         turns = [*self.open_turns.values()]
@@ -178,6 +178,7 @@ class EventBuilder:
             failure = ended.failure if len(turns) == 1 and not turn.failure else turn.failure
             yield from self._end_turn(turn, "Failed" if failure else "Canceled", failure)
         yield from self.team_turns.end_all(ended)
+        yield from self.target_turn.end(ended, self.usage)
         if self.run.kind == "team" and ended.stop_reason == "max_turns":
             yield self.team_turns.reach_limit(ended.turns)
         if self.run.kind == "team" and ended.stop_reason == "terminated":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...conversation.contracts.plan import TeamPlan
-from ...conversation.contracts.requests import AskModelRequest, SelectRequest
+from ...conversation.contracts.requests import AskModelRequest, Pinned, SelectRequest
 from ...conversation.failure import Failure
 from ...conversation.messages.message import TokenUsage
 from ...resources.base import JsonObject
@@ -35,6 +35,12 @@ class TeamTurns:
     started: int = 0
     _turns: dict[int, _OpenTurn] = field(default_factory=dict)
     _members: dict[int, tuple[int, JsonObject]] = field(default_factory=dict)
+
+    def take_plan(self, result: object) -> None:
+        """Takes up what ``pin`` has returned."""
+        match result:
+            case Pinned(plan=TeamPlan() as plan):
+                self.plan = plan
 
     def place_of(self, call: ActivityCall) -> JsonObject:
         """The turn of the team in which a call is made; in panels also the round, and the role if it is no member's."""

@@ -118,7 +118,8 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Jo
 
 async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: str) -> None:
     catalog = load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog
-    assert await journal.pin(catalog, "run") == await journal.pin(catalog, "run") == catalog.sha
+    row = await journal.begin(catalog, "run", Head(), *replies("Why?"))
+    assert row == await journal.begin(catalog, "run", Head(), *replies("Why?"))
     fresh = await Journal.open(journal_url)
     assert (await fresh.catalog(catalog.sha)).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):
@@ -152,7 +153,7 @@ async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Jour
 async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal, wrong: object) -> None:
     row = {"session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
     with pytest.raises(JournalUnavailable, match="the journal refuses a statement: "):
-        await asyncio.wait_for(journal.database.insert(schema.bookmarks, row), 30)
+        await asyncio.wait_for(journal.database.insert((schema.bookmarks, [row])), 30)
 
 
 async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ async def test_of_what_is_written_at_once_only_what_is_refused_fails(journal: Jo
     wrong = {"session": "s", "key": "k", "owner": "o", "begun": None, "head": None, "depth": 1}
     ended = await asyncio.gather(
         *(journal.append(Head(), replies(f"a{n}"), f"before-{n}") for n in range(10)),
-        journal.database.insert(schema.bookmarks, wrong),
+        journal.database.insert((schema.bookmarks, [wrong])),
         *(journal.append(Head(), replies(f"b{n}"), f"after-{n}") for n in range(10)),
         return_exceptions=True,
     )

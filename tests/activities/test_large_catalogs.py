@@ -12,6 +12,7 @@ import yaml
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.journal.journal import Journal
 from baton.activities.process.secrets import SecretStore
+from baton.conversation.messages.message import Head, Message
 from baton.resources.catalog import Catalog
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
@@ -44,12 +45,13 @@ def catalog() -> Catalog:
 async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     async with watched_loop() as waits:
-        sha = await journal.pin(catalog.model_copy(), "run")
+        pinned = await asyncio.to_thread(catalog.model_copy().prepared)
+        await journal.begin(pinned, "run", Head(), Message(role="user", content="?"))
     await journal.close()
     assert waits.share < 1 / 3
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     async with watched_loop() as waits:
-        found = await asyncio.gather(*(journal.catalog(sha) for _ in range(20)))
+        found = await asyncio.gather(*(journal.catalog(catalog.sha) for _ in range(20)))
         await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}), "session")
     await journal.close()
     assert all(each is found[0] for each in found), "it is read once"

@@ -229,9 +229,8 @@ async def test_what_a_server_reports_of_its_progress_stands_in_the_heartbeats(
 ) -> None:
     env.script(line("one", call("test-work", steps=30), "Done."))
     handle = await env.start_query([user("test-work"), mcp_2026.manifest()], "agent/one")
-    child = env.client.get_workflow_handle(f"{handle.id}/target-1/one")
     async with asyncio.timeout(30):
-        while "step 2 is done (2/30)" not in str(await pending(child)):
+        while "step 2 is done (2/30)" not in str(await pending(handle)):
             await asyncio.sleep(0.1)
     await handle.cancel()
 

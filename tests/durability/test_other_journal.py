@@ -14,6 +14,7 @@ from baton import worker
 from baton.activities.journal.identity import JournalIdentity
 from baton.activities.journal.journal import Journal
 from baton.conversation.errors import JournalUnavailable
+from baton.conversation.messages.message import Head, Message
 from baton.conversation.settings_error import SettingsError
 from baton.resources.catalog import Catalog
 from baton.starter.scripted_model.script import Reply, Request
@@ -158,7 +159,7 @@ async def test_a_run_of_an_older_version_is_not_in_an_empty_journal(journal_url:
     engine = journal.database.engine
     with pytest.raises(SettingsError, match="the open run old began with another journal, and this one is empty"):
         (await JournalIdentity.read(engine)).check({"old": None})
-    await journal.pin(Catalog(), "run")
+    await journal.begin(Catalog(), "run", Head(), Message(role="user", content="?"))
     (await JournalIdentity.read(engine)).check({"old": None})
     await journal.close()
 

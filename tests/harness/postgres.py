@@ -32,14 +32,15 @@ class PostgresServer:
     folder: Path
     port: int
     user: str | None
+    fsync: bool
     _process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls) -> Iterator["PostgresServer"]:
-        """Runs a new server while the block runs, in a temporary folder."""
+    def running(cls, *, fsync: bool = False) -> Iterator["PostgresServer"]:
+        """Runs a new server while the block runs, in a temporary folder; with ``fsync`` as durably as by default."""
         with tempfile.TemporaryDirectory(prefix="baton-postgres-") as folder:
-            server = cls(Path(folder), free_ports((0, 0))[0], "nobody" if os.geteuid() == 0 else None)
+            server = cls(Path(folder), free_ports((0, 0))[0], "nobody" if os.geteuid() == 0 else None, fsync)
             server._install()
             server.start()
             try:
@@ -63,7 +64,16 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts it and waits until it accepts connections."""
-        options = ("-p", str(self.port), "-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
+        options = (
+            "-p",
+            str(self.port),
+            "-h",
+            "127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            f"fsync={self.fsync}",
+        )
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _LEASH, "sh", self._binary("postgres"), "-D", "data", *options],

@@ -155,7 +155,7 @@ def test_a_member_without_a_type_is_the_agent_of_that_name_before_the_team(write
     catalog = write.load(team("t", "x", maxTurns=1), agent("x"), team("x", "y", maxTurns=1), agent("y")).catalog
     outer = catalog.get("Team", "default", "t")
     assert isinstance(outer, Team)
-    assert isinstance(catalog.find(next(iter(outer.references()))), Agent)
+    assert isinstance(catalog.find(next(iter(outer.references))), Agent)
 
 
 def test_the_forms_of_arks_documentation_are_read(write: Writer) -> None:

@@ -15,7 +15,7 @@ from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model.script import Script
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.processes import ROOT
 from tests.harness.user_machine import UserMachine
 
@@ -36,7 +36,8 @@ async def temporal(
 
 async def start_order(env: Environment, *tail: str | Json) -> Handle:
     env.script(line("buyer", ORDER, *(tail or ("Ordered.",))), line("shop", "Confirmed."))
-    return await env.start_query([agent("buyer", "order"), agent("shop"), TOOL], "agent/buyer")
+    manifests = [agent("buyer", "order"), agent("shop"), TOOL, team("desk", "buyer", strategy="sequential")]
+    return await env.start_query(manifests, "team/desk")
 
 
 async def waiting(handle: baton.Handle) -> baton.PendingDecision:

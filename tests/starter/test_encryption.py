@@ -258,15 +258,15 @@ CATALOG = load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"),
 
 
 async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(journal_url: str) -> None:
-    head, shas = Head(), set()
+    head = Head()
     for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
         journal = await opened(journal_url, *keys)
         head = await journal.append(head, says(f"{MARK}{number}"), f"call-{number}")
-        shas.add(await journal.pin(CATALOG, f"run-{number}"))
+        await journal.begin(CATALOG, f"run-{number}", Head(), *says("?"))
         await journal.close()
     fresh = await opened(journal_url, NEW, OLD)
     assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]
-    assert [await fresh.catalog(sha) for sha in shas] == [CATALOG]
+    assert await fresh.catalog(CATALOG.sha) == CATALOG
     assert await fresh.key_ids() == ["new", "old"]
     await fresh.close()
     rows = await execute(journal_url, "select message from baton_messages where depth > 1")

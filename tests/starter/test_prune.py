@@ -60,10 +60,10 @@ def made_before(days: int) -> str:
 async def write(url: str, *runs: str) -> None:
     """Writes a conversation of these runs, one after the other, with a catalog."""
     catalog = load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog
-    journal, head = await Journal.open(url), Head()
-    await journal.pin(catalog, runs[0])
-    for run in runs:
-        head = await journal.append(head, [Message(role="user", content="Once upon a time")], f"{run}/1")
+    journal, said = await Journal.open(url), Message(role="user", content="Once upon a time")
+    head = (await journal.begin(catalog, runs[0], Head(), said)).head
+    for run in runs[1:]:
+        head = await journal.append(head, [said], f"{run}/1")
     await journal.close()
     await execute(
         url, f"insert into baton_bookmarks values ('{uuid.uuid4()}', 'key', 'x', 0, '{head.id}', {head.depth})"

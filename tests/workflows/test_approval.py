@@ -189,7 +189,7 @@ async def test_a_decision_to_remember_holds_for_the_tool_in_the_whole_run(env: E
 
 
 async def waiting_run(env: Environment, prefix: str) -> Handle:
-    """The run below another one whose id begins so."""
+    """The run whose id begins so."""
     (id_,) = await env.find_runs(f"WorkflowId STARTS_WITH '{prefix}' AND BatonPhase = 'InputRequired'", 1)
     return env.client.get_workflow_handle(id_)
 
@@ -225,7 +225,7 @@ async def test_a_run_that_ends_does_not_carry_out_the_calls_that_wait(
 
 async def test_a_tool_that_is_a_querys_target_waits_as_well(env: Environment, shop: ToolServer) -> None:
     handle = await env.start_query([tool(shop, {})], "tool/buy", input='{"item": "pen"}')
-    run = await waiting_run(env, f"{handle.id}/target-1")
+    run = await waiting_run(env, handle.id)
     await approve(run, (await pending(run))[0], approved=False, reason="No.")
     status = await env.status(handle)
     assert status.failure

@@ -42,13 +42,11 @@ async def test_a_tool_that_is_a_long_querys_target_waits_in_the_run_in_which_it_
 ) -> None:
     env = env_with_short_histories
     handle = await env.start_query([tool(tool_server, {})], "tool/buy", input='{"item": "pen"}')
-    run = await waiting_run(env, f"{handle.id}/target-1")
-    (asked,) = await pending(run)
+    (asked,) = await pending(await waiting_run(env, handle.id))
     await lengthen(env, handle.id)
-    await lengthen(env, run.id)
     status: Status = await handle.query("status", result_type=Status)
-    assert (status.phase, status.waiting_runs) == ("InputRequired", (run.id,))
-    assert len(await continued_runs(env, run)) == 1
-    await approve(run, asked)
+    assert (status.phase, status.waiting_runs) == ("InputRequired", None)
+    assert len(await continued_runs(env, handle)) == 1
+    await approve(handle, asked)
     assert (await env.status(handle)).phase == "Completed"
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]

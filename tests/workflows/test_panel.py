@@ -408,16 +408,16 @@ async def test_a_panel_that_a_member_ends_delivers_what_it_has_come_to(env: Envi
 
 async def test_a_value_from_a_secret_is_sent_as_context_and_stands_nowhere(client: Client, tmp_path: Path) -> None:
     own, secret = Loaded(), {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}}
-    own.secrets.add(Secret.model_validate({**secret, "stringData": {"code": "4711-abcd-0815"}}))
+    own.secrets.add(Secret.model_validate({**secret, "stringData": {"code": "Berlin-4711-abcd"}}))
     context = [{"name": "code", "valueFrom": {"secretKeyRef": {"name": "safe", "key": "code"}}}]
     async with Environment.running(client, tmp_path, own) as env:
-        env.script(panelist_line("a", "The code is 4711-abcd-0815."))
+        env.script(panelist_line("a", "The code is Berlin-4711-abcd."))
         spec = {"maxRounds": 1, "context": context, "synthesizer": False}
         handle = await env.start_team([panel(role_member("a"), **spec)], "panel")
         turn = await env.turn_result(handle)
-        assert "code: 4711-abcd-0815" in model_requests(env)[0].system
+        assert "code: Berlin-4711-abcd" in model_requests(env)[0].system
         assert texts(turn.messages)[0] == "The code is [secret]."
-        assert "4711" not in str(await handle.fetch_history()) + str(env.rows())
+        assert "4711-abcd" not in str(await handle.fetch_history()) + str(env.rows())
 
 
 async def test_a_panel_that_is_terminated_delivers_its_transcript_so_far(env: Environment) -> None:

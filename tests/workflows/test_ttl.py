@@ -88,7 +88,7 @@ async def test_until_then_the_status_can_be_read_and_without_a_ttl_nothing_is_de
     for each in (kept, waiting):
         await env.status(each)
         assert (await each.query("status"))["phase"] == "Completed"
-        assert await rows(env, str(each.first_execution_run_id)) == 1
+        assert await rows(env, str(each.first_execution_run_id)) == 2
     assert await expiry(env, kept) is None
     waits = await expiry(env, waiting)
     assert waits is not None

@@ -1,21 +1,16 @@
-"""The workflow type ``tool``: one use of a tool, with the input of the query as its arguments."""
+"""The turn of a tool: one use of it, with the input of the query as its arguments."""
 
 import asyncio
 
-from pydantic import JsonValue
-from temporalio import workflow
-
-from ..conversation.contracts.continuation import State
-from ..conversation.contracts.plan import ToolPlan, ToolTarget
-from ..conversation.contracts.run_result import RunResult
-from ..conversation.contracts.tool_requests import UseToolRequest
-from ..conversation.errors import CallRejected
-from ..conversation.messages.turn import Thread, TurnResult
-from .base.turn_workflow import TurnWorkflow
-from .calls.child_workflows import ChildWorkflows
-from .discussion.tool_use import ToolUse
-from .state.errors import ActivityFailed, ActivityInterrupted, NotAllowed
-from .state.run_state import RunState
+from ...conversation.contracts.continuation import State
+from ...conversation.contracts.plan import ToolPlan, ToolTarget
+from ...conversation.contracts.tool_requests import UseToolRequest
+from ...conversation.errors import CallRejected
+from ...conversation.messages.turn import Thread, TurnResult
+from ..calls.child_workflows import ChildWorkflows
+from ..state.errors import ActivityFailed, ActivityInterrupted, NotAllowed
+from ..state.run_state import RunState
+from .tool_use import ToolUse
 
 
 class ToolTurn:
@@ -30,7 +25,7 @@ class ToolTurn:
     @property
     def state(self) -> State:
         """There is none: a run with one activity never continues as new."""
-        raise AssertionError("the workflow 'tool' does not continue as new")
+        raise AssertionError("the turn of a tool does not continue as new")
 
     async def execute(self) -> TurnResult:
         """The tool's result as the message of the turn."""
@@ -50,16 +45,3 @@ class ToolTurn:
         except ActivityFailed as failed:
             turn = turn.ended_by(failed.failure, request.speaker)
         return turn.model_copy(update={"usage": use.usage})
-
-
-@workflow.defn(name="tool")
-class ToolWorkflow(TurnWorkflow):
-    """The workflow type ``tool`` (ARK: queries, targets)."""
-
-    @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
-        return await self.execute()
-
-    def new_turn(self, state: State | None) -> ToolTurn:
-        assert isinstance(self.pinned.plan, ToolTarget)
-        return ToolTurn(self.pinned.plan, self.pinned.thread, self.run_state, self.children)
