@@ -17,9 +17,8 @@ from ..conversation.failure import Failure
 from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
 from .base.base_workflow import BaseWorkflow
-from .calls import effects
+from .calls import effects, run_traces
 from .calls.expiry import start_expiry
-from .calls.run_traces import end_trace
 from .discussion.agent_turn import AgentTurn
 from .discussion.single_turn import single_turn
 from .discussion.tool_turn import ToolTurn
@@ -58,7 +57,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._remember()
         except ContinueAsNew:
             await self.settle()
-            await end_trace(self.run_state)
+            await run_traces.end_trace(self.run_state)
             continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
             self.failure = failed.failure
@@ -66,7 +65,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self.status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
-        await end_trace(self.run_state, status)
+        await run_traces.end_trace(self.run_state, status)
         self.close(status, status)
         return status
 
