@@ -21,7 +21,6 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from temporalio.worker import Interceptor, Worker
 
 from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
-from .activities.context.circuits import Circuits
+from .activities.context.calls import Calls
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.identity import JournalIdentity
 from .activities.journal.journal import Journal
@@ -39,20 +38,20 @@ from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
-from .activities.process.deployment import deployment_of
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
-from .activities.process.health import checks_of, serve_health
-from .activities.process.sdk_runtime import set_worker_runtime
+from .activities.process.health import MetricsText, checks_of, serve_health
+from .activities.process.metrics_export import exporting_metrics
+from .activities.process.sdk_options import sdk_options
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.process.shutdown import run_all, stopped_by_signals
 from .activities.process.traced_activities import TracedActivities, run_is_sampled
 from .activities.process.tracing import tracing_of
+from .activities.process.waiting_runs import watch_waiting_runs
 from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
-from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
 from .activities.runtime.own_journal import OwnJournal
 from .activities.runtime.redaction import RedactionInterceptor
@@ -76,17 +75,21 @@ log = logging.getLogger("baton")
 
 @contextlib.asynccontextmanager
 async def run_worker(
-    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
+    client: Client,
+    own: Loaded,
+    environment: Mapping[str, str],
+    functions: Sequence[Function] = (),
+    metrics: MetricsText | None = None,
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    circuits, settings = Circuits(), Settings.of(environment)
+    calls, settings = Calls(own.catalog), Settings.of(environment)
     settings.check(client.service_client.config.target_host)
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    tools = Tools(secrets, registry, circuits, approve_destructive=settings.approve_destructive)
-    providers, executors = Providers(types_in(own.catalog), circuits), Executors(secrets)
+    tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
+    providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     tracing = tracing_of(environment, secrets.redact_long)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
@@ -104,18 +107,19 @@ async def run_worker(
             searchable=await registered(client),
             shows_cost=await shows_cost(client),
             query_ttl=settings.query_ttl_seconds,
+            dialect=settings.dialect,
             traced=partial(run_is_sampled, tracing),
         )
-        served = providers, executors, memory, tools, registry, secrets, circuits, tracing
-        activities = activities_of(pin, journal, *served)
+        served = pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing
+        activities = activities_of(*served)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
         traces = (TraceHeaders(), TracedActivities(tracing)) if tracing.is_on else ()
-        around = RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces
-        options = settings, activities, around
+        options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
-        health = serve_health(settings.health_address, checks, lambda: circuits.states)
-        async with health, watch_event_loop(), run_all(workers):
+        health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
+        waiting = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
+        async with health, watch_event_loop(), waiting, run_all(workers):
             yield secrets
     finally:
         for each in (single_flight, providers, executors, memory, tools, tracing):
@@ -133,7 +137,7 @@ def _worker(
     interceptors: Sequence[Interceptor],
 ) -> Worker:
     """The SDK's worker for one task queue."""
-    interval, types = timedelta(seconds=INTERVAL), VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
+    types = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
     return Worker(
         client,
         task_queue=queue.name,
@@ -143,15 +147,7 @@ def _worker(
         interceptors=interceptors,
         workflow_runner=WorkflowRunner(),
         workflow_failure_exception_types=WORKFLOW_FAILURES,
-        max_cached_workflows=settings.max_cached_workflows,
-        max_concurrent_workflow_tasks=settings.max_concurrent_workflow_tasks,
-        max_concurrent_activities=settings.max_concurrent_activities,
-        max_task_queue_activities_per_second=queue.rate,
-        max_heartbeat_throttle_interval=interval,
-        default_heartbeat_throttle_interval=interval,
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
-        deployment_config=deployment_of(settings),
+        **sdk_options(settings, queue),
     )
 
 
@@ -163,19 +159,8 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
     try:
         settings = Settings.of(os.environ)
         stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
-        set_worker_runtime(settings.metrics_address)
-        own = load_files(paths, recursive=recursive)
-        client = await connect(address)
-        await describe_namespace(client)
-        fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
-        await fleet.check_before_start()
-        async with run_worker(client, own, os.environ) as secrets:
-            log_to_stderr(secrets.redact, settings.log_format)
-            for notice in own.notices():
-                log.warning("%s", notice)
-            known = own.catalog.summary
-            log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
-            await fleet.check_until(stopped)
+        async with exporting_metrics(bool(settings.http_addresses), os.environ) as metrics:
+            await _work(settings, load_files(paths, recursive=recursive), address, stopped, metrics)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -186,6 +171,22 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
         return 3
     return 0
+
+
+async def _work(
+    settings: Settings, own: Loaded, address: str | None, stopped: asyncio.Event, metrics: MetricsText | None
+) -> None:
+    client = await connect(address)
+    await describe_namespace(client)
+    fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
+    await fleet.check_before_start()
+    async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
+        log_to_stderr(secrets.redact, settings.log_format)
+        for notice in own.notices():
+            log.warning("%s", notice)
+        known = own.catalog.summary
+        log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
+        await fleet.check_until(stopped)
 
 
 if __name__ == "__main__":

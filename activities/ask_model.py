@@ -9,7 +9,7 @@ from ..conversation.errors import UnknownResource
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.model import Model
-from .context.metering import Meter, estimate, with_cost
+from .context.metering import Meter, estimate
 from .context.model_chain import ChainedModel, model_chain
 from .context.structured_output import normalized, output_error, output_schema, with_schema
 from .context.value_resolver import ValueResolver
@@ -72,7 +72,6 @@ class AskModel:
             asked = ModelRequest(messages, definitions, context.schema, speaker=context.speaker.name)
             async with meter.reserved(estimate(messages, definitions, context.model)):
                 answer = await self._providers.ask(context.model, context.values, asked, on_text)
-            answer = with_cost(answer, context.model.manifest)
             clean = (await self._secrets.redact_message(answer)).model_copy(update={"name": context.speaker.name})
             row = await self._journal.append_once(head, await normalized(clean, context.schema), f"{key}/reply")
         await meter.settle(row.message.usage)

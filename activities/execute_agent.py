@@ -18,7 +18,7 @@ from ..resources.execution_engine import ExecutionEngine
 from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
-from .context.circuits import Circuits
+from .context.calls import Calls
 from .context.executor import Executor, find_executor
 from .context.metering import Meter, estimate
 from .context.structured_output import normalized, output_error, output_schema
@@ -58,9 +58,9 @@ class ExecuteAgent:
         tools: Tools,
         functions: FunctionRegistry,
         secrets: SecretStore,
-        circuits: Circuits,
+        calls: Calls,
     ) -> None:
-        self._journal, self._executors, self._tools, self._circuits = journal, executors, tools, circuits
+        self._journal, self._executors, self._tools, self._calls = journal, executors, tools, calls
         self._functions, self._secrets = functions, secrets
 
     @activity.defn(name="execute_agent")
@@ -89,13 +89,14 @@ class ExecuteAgent:
         return result.model_copy(update={"earlier": before}) if before else result
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
-        async with self._circuits.call(execution.executor, execution.values):
+        async with self._calls.make("agent", execution.executor, execution.values) as call:
             with call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent)):
                 note_content(lambda: asked_content(ModelRequest(execution.messages)))
                 said = await executor.execute(execution, on_text)
                 note_call(lambda: answer_attributes(said[-1]))
                 note_content(lambda: answer_content(said[-1], "stop"))
-                return said
+            call.used(said[-1].usage)
+            return said
 
     async def _context(self, request: AskModelRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

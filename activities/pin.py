@@ -10,11 +10,13 @@ from ..conversation.contracts.journal_name import JournalName
 from ..conversation.contracts.plan import Plan, QueryPlan
 from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
 from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
+from ..conversation.failure import BatonError
 from ..conversation.messages.message import Head, Message
 from ..conversation.messages.turn import Thread
 from ..conversation.text import truncate
 from ..resources.brought import others_than
 from ..resources.catalog import Catalog
+from ..resources.dialect import Dialect
 from ..resources.labels import priority_of, tenant_of
 from ..resources.mcp_server import MCPServer
 from ..resources.parameters import unknown_parameters
@@ -42,8 +44,8 @@ class Pin:
 
     ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``name`` the
     journal's, ``queues`` are for a run's activities. ``searchable``: the server has Baton's search attributes.
-    ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``traced`` says of the run that is
-    being pinned whether it reports its spans.
+    ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``dialect``: of runs that begin.
+    ``traced`` says of the run that is being pinned whether it reports its spans.
     """
 
     def __init__(
@@ -60,22 +62,29 @@ class Pin:
         searchable: bool,
         shows_cost: bool,
         query_ttl: float | None = None,
+        dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
     ) -> None:
         self._journal, self._own, self._secrets, self._discovery = journal, own, secrets, discovery
         self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
-        self._query_ttl, self._traced = query_ttl, traced
+        self._query_ttl, self._dialect = query_ttl, None if dialect == "baton" else dialect
+        self._traced = traced
         self._shown = {"searchable": searchable, "shows_cost": shows_cost}
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
         """The run's thread in the journal and its plan. A child run brings the thread that its parent has pinned."""
-        return await (self._find(request, request.thread) if request.thread else self._begin(request))
+        if request.thread:
+            return await self._find(request, request.thread)
+        try:
+            return await self._begin(request)
+        except BatonError as error:
+            raise error.with_details({"dialect": self._dialect}) if self._dialect else error from None
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
         start = find_start(request, catalog)
-        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow)
+        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow, dialect=thread.dialect)
         return self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
@@ -86,13 +95,13 @@ class Pin:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._discovery.pin(values)
-        start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl)
+        start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl, self._dialect)
         asked = replace(values, catalog=catalog).question(start) if isinstance(start, Query) else None
         question = asked or Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
         row = await self._journal.begin(catalog, run, before, question)
-        thread = Thread(catalog=catalog.sha, question=row.id, head=row.head, run=workflow_id())
+        thread = Thread(catalog=catalog.sha, question=row.id, head=row.head, run=workflow_id(), dialect=self._dialect)
         thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
@@ -169,6 +178,6 @@ def _below(start: Startable, thread: Thread) -> Thread:
     return thread.under(start.id) if start.budget and thread.account else thread
 
 
-def _plan(request: PinRequest, catalog: Catalog, ttl: float | None) -> tuple[Startable, Plan]:
+def _plan(request: PinRequest, catalog: Catalog, ttl: float | None, dialect: Dialect | None) -> tuple[Startable, Plan]:
     start = find_start(request, catalog.prepared())
-    return start, build_plan(start, catalog, request.workflow, ttl, takes_turn=request.takes_turn)
+    return start, build_plan(start, catalog, request.workflow, ttl, dialect, takes_turn=request.takes_turn)

@@ -11,7 +11,7 @@ from .brief import Brief
 from .cancel_agent import CancelAgent
 from .check_reply import CheckReply
 from .conclude import Conclude
-from .context.circuits import Circuits
+from .context.calls import Calls
 from .delegate import Delegate
 from .evaluate import Evaluate
 from .execute_agent import ExecuteAgent
@@ -47,7 +47,7 @@ def activities_of(
     tools: Tools,
     functions: FunctionRegistry,
     secrets: SecretStore,
-    circuits: Circuits,
+    calls: Calls,
     tracing: Tracing,
 ) -> Activities:
     """The activities of each role."""
@@ -71,7 +71,7 @@ def activities_of(
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,
-            ExecuteAgent(journal, executors, tools, functions, secrets, circuits).execute_agent,
+            ExecuteAgent(journal, executors, tools, functions, secrets, calls).execute_agent,
             CancelAgent(journal, executors, secrets).cancel_agent,
             Select(journal, providers, secrets).select,
         ],

@@ -14,7 +14,7 @@ from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
 from .context.context_window import apply_window, past_rows, window_end
 from .context.lookup import find_team
-from .context.metering import Meter, estimate, with_cost
+from .context.metering import Meter, estimate
 from .context.model_chain import ChainedModel, selector_model_chain
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -106,7 +106,7 @@ class Select:
         request = ModelRequest(messages, tools, must_use=by_tool, label=label)
         async with meter.reserved(estimate(messages, tools, context.model)):
             answer = await self._providers.ask(context.model, context.values, request, on_text)
-        answer = await self._secrets.redact_message(with_cost(answer, context.model.manifest))
+        answer = await self._secrets.redact_message(answer)
         row = await self._journal.append_once(context.request.thread.head, answer, row_id)
         await meter.settle(row.message.usage)
         return row.message

@@ -7,6 +7,7 @@ from temporalio.exceptions import ApplicationError
 
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget, OnExceeded
+from ..resources.dialect import Dialect
 from .text import truncate
 
 MAX_ERROR_TEXT = 2_000
@@ -45,6 +46,7 @@ class Failure(Cause):
 
     ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well. ``wait`` are the
     seconds after which the call is tried, which has not begun because a circuit breaker is open.
+    ``dialect`` is that of a run that could not be pinned.
     """
 
     target: str | None = None
@@ -53,6 +55,7 @@ class Failure(Cause):
     cause: Cause | None = None
     budget: BudgetReached | None = None
     wait: float | None = None
+    dialect: Dialect | None = None
 
 
 class BatonError(ApplicationError):
@@ -79,6 +82,17 @@ class BatonError(ApplicationError):
             type=type(self).__name__,
             non_retryable=not (self.retryable if retryable is None else retryable),
             next_retry_delay=retry_after,
+        )
+
+    def with_details(self, *more: JsonObject) -> ApplicationError:
+        """The same error as Temporal stores it, with more details."""
+        return ApplicationError(
+            self.message,
+            *self.details,
+            *more,
+            type=self.type,
+            non_retryable=self.non_retryable,
+            next_retry_delay=self.next_retry_delay,
         )
 
     def as_failure(self) -> Failure:

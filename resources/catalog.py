@@ -21,6 +21,7 @@ from .memory import Memory
 from .model import Model
 from .query import TARGETS, Query
 from .role import RIGHTS, Role, RoleBinding, ServiceAccount
+from .schedule import Schedule
 from .skill import Skill
 from .team import Team
 from .tool import Tool
@@ -42,6 +43,7 @@ Resource = (
     | ServiceAccount
     | Role
     | RoleBinding
+    | Schedule
 )
 KINDS: dict[str, type[Resource]] = {each.__name__: each for each in get_args(Resource)}
 _SELECTOR: Path = ("spec", "selector")
@@ -182,10 +184,7 @@ class Catalog(JsonModel):
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON: the same manifests give the same text, in whatever order they were read.
-
-        The keys of a JSON Schema keep their order, because a model writes them in that order.
-        """
+        """Canonical JSON: the same for the same manifests, but keys of a JSON Schema stay in a model's order."""
         data = self.model_dump(mode="json", exclude_unset=True)
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 

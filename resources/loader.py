@@ -97,7 +97,7 @@ class Loaded:
             missed = [each for each in missed if each.reference.kinds != ("Secret",)]
         problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in refused)]
         if problems:
-            raise ManifestError(problems)
+            raise ManifestError(dict.fromkeys(problems))
         return catalog
 
     def _missing(self, missing: Missing) -> Problem:

@@ -85,8 +85,17 @@ OTHER_NAMES = {
     "block": ("stance", "write type and name: an agent, a team or an activity"),
     "accessorKey": ("contributions", "write contributions: {key: NAME}"),
     "collectionId": ("audit", "write audit"),
+    "cron": ("schedule", "write schedule"),
+    "suspend": ("paused", "write paused"),
+    "jobTemplate": ("queryTemplate", "write queryTemplate: {spec: …}"),
+    "startingDeadlineSeconds": ("catchupWindow", "write catchupWindow, a duration such as '10m'"),
+    "concurrencyPolicy": ("overlapPolicy", "write overlapPolicy: AllowAll for Allow, Skip for Forbid, or CancelOther"),
+    "TerminateOther": ("CancelOther", "write 'CancelOther': a run that is terminated can't keep what was said"),
+    "Forbid": ("Skip", "write 'Skip'"),
+    "Allow": ("AllowAll", "write 'AllowAll'"),
+    "Replace": ("CancelOther", "write 'CancelOther'"),
 }
-"""Fields of the round-robin pattern that have another name here: a field of the same mapping, and what to write."""
+"""What has another name in the round-robin pattern, CronJobs or Temporal: what is known instead, and what to write."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ ROOMS: dict[str, str] = {
     "conversation/failure": "conversation/text",
     "conversation/errors": "conversation/failure",
     "conversation/messages": "conversation/text conversation/failure",
+    "conversation/metrics": "",
     "conversation/contracts": "conversation/errors conversation/messages",
     "conversation/temporal": "conversation/contracts conversation/settings_error conversation/defaults",
     "workflows/state": "conversation",

@@ -5,9 +5,7 @@ from temporalio import workflow
 
 from ..conversation.contracts.continuation import State
 from ..conversation.contracts.plan import AgentPlan, ToolTarget
-from ..conversation.contracts.run_result import RunResult
-from ..conversation.messages.turn import TurnResult
-from .base.turn_workflow import RunningTurn, TurnWorkflow
+from .base.turn_workflow import RunningTurn, TurnOutput, TurnWorkflow
 from .discussion.single_turn import single_turn
 
 
@@ -16,7 +14,7 @@ class AgentWorkflow(TurnWorkflow):
     """The workflow type ``agent`` (ARK: agent execution)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> RunningTurn:
@@ -30,7 +28,7 @@ class ModelWorkflow(AgentWorkflow):
     """The workflow type ``model``: a model without prompt and tools (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
 
@@ -39,5 +37,5 @@ class ToolWorkflow(AgentWorkflow):
     """The workflow type ``tool``: one use of a tool, with the input as its arguments (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()

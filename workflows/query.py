@@ -11,12 +11,15 @@ from temporalio import workflow
 from ..conversation.contracts.continuation import AgentState, Continuation, QueryState
 from ..conversation.contracts.inputs import QueryInput, TurnInput
 from ..conversation.contracts.plan import AgentPlan, QueryPlan, TargetPlan, ToolTarget
-from ..conversation.contracts.requests import Pinned, PinRequest
+from ..conversation.contracts.requests import Pinned
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.failure import Failure
 from ..conversation.messages.message import Head, Span
 from ..conversation.messages.turn import Thread, TurnResult
+from ..resources.base import JsonObject
 from .base.base_workflow import BaseWorkflow
+from .base.client_status import for_client
+from .base.pin_request import pin_request
 from .calls import effects, run_traces
 from .calls.expiry import start_expiry
 from .discussion.agent_turn import AgentTurn
@@ -50,7 +53,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.memory = QueryMemory(self.run_state)
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Status:
+    async def run(self, *given: JsonValue) -> Status | JsonObject:
         try:
             await self._begin_and_ask()
             await self._join_messages_to_answer()
@@ -62,12 +65,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
-        status = self.status()
+        status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
         await run_traces.end_trace(self.run_state, status)
-        self.close(status, status)
-        return status
+        result = for_client(status, self._pinned)
+        self.close(status, result)
+        return result
 
     async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
@@ -75,7 +79,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             if self.is_continued() and self.given.carried:
                 self._restore_answers(self.given.carried)
             else:
-                self.begin(await run_in_scope(stop, effects.pin(self.run_state, _pin_request(self.given))))
+                self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.given))))
             await run_in_scope(stop, self._recall_and_ask(), self.deadline.left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was asked")
@@ -163,15 +167,18 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
         if len(self.answers) - self.shown > len(self.plan.targets) // MAX_CONCURRENT_CHILDREN:
             self.shown = len(self.answers)
-            self.run_state.details.show_status(self.status())
+            self.run_state.details.show_status(self._status())
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     async def _look_for_causes(self) -> None:
         await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn else self.children.running)
 
     @workflow.query(description="How the query stands, or how it has ended.")
-    def status(self) -> Status:
+    def status(self) -> Status | JsonObject:
         """The status of the query (ARK: queries)."""
+        return for_client(self._status(), self._pinned)
+
+    def _status(self) -> Status:
         times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
         failure = self.failure or self.deadline.failure()
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
@@ -186,15 +193,3 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 def _place(index: int) -> str:
     """The place of a target's child workflow."""
     return f"target-{index + 1}"
-
-
-def _pin_request(given: QueryInput) -> PinRequest:
-    return PinRequest(
-        kind="query",
-        workflow="query",
-        name=given.name,
-        namespace=given.namespace,
-        spec=given.spec,
-        resources=given.resources,
-        takes_turn=True,
-    )

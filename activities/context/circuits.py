@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
+from ...conversation import metrics
 from ...conversation.errors import CircuitOpen
 from ...conversation.failure import BatonError
 from ...resources.a2a_server import A2AServer
@@ -31,14 +32,19 @@ log = logging.getLogger("baton")
 
 
 class Circuit:
-    """The circuit of one server: closed, open until a time, or half open while one call, the probe, tries."""
+    """The circuit of one server: closed, open until a time, or half open while one call, the probe, tries.
 
-    def __init__(self, name: str, rule: CircuitBreaker) -> None:
-        self.name, self._rule = name, rule
+    ``labels`` are those of its metrics.
+    """
+
+    def __init__(self, name: str, rule: CircuitBreaker, labels: dict[str, str]) -> None:
+        self.name, self._rule, self._labels = name, rule, labels
         self._window, self._open_for = _seconds(rule.window), _seconds(rule.open_for)
         self._failed_at, self._why = deque[float](maxlen=rule.failures), ""
         self._open_until: float | None = None
         self._probe: asyncio.Event | None = None
+        metrics.CIRCUITS_OPENED.record(0, **labels)  # a counter that begins with 1 tells Prometheus of no increase
+        metrics.CIRCUITS_OPEN.record(0, **labels)
 
     @property
     def is_closed(self) -> bool:
@@ -95,6 +101,7 @@ class Circuit:
         elif probe and not failed:
             self._open_until = None
             self._failed_at.clear()
+            metrics.CIRCUITS_OPEN.record(-1, **self._labels)
             log.warning("the circuit breaker of %s is closed", self.name)
         self._leave(probe)
 
@@ -103,6 +110,8 @@ class Circuit:
         self._failed_at.append(now)
         many = len(self._failed_at) == self._rule.failures and now - self._failed_at[0] <= self._window
         if again or many:
+            metrics.CIRCUITS_OPENED.record(1, **self._labels)
+            metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
             self._open_until, self._why = now + self._open_for, failed.message
             what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
             log.warning("the circuit breaker of %s is open %s: %s", self.name, what, failed.message)
@@ -123,17 +132,20 @@ class Circuits:
     def __init__(self) -> None:
         self._known: dict[tuple[bool, str, str], Circuit] = {}
 
-    def call(self, manifest: Manifest | None, values: ValueResolver) -> AbstractAsyncContextManager[None]:
-        """Makes a call to what a manifest describes, under its circuit breaker, if it has one."""
-        rule = breaker_of(manifest)
-        return self._circuit(manifest, rule, values).call() if manifest and rule else contextlib.nullcontext()
+    def call(self, manifest: Manifest | None, values: ValueResolver, name: str) -> AbstractAsyncContextManager[None]:
+        """Makes a call to what a manifest describes, under its circuit breaker, if it has one.
 
-    def _circuit(self, manifest: Manifest, rule: CircuitBreaker, values: ValueResolver) -> Circuit:
+        ``name`` is that of the manifest in metrics.
+        """
+        rule = breaker_of(manifest)
+        return self._circuit(manifest, rule, values, name).call() if manifest and rule else contextlib.nullcontext()
+
+    def _circuit(self, manifest: Manifest, rule: CircuitBreaker, values: ValueResolver, name: str) -> Circuit:
         address = values.resolve(address_of(manifest), manifest) or ""
         key = values.catalog.is_brought(manifest.id), manifest.model_dump_json(exclude_unset=True), address
         if key not in self._known and len(self._known) >= MAX_CIRCUITS:
             self._known = {each: circuit for each, circuit in self._known.items() if not circuit.is_closed}
-        return self._known.setdefault(key, Circuit(manifest.id, rule))
+        return self._known.setdefault(key, Circuit(manifest.id, rule, {"kind": manifest.kind, "name": name}))
 
     @property
     def states(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from ...conversation.errors import JournalUnavailable
 from .database_errors import translated
 from .group_commit import GroupCommit, Work
 from .pragmas import set_pragmas
+from .timed import timed
 
 T = TypeVar("T")
 
@@ -51,19 +52,19 @@ class Engine(ABC):
 
     async def run(self, work: Work[T]) -> T:
         """Calls a function with a connection on which each statement commits by itself, and returns its result."""
-        return await translated(self._run(work))
+        return await timed("read", translated(self._run(work)))
 
     async def write(self, work: Work[T]) -> T:
         """Calls a function with a connection for one statement that writes, and returns when that is committed."""
-        return await translated(self._write(work))
+        return await timed("write", translated(self._write(work)))
 
     async def run_exclusively(self, work: Work[T]) -> T:
         """Calls a function in one transaction, at most one at a time in all processes: others wait."""
-        return await translated(self._run_exclusively(work))
+        return await timed("exclusive", translated(self._run_exclusively(work)))
 
     async def run_in_transaction(self, work: Work[T]) -> T:
         """Calls a function with a connection in one transaction, beside those of others."""
-        return await translated(self._run_in_transaction(work))
+        return await timed("transaction", translated(self._run_in_transaction(work)))
 
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...

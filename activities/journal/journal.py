@@ -21,7 +21,7 @@ from . import schema
 from .database import Database, Rows, journal_lost
 from .row import Row, chain
 from .row_encryption import RowEncryption, key_ids
-from .statements import upsert_bookmark
+from .statements import select_back, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
 """Characters of rows that a worker keeps in memory."""
@@ -48,8 +48,7 @@ class Journal:
     async def open(cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True) -> "Journal":
         """Opens the journal at ``url``, and migrates its tables if ``upgrade``; ``keys`` encrypt what is written.
 
-        Raises JournalUnavailable if the database can't be used, and SettingsError if a key is missing or differs with
-        which others have written to the journal.
+        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of others is missing here.
         """
         database, encryption = await Database.connect(url, upgrade=upgrade), RowEncryption(keys)
         try:
@@ -68,10 +67,8 @@ class Journal:
         return await self.database.engine.run(key_ids)
 
     async def begin(self, catalog: Catalog, run: str, head: Head, question: Message) -> Row:
-        """Stores a ``prepared`` catalog under its SHA-256 until ``run`` is pruned, and appends a question after a head.
-
-        The row of the question is ``run/1``, whichever activity writes it; if there is one already, it is returned.
-        """
+        """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head as the row
+        ``run/1``, whichever activity writes it; if there is that row already, it is returned."""
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self._encryption.encrypt_catalog(catalog))
         pinned = (schema.uses, [{"run": run, "sha": catalog.sha}]), (schema.catalogs, [columns])
         rows = chain(head, [(f"{run}/1", question)])
@@ -194,11 +191,7 @@ class Journal:
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
-        messages = schema.messages
-        chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
-        before = messages.alias()
-        more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
-        found = await self.database.run(select(chain.union_all(more)))
+        found = await self.database.run(select_back(last, after))
         return [self._cache(row) for row in await self._encryption.decrypt_rows(found)]
 
     def _cache(self, row: Row) -> Row:

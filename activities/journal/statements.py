@@ -1,10 +1,10 @@
-"""The statements whose SQL differs between SQLite and PostgreSQL: inserts with ``ON CONFLICT``."""
+"""The journal's longer statements: inserts, which differ between SQLite and PostgreSQL, and what reads a chain."""
 
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from sqlalchemy import Executable, Table, update
+from sqlalchemy import Executable, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ...conversation.contracts.requests import Bookmark
@@ -21,6 +21,15 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 def insert_missing(dialect: str, table: Table) -> Executable:
     """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
     return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+def select_back(last: str, after: int) -> Executable:
+    """Selects the messages from the row ``last`` back to the first after a depth."""
+    messages = schema.messages
+    chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
+    before = messages.alias()
+    more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
+    return select(chain.union_all(more))
 
 
 def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:

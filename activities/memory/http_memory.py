@@ -15,13 +15,14 @@ from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.errors import AgentFailed, AgentUnavailable, KeyRefused, MemoryRejected, MemoryUnavailable
 from ...conversation.failure import MAX_ERROR_TEXT
 from ...conversation.messages.message import Message
+from ...conversation.messages.openai_form import openai_form
 from ...resources.base import JsonObject
 from ...resources.duration import parse_duration
 from ...resources.memory import Memory
 from ..agent.bounded_http import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
 from ..context.value_resolver import ValueResolver
 from ..runtime.retry import is_retryable, retry_after
-from .stored_messages import StoredPage, to_stored
+from .stored_messages import StoredPage
 
 PAGE_SIZE = 500
 """Messages that are asked for at once."""
@@ -62,7 +63,7 @@ class HttpMemory:
         query: str,
     ) -> None:
         """Adds messages to a conversation, as those of the ``query``; raises as ``read``."""
-        stored: JsonObject = {"messages": [to_stored(each) for each in messages]}
+        stored: JsonObject = {"messages": [openai_form(each) for each in messages]}
         async with self._client(memory, values) as http:
             if await self._page(http, memory, "/messages", {**_named(conversation), "limit": "1"}) is not None:
                 body: JsonObject = {**_named(conversation), "query_id": query, **stored}

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ...conversation.errors import MemoryRejected
 from ...conversation.messages.message import Message, ToolCall
-from ...resources.base import JsonObject
 
 NO_RESULT = "No result was kept."
 
@@ -104,21 +103,6 @@ def with_results(messages: Iterable[Message]) -> list[Message]:
         kept.append(message)
         unanswered = {call.id: call for call in message.tool_calls}
     return [*kept, *(call.result_message(NO_RESULT) for call in unanswered.values())]
-
-
-def to_stored(message: Message) -> JsonObject:
-    """A message as a service stores it."""
-    data: JsonObject = {"role": message.role, "content": message.content}
-    if message.name:
-        data["name"] = message.name
-    if message.role == "tool":
-        data["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        data["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return data
 
 
 def holds(stored: Sequence[Message], wanted: Sequence[Message], first: int) -> bool:

@@ -11,7 +11,8 @@ from ...conversation.failure import BatonError
 from ...conversation.messages.message import Message
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
-from ..context.circuits import Circuits
+from ..context.calls import Calls
+from ..context.metering import with_cost
 from ..context.model_chain import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.call_spans import call_span, found_call, note_call, note_content
@@ -88,8 +89,8 @@ class Providers:
     provider is made when the first of its models is asked, in a thread.
     """
 
-    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), circuits: Circuits | None = None) -> None:
-        self._circuits = circuits or Circuits()
+    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None) -> None:
+        self._calls = calls or Calls()
         self._made: dict[Callable[[], Provider], Provider] = {}  # types with the same provider share its connections
         self._making = asyncio.Lock()
         for type_ in types:
@@ -99,16 +100,18 @@ class Providers:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer of a model. A server that refuses the schema, which it may not know, is asked without it.
+        """One answer of a model, with what it has cost, if the model's price is known.
 
-        Raises CircuitOpen while the model's circuit breaker is open.
+        A server that refuses the schema, which it may not know, is asked without it. Raises CircuitOpen while the
+        model's circuit breaker is open.
         """
         provider = await self.of(model)
-        async with self._circuits.call(model.manifest, values):
+        async with self._calls.make("model", model.manifest, values, model.name) as call:
             with _span(model, values, request):
-                answer = await _ask(provider, model, values, request, on_text)
+                answer = with_cost(await _ask(provider, model, values, request, on_text), model.manifest)
                 note_call(partial(answer_attributes, answer))
-                return answer
+            call.used(answer.usage)
+            return answer
 
     @staticmethod
     def found(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:

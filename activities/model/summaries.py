@@ -11,7 +11,7 @@ from ...resources.model import Model
 from ...resources.window import ContextWindow
 from ..context.context_window import CHARACTERS, apply_window, summarized, summary_end
 from ..context.lookup import find
-from ..context.metering import Meter, estimate, with_cost
+from ..context.metering import Meter, estimate
 from ..context.model_chain import ChainedModel, model_chain
 from ..context.value_resolver import ValueResolver
 from ..journal.journal import Journal
@@ -89,7 +89,7 @@ class Summaries:
             answer = await self.providers.ask(model, values, asked, lambda _: None)
             if not answer.content.strip():
                 raise EmptyReply(f"{model.name} has given an empty summary")
-        answer = await self.secrets.redact_message(with_cost(answer, model.manifest))
+        answer = await self.secrets.redact_message(answer)
         given = {"model": answer.model, "usage": answer.usage}
         return Message(role="system", content=answer.content, summarizes=older[-1].depth).model_copy(update=given)
 

@@ -4,6 +4,7 @@ from ...conversation.contracts.plan import Plan, QueryPlan
 from ...conversation.errors import InvalidInput
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
+from ...resources.dialect import Dialect
 from ...resources.model import Model
 from ...resources.query import Query
 from ...resources.team import Team
@@ -17,7 +18,13 @@ Startable = Query | Team | Agent | Model | Tool
 
 
 def build_plan(
-    start: Startable, catalog: Catalog, workflow: str, query_ttl: float | None = None, *, takes_turn: bool = False
+    start: Startable,
+    catalog: Catalog,
+    workflow: str,
+    query_ttl: float | None = None,
+    dialect: Dialect | None = None,
+    *,
+    takes_turn: bool = False,
 ) -> Plan:
     """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
 
@@ -29,10 +36,10 @@ def build_plan(
         raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
     match start:
         case Query():
-            plan = query_plan(start, catalog, query_ttl)
+            plan = query_plan(start, catalog, query_ttl, dialect)
             return _with_turn(plan, catalog) if takes_turn and len(plan.targets) == 1 else plan
         case Team():
-            return team_plan(start, catalog)
+            return team_plan(start, catalog, dialect)
         case Agent():
             return agent_plan(start, catalog)
         case Model():

@@ -3,6 +3,7 @@
 from ...conversation.contracts.conversation_plan import ConversationPlan
 from ...conversation.contracts.plan import QueryPlan, TargetPlan
 from ...resources.catalog import Catalog
+from ...resources.dialect import Dialect
 from ...resources.duration import parse_duration
 from ...resources.memory import Memory
 from ...resources.query import TARGETS, Query
@@ -11,10 +12,10 @@ from ..context.lookup import find, find_optional
 from ..runtime.ids import workflow_id
 
 
-def query_plan(query: Query, catalog: Catalog, ttl: float | None) -> QueryPlan:
-    """The plan of a query; ``ttl`` in seconds is for one that has none."""
-    targets = []
-    for reference in catalog.targets(query):
+def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
+    """The plan of a query; ``ttl`` in seconds is for one without. In ARK's dialect, a selector finds one target."""
+    targets, named = [], any(query.targets())
+    for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
         found = find(catalog, reference)
         kind = TARGETS[found.kind]
         workflow = found.spec.strategy if isinstance(found, Team) else kind

@@ -6,6 +6,7 @@ from ...resources.agent import Agent
 from ...resources.base import Reference
 from ...resources.bounds import default_max_turns, unbounded_teams
 from ...resources.catalog import Catalog
+from ...resources.dialect import Dialect
 from ...resources.duration import parse_duration
 from ...resources.member import Member, Speaker
 from ...resources.panel import Visibility
@@ -16,9 +17,9 @@ from ..panel.default_agents import default_agent, default_agent_id
 from .agent_plan import agent_plan
 
 
-def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
-    """The plan of a team, with the plans of its members."""
-    spec = team.spec
+def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:
+    """The plan of a team, with the plans of its members. In ARK's dialect, ``maxTurns`` is a normal end by default."""
+    spec, given = team.spec, "on_max_turns" in team.spec.model_fields_set
     members = zip(spec.members, team.members(), strict=True)
     roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
     aggregator = roles.pop("aggregator", None)
@@ -29,7 +30,7 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
         strategy=spec.strategy,
         members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
         max_turns=spec.max_turns,
-        on_max_turns=spec.on_max_turns,
+        on_max_turns="complete" if dialect == "ark" and not given else spec.on_max_turns,
         loops=spec.loops,
         edges=_edges(team),
         chooser=_selector(team, catalog) if spec.strategy == "selector" else None,
@@ -40,6 +41,7 @@ def team_plan(team: Team, catalog: Catalog) -> TeamPlan:
         conditional=spec.terminate_when is not None,
         panel=_panel(team, roles) if spec.is_panel else None,
         budget=team.budget,
+        dialect=dialect,
     )
     if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
         return plan.model_copy(update={"max_turns": default_max_turns(team), "bounded_by_default": True})

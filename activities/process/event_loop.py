@@ -9,8 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
-from temporalio.common import MetricMeter
-from temporalio.runtime import Runtime
+from ...conversation.metrics import EVENT_LOOP_LAG
 
 _log = logging.getLogger("baton")
 
@@ -26,13 +25,11 @@ STALLED = 1.0
 LOG_EVERY = 10.0
 """Seconds between two lines in the log: the second one tells the longest time since the first."""
 
-METRIC = "baton_event_loop_lag"
-
 
 @contextlib.asynccontextmanager
 async def watch_event_loop() -> AsyncIterator[None]:
     """Watches the running event loop while the block runs."""
-    task = asyncio.create_task(_watch(Runtime.default().metric_meter))
+    task = asyncio.create_task(_watch())
     try:
         yield
     finally:
@@ -41,14 +38,13 @@ async def watch_event_loop() -> AsyncIterator[None]:
             await task
 
 
-async def _watch(meter: MetricMeter) -> None:
-    lags = meter.create_histogram(METRIC, "How long the event loop was held from what waited for it", "ms")
+async def _watch() -> None:
     longest, used, logged = 0.0, 0.0, -LOG_EVERY
     while True:
         due, before = time.monotonic() + STEP, time.process_time()
         await asyncio.sleep(STEP)
         lag = time.monotonic() - due
-        lags.record(max(0, round(lag * 1_000)))
+        EVENT_LOOP_LAG.record(max(0.0, lag))
         if lag > longest:
             longest, used = lag, min(lag, time.process_time() - before)
         if (used > HELD or longest > STALLED) and due - logged > LOG_EVERY:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...conversation.errors import FunctionFailed, UnknownResource
 from ...resources.functions import Function, is_marked, name_of
+from ..runtime.counted import counted
 
 
 class FunctionRegistry:
@@ -50,12 +51,11 @@ class FunctionRegistry:
             FunctionFailed: it raised something; retryable if that was a failed connection or a timeout.
         """
         target = self.find(name)
-        value, error = await self._outcome(partial(target, *arguments, **named))
-        if error is None:
+        with counted("function", name):
+            value, error = await self._outcome(partial(target, *arguments, **named))
+            if error is not None:
+                raise _failed(name, target, error) from error
             return value
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = f"the function '{name}' failed: {what}{_place(error, target)}"
-        raise FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError)) from error
 
     async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
         """What a function returns or raises; SystemExit too, which would otherwise end the worker."""
@@ -69,6 +69,12 @@ class FunctionRegistry:
             if task and task.cancelling():  # the activity was cancelled, not something within the function
                 raise
             return None, error
+
+
+def _failed(name: str, target: Function, error: BaseException) -> FunctionFailed:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = f"the function '{name}' failed: {what}{_place(error, target)}"
+    return FunctionFailed(text, retryable=isinstance(error, OSError | TimeoutError))
 
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))

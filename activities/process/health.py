@@ -1,4 +1,4 @@
-"""The health checks of a worker over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work.
+"""What a worker answers over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work, ``/metrics``.
 
 They run in the worker's event loop, so a worker whose loop is blocked answers neither. Only ``/readyz`` asks Temporal
 and the journal: to restart the worker would not bring those back.
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -26,6 +26,9 @@ Check = Callable[[], Awaitable[object]]
 
 Checks = Mapping[str, Check]
 """What has to be well, by its name."""
+
+MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
 
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
@@ -104,16 +107,19 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serve_health(
-    address: tuple[str, int] | None, checks: Checks, circuits: Callable[[], Mapping[str, str]] = dict
+    addresses: Sequence[tuple[str, int]],
+    checks: Checks,
+    circuits: Callable[[], Mapping[str, str]] = dict,
+    metrics: MetricsText | None = None,
 ) -> AsyncIterator[None]:
-    """Answers at a host and port while the block runs; does nothing without them.
+    """Answers at hosts and ports while the block runs; does nothing without them.
 
     The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
 
     ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each. ``/circuits`` answers
-    which ``circuits`` are not closed: a worker is ready all the same.
+    which ``circuits`` are not closed: a worker is ready all the same. ``/metrics`` answers with ``metrics``.
     """
-    if address is None:
+    if not addresses:
         yield
         return
     readiness = Readiness(checks)
@@ -128,8 +134,20 @@ async def serve_health(
     async def open_circuits(_: Request) -> JSONResponse:
         return JSONResponse({**circuits()})
 
-    routes = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits}
-    app = Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+    async def all_metrics(request: Request) -> Response:
+        if metrics is None:
+            return PlainTextResponse("this process keeps no metrics\n", 404)
+        text, media_type = await metrics(request.headers.get("accept", ""))
+        return Response(text, media_type=media_type)
+
+    answers = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits, "/metrics": all_metrics}
+    app = Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
+    async with _serving(app, addresses):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: Starlette, addresses: Sequence[tuple[str, int]]) -> AsyncIterator[None]:
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -141,7 +159,7 @@ async def serve_health(
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([_listen(*address)]))
+    task = asyncio.create_task(server.serve([_listen(*each) for each in addresses]))
     try:
         yield
     finally:

@@ -7,17 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
 from ...conversation.messages.person_decision import PersonDecision
+from ...conversation.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.override import ALLOW_BROUGHT
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 from ..runtime.threads import in_thread_if_long
-from .redactor import Redactor
+from .redactor import PLACEHOLDER, Redactor
 
 OF_ENVIRONMENT = (
     "OPENAI_API_KEY",
@@ -28,6 +30,8 @@ OF_ENVIRONMENT = (
     "TEMPORAL_API_KEY",
 )
 """Variables of a worker's environment that hold secrets."""
+
+HEADERS_OF_ENVIRONMENT = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")  # as name=secret,…
 
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
@@ -65,6 +69,10 @@ class SecretStore:
             self._remember(value.rstrip("\r\n"))
         for name in OF_ENVIRONMENT:
             self.environment_secret(name)
+        for name in HEADERS_OF_ENVIRONMENT:
+            for each in (self.environment(name) or "").split(","):
+                self._remember(unquote(each.partition("=")[2].strip()))
+        REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:
         """A variable of the worker's environment; None if it is unset or empty."""
@@ -117,7 +125,10 @@ class SecretStore:
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
-        return self._redactor.redact(text)
+        clean = self._redactor.redact(text)
+        if clean != text:
+            REDACTIONS.record(clean.count(PLACEHOLDER) - text.count(PLACEHOLDER))
+        return clean
 
     async def redact_long(self, text: str) -> str:
         """The same for a text of any length, which does not hold the event loop."""

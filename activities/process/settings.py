@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 from ...conversation.defaults import STATE_DIR, TASK_QUEUE
 from ...conversation.private_files import private_file, private_folder
 from ...conversation.settings_error import SettingsError
+from ...resources.dialect import Dialect
 from ...resources.duration import Duration, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
@@ -41,6 +42,15 @@ def _table(text: object) -> object:
     return pairs
 
 
+def _address(text: object) -> object:
+    """``HOST:PORT`` as both."""
+    host, _, port = str(text).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError("write HOST:PORT, such as 127.0.0.1:9464")
+    return host.strip("[]"), int(port)
+
+
+Address = Annotated[tuple[str, int], BeforeValidator(_address)]
 Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
 VersionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=200)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -80,9 +90,10 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
+    dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
-    metrics_address: str | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
+    metrics_address: Address | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
     log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
     deployment: VersionName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
@@ -122,6 +133,11 @@ class Settings(BaseModel):
     def health_address(self) -> tuple[str, int] | None:
         """Where health checks are answered: a host, which is an address of this machine or ``*``, and a port."""
         return None if self.health_port is None else (self.health_host, self.health_port)
+
+    @property
+    def http_addresses(self) -> list[tuple[str, int]]:
+        """Where health checks and metrics are answered, each address once."""
+        return [each for each in dict.fromkeys((self.health_address, self.metrics_address)) if each]
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:

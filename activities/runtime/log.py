@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 from temporalio import activity, workflow
+
+from .log_context import LogContext
 
 LogFormat = Literal["text", "json"]
 
@@ -50,11 +53,18 @@ def shorten_sdk_log() -> None:
 
 def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
     """Sends the log of this process to stderr, without secrets."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler_of(redact, form, sys.stderr)])
     for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore", "a2a", "mcp"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def handler_of(redact: Callable[[str], str], form: LogFormat, stream: TextIO) -> logging.Handler:
+    """Writes log records to a stream, without secrets; as JSON with what they are about in fields of their own."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
+    if form == "json":
+        handler.addFilter(LogContext())
+    return handler
 
 
 class EscapingFormatter(logging.Formatter):

@@ -10,6 +10,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from ...conversation.failure import MAX_ERROR_TEXT
 from ...conversation.text import truncate
+from .log_context import note_request
 from .retry import is_last_attempt, retry_delay
 
 
@@ -29,6 +30,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
         self._redact = redact
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        note_request(input.args)
         try:
             return await super().execute_activity(input)
         except asyncio.CancelledError:

@@ -11,6 +11,7 @@ from ...resources.approval import Approval
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
+from ..runtime.counted import GoesOnLater
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Answered:
     decision: PersonDecision
 
 
-class AsksPerson(Exception):
+class AsksPerson(GoesOnLater):
     """A use of a tool ends with a question to a person; it goes on with the answer.
 
     ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to

@@ -10,7 +10,7 @@ from ...resources.agent_tool import AgentTool
 from ...resources.approval import strictest
 from ...resources.base import JsonObject, Reference
 from ...resources.catalog import Catalog
-from ..context.circuits import Circuits, breaker_of
+from ..context.calls import Calls
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
 from ..process.bounded_process import close_idle
@@ -50,11 +50,11 @@ class Tools:
         self,
         secrets: SecretStore,
         functions: FunctionRegistry,
-        circuits: Circuits | None = None,
+        calls: Calls | None = None,
         *,
         approve_destructive: bool = False,
     ) -> None:
-        self._circuits, self._approve_destructive = circuits or Circuits(), approve_destructive
+        self._calls, self._approve_destructive = calls or Calls(), approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
         self._sources["activity"] = FunctionTools(functions)
         self._filters = ResultFilters(secrets.redact_long)
@@ -96,24 +96,25 @@ class Tools:
     async def _discover(self, context: ToolContext) -> CallableTool:
         manifest = context.manifest
         if manifest is None:
-            return (await self._sources[BUILT_IN].discover(context))[0]
+            return self._counted((await self._sources[BUILT_IN].discover(context))[0], context)
         if manifest.spec.type not in self._sources:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
         tool = replace(tool, untrusted=manifest.is_untrusted, approval=strictest(manifest.spec.approval))
-        tool = self._under_circuit(tool, manifest, context.values)
+        tool = self._counted(tool, context)
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
-    def _under_circuit(self, tool: CallableTool, manifest: resources.Tool, values: ValueResolver) -> CallableTool:
-        """A tool whose use raises CircuitOpen while its own circuit breaker, or its server's, is open."""
-        server = manifest.mcp_server()
-        called = values.catalog.find(server) if server else manifest
+    def _counted(self, tool: CallableTool, context: ToolContext) -> CallableTool:
+        """A tool whose use is counted, and raises CircuitOpen while its circuit breaker, or its server's, is open."""
+        manifest, values = context.manifest, context.values
+        reference = manifest.mcp_server() if manifest else None
+        server = values.catalog.find(reference) if reference else None
 
         async def use(arguments: JsonObject) -> str:
-            async with self._circuits.call(called, values):
+            async with self._calls.make("tool", manifest, values, context.name, server):
                 return await tool.use(arguments)
 
-        return replace(tool, use=use) if breaker_of(called) else tool
+        return replace(tool, use=use)
 
     async def close(self) -> None:
         """Closes the connections, and ends the processes that judge what nobody trusts."""

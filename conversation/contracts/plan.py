@@ -7,6 +7,7 @@ from pydantic import Field
 from ...resources.agent_tool import OnError
 from ...resources.base import JsonModel, JsonObject
 from ...resources.budget import Budget
+from ...resources.dialect import Dialect
 from ...resources.panel import Visibility
 from ...resources.query import TargetType
 from ...resources.team_fields import NoProgress
@@ -136,6 +137,7 @@ class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
     It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run.
+    In the dialect ``ark``, turns are counted and a discussion that has reached its bound ends as in ARK.
     """
 
     kind: Literal["discussion"]
@@ -156,6 +158,7 @@ class TeamPlan(JsonModel):
     conditional: bool = False
     panel: PanelPlan | None = None
     budget: Budget | None = None
+    dialect: Dialect | None = None
 
     @property
     def id(self) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from ...resources.base import JsonModel, JsonObject
 from ...resources.budget import Budget
@@ -26,6 +28,23 @@ So the whole status stays below the threshold of external storage, and any Tempo
 Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
 """The phase of a run; ``InputRequired``: it goes on, and waits for a person's decision."""
 
+ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
+
+ARK_PHASES: dict[Phase, ArkPhase] = {
+    "Running": "running",
+    "InputRequired": "input-required",
+    "Completed": "done",
+    "Failed": "error",
+    "Canceled": "canceled",
+}
+"""The phases in ARK's dialect, in which a status may come to those who read it."""
+
+_OWN_PHASES = {ark: own for own, ark in ARK_PHASES.items()}
+
+
+def _own_phase(given: object) -> object:
+    return _OWN_PHASES.get(given, given) if isinstance(given, str) else given  # type: ignore[call-overload]  # any text
+
 
 class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
@@ -38,7 +57,7 @@ class Status(JsonModel):
     the team or the agent itself.
     """
 
-    phase: Phase
+    phase: Annotated[Phase, BeforeValidator(_own_phase)]
     message: str = ""
     responses: tuple[Response, ...] = ()
     stop_reason: StopReason | None = None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...resources.base import JsonModel
+from ...resources.dialect import Dialect
 from ..failure import BudgetReached, Failure
 from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
 
@@ -21,6 +22,7 @@ class Thread(JsonModel):
 
     ``run`` is the workflow id of the run that a client has started; child runs inherit it. Where a manifest has a
     budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests above with a budget.
+    ``dialect`` is the one in which the run counts turns and tells its status, if that is not Baton's own.
     """
 
     catalog: str
@@ -29,6 +31,7 @@ class Thread(JsonModel):
     run: str | None = None
     account: str | None = None
     budgets: tuple[str, ...] | None = None
+    dialect: Dialect | None = None
 
     def under(self, owner: str) -> "Thread":
         """The same place below one more manifest with a budget."""

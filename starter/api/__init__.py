@@ -20,7 +20,8 @@ from ...resources.functions import function, tool
 from ...resources.problems import ManifestError
 from ..errors import UnreachableError
 from ..runs.find_run import NoSuchRunError
-from .client import Connection, attach, connect, contributions, run, start
+from ..runs.schedule_request import ScheduleError
+from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, run, start
 from .handle import Handle
 from .manifest import ResourceDefinition as Manifest
 from .message_stream import MessageEvent
@@ -30,6 +31,8 @@ from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
 from .resources import SkillDefinition as Skill
+from .schedules import ScheduleDefinition as Schedule
+from .schedules import ScheduleHandle
 from .teams import MemberDefinition as Member
 from .teams import TeamDefinition as Team
 
@@ -59,15 +62,20 @@ __all__ = [
     "Refused",
     "Result",
     "RunFailed",
+    "Schedule",
+    "ScheduleError",
+    "ScheduleHandle",
     "Skill",
     "Status",
     "Team",
     "UnreachableError",
     "Verdict",
+    "apply_schedule",
     "attach",
     "connect",
     "contributions",
     "debate",
+    "find_schedule",
     "function",
     "referee",
     "roster_agent",

@@ -29,6 +29,7 @@ from .handle import Handle
 from .manifest import ResourceDefinition, load_definitions, unique_functions
 from .outcome import Result
 from .run_options import RunOptions, query_for
+from .schedules import ScheduleDefinition, ScheduleHandle, apply_definition, find_handle
 
 _log = logging.getLogger("baton")
 
@@ -121,6 +122,14 @@ class Connection:
             await self._execute((await run.describe()).task_queue, Loaded(), functions, find)
         return Handle(client, client.get_workflow_handle(run.id))
 
+    async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
+        """Makes a schedule, or changes it in place, as ``baton schedules apply``. Raises as ``apply_definition``."""
+        return await apply_definition(await self.client(), schedule, self._server, self._task_queue)
+
+    async def find_schedule(self, name: str, *, namespace: str = "default") -> ScheduleHandle:
+        """The schedule of that name. Raises ScheduleError."""
+        return await find_handle(await self.client(), namespace, name)
+
     async def contributions(self, session: str, key: str = "contributions") -> tuple[Contribution, ...]:
         """The contributions to the panel that shares its transcript under this key of a session; empty if none does.
 
@@ -176,3 +185,13 @@ async def attach(name: str, *, namespace: str = "default", functions: Sequence[F
 async def contributions(session: str, key: str = "contributions") -> tuple[Contribution, ...]:
     """A shared transcript, as ``Connection.contributions`` reads it."""
     return await _default_connection().contributions(session, key)
+
+
+async def apply_schedule(schedule: ScheduleDefinition) -> ScheduleHandle:
+    """Makes a schedule, or changes it in place, as ``Connection.apply_schedule``."""
+    return await _default_connection().apply_schedule(schedule)
+
+
+async def find_schedule(name: str, *, namespace: str = "default") -> ScheduleHandle:
+    """A schedule that exists, as ``Connection.find_schedule`` gives it."""
+    return await _default_connection().find_schedule(name, namespace=namespace)

@@ -4,7 +4,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import chat, control, encryption, inbox, inspect, maintenance, manifests, people, run, servers, sessions
+from . import (
+    chat,
+    control,
+    encryption,
+    inbox,
+    inspect,
+    maintenance,
+    manifests,
+    people,
+    run,
+    schedules,
+    servers,
+    sessions,
+)
 from .exit_codes import run_and_exit
 
 
@@ -19,7 +32,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Runs teams of language-model agents as durable Temporal workflows.",
 )
-for _group in (run, chat, sessions, manifests, inspect, control, people, inbox, servers, encryption, maintenance):
+for _group in (
+    run,
+    chat,
+    sessions,
+    schedules,
+    manifests,
+    inspect,
+    control,
+    people,
+    inbox,
+    servers,
+    encryption,
+    maintenance,
+):
     app.add_typer(_group.app)
 
 

@@ -20,7 +20,7 @@ from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
 from ..runs.run_handle import RunHandle
-from ..runs.run_manifest import run_manifest
+from ..runs.run_manifest import in_ark_dialect, run_manifest
 from ..runs.run_status import final_status
 from ..runs.server_state import has_worker
 from ..runs.start_query import start_query
@@ -111,10 +111,11 @@ def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
 
 
 def printed(results: list[JsonObject], form: str) -> str:
-    """Results as text, JSON or YAML: one object, or a List of several, as ``kubectl get`` prints them."""
+    """Results as text, JSON or YAML, in a dialect: one object, or a List of several, as ``kubectl get`` prints them."""
     if form != "text":
-        several: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*results]}
-        return dump(results[0] if len(results) == 1 else several, form)
+        shown = [in_ark_dialect(each) for each in results] if form.startswith("ark") else results
+        several: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*shown]}
+        return dump(shown[0] if len(shown) == 1 else several, form)
     texts = [(str(_at(each, "metadata", "name")), str(_at(each, "status", "message") or "")) for each in results]
     return "\n\n".join(f"{name}:\n{text}" if len(texts) > 1 else text for name, text in texts)
 

@@ -18,7 +18,7 @@ _BlockTextDumper.add_representer(str, _represent_text)
 
 
 def dump(value: JsonValue, form: str) -> str:
-    """A value as ``yaml``, or else as JSON."""
-    if form == "yaml":
+    """A value as YAML for ``yaml`` and ``ark``, or else as JSON."""
+    if form in ("yaml", "ark"):
         return yaml.dump(value, Dumper=_BlockTextDumper, sort_keys=False, allow_unicode=True, width=120).rstrip()
     return json.dumps(value, indent=2, ensure_ascii=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import UsageError
-from .options import Namespace, Output, OutputFormat, RunName
+from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
 from .rows import print_rows
 from .terminal import print_result, stderr_console
 
@@ -34,23 +34,23 @@ def list_runs(
 
 
 @app.command()
-def status(name: RunName, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
+def status(name: RunName, namespace: Namespace = "default", output: QueryOutput = QueryFormat.text) -> None:
     """Shows in a few lines how a run is, with its answer so far; with -o yaml its whole status."""
     from ..console.status import print_status
     from ..console.watch import print_open_calls
     from ..runs.run_manifest import run_manifest
     from ..runs.run_status import live_status
     from .client import with_run
-    from .formats import dump
+    from .execute import printed
 
     async def read(client: "Client", handle: "RunHandle") -> str:
         current = await live_status(client, handle)
-        if output is OutputFormat.text:
+        if output is QueryFormat.text:
             print_status(stderr_console(), handle.id, current)
             if current.is_open:
                 await print_open_calls(client, handle, stderr_console())
             return current.message
-        return dump(await run_manifest(client, handle, current), output)
+        return printed([await run_manifest(client, handle, current)], output)
 
     print_result(with_run(name, namespace, read))
 

@@ -15,6 +15,16 @@ class OutputFormat(StrEnum):
     yaml = "yaml"
 
 
+class QueryFormat(StrEnum):
+    """The form in which a query is printed."""
+
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+    ark = "ark"
+    ark_json = "ark-json"
+
+
 Files = Annotated[
     list[Path], typer.Option("-f", "--file", help="A file or folder of manifests, or - for stdin; may be repeated.")
 ]
@@ -23,3 +33,7 @@ Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A res
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="A run's id, or a Query's name: its newest run.")]
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The form of the result on stdout.")]
+QueryOutput = Annotated[
+    QueryFormat,
+    typer.Option("-o", "--output", help="The form of the result on stdout; ark is YAML with the status of ARK."),
+]

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import FAILED, CommandEndError
-from .options import Files, Output, OutputFormat, Recursive, Target
+from .options import Files, QueryFormat, QueryOutput, Recursive, Target
 from .terminal import on_one_terminal, print_message, print_result
 
 app = typer.Typer()
@@ -27,7 +27,7 @@ def run(
         str | None, typer.Option("--conversation", help="Go on with this conversation, or begin it.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start only; don't follow.")] = False,
-    output: Output = OutputFormat.text,
+    output: QueryOutput = QueryFormat.text,
 ) -> None:
     """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results."""
     import asyncio

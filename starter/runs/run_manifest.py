@@ -3,6 +3,7 @@
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from ...conversation.contracts.ark_status import ArkTarget, ark_status
 from ...conversation.contracts.status import Status
 from ...conversation.temporal.execution_chain import execution_chain
 from ...resources.base import API_VERSION, JsonModel, JsonObject
@@ -15,6 +16,13 @@ async def run_manifest(client: Client, handle: RunHandle, status: Status) -> Jso
     (_, started), *_ = await execution_chain(client, handle.id, run_id)
     values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
     return {**_manifest(values[0], started.workflow_type.name), "status": to_json(status)}
+
+
+def in_ark_dialect(manifest: JsonObject) -> JsonObject:
+    """A manifest of ``run_manifest`` with its status in ARK's dialect."""
+    kind, (name, _) = str(manifest["kind"]).lower(), _name(manifest)
+    target = None if kind == "query" else ArkTarget(type=kind, name=str(name))
+    return {**manifest, "status": to_json(ark_status(Status.model_validate(manifest["status"]), target))}
 
 
 def to_json(value: JsonModel) -> JsonObject:

@@ -6,18 +6,13 @@ import string
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from ...conversation.contracts.inputs import QueryInput
 from ...conversation.temporal import temporal_client
 from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from ...conversation.text import truncate
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.query import Query
+from .query_start import query_start
 from .run_handle import RunHandle
-from .run_manifest import to_json
-
-MAX_SUMMARY_BYTES = 120
-"""The length at which the input is cut in the run's summary in Temporal's UI."""
 
 
 async def start_query(
@@ -33,16 +28,16 @@ async def start_query(
 
     The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned.
     """
-    given = QueryInput(name=query.name, namespace=query.namespace, resources=tuple(map(to_json, catalog.manifests)))
+    start = query_start(query, catalog, session)
     return await client.start_workflow(
         "query",
-        given.model_copy(update={"session": session}) if session else given,
+        start.input,
         id=run_id or f"{query.name}-{_random_suffix()}",
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
         task_queue=task_queue or temporal_client.task_queue(),
         task_timeout=WORKFLOW_TASK_TIMEOUT,
-        memo={"query": query.name, "namespace": query.namespace},
-        static_summary=truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES),
+        memo=start.memo,
+        static_summary=start.summary,
     )
 
 

@@ -14,12 +14,14 @@ from typing import IO
 from temporalio.client import Client
 
 from ... import worker
-from ...activities.process.sdk_runtime import set_worker_runtime
+from ...activities.process.health import MetricsText
+from ...activities.process.metrics_export import exporting_metrics
 from ...activities.process.settings import Settings
 from ...activities.runtime.log import log_to_stderr
 from ...conversation.temporal.encryption import Codec, Keys
 from ...resources.loader import Loaded
 from ..http.thread_server import serve_in_thread
+from ..runs.schedules import has_active_schedules
 from ..runs.server_state import has_open_runs
 from .codec_server import codec_app
 from .embedded import PORTS, EmbeddedServer, ServerError
@@ -52,9 +54,8 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
     False if they run already in this folder. Raises ServerError if the server doesn't start, UsageError if a port that
     was asked for is taken, and SettingsError.
     """
-    set_worker_runtime()
-    keys = Keys.from_environment(os.environ)
-    async with contextlib.AsyncExitStack() as stack:
+    keys, served = Keys.from_environment(os.environ), bool(Settings.of(os.environ).http_addresses)
+    async with exporting_metrics(served, os.environ) as metrics, contextlib.AsyncExitStack() as stack:
         lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server holds it, too
         if lock is None:
             return False
@@ -66,7 +67,7 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
         except ServerError:  # another process may have taken a port meanwhile
             server = make_server(choose_ports(options.port, options.ui_port, []))
             client = await server.start()
-        await _serve(state_dir, server, client, options, lambda dev: announce(dev, taken))
+        await _serve(state_dir, server, client, options, lambda dev: announce(dev, taken), metrics)
     return True
 
 
@@ -87,13 +88,14 @@ async def _serve(
     client: Client,
     options: DevOptions,
     announce: Callable[[DevServer], None],
+    metrics: MetricsText | None,
 ) -> None:
     """Runs a worker for the server, and announces both to clients, until they are stopped or not needed."""
     stopped, linger = asyncio.Event(), options.linger
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
-    async with worker.run_worker(client, options.own, environment) as secrets:
+    async with worker.run_worker(client, options.own, environment, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, Settings.of(environment).log_format)
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
@@ -114,8 +116,13 @@ async def _serve(
 
 
 async def _is_needed(state_dir: StateDir, client: Client) -> bool:
-    """Whether a command is attached or a run is open. In a thread, as the worker's loop must not wait for a lock."""
-    return await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client)
+    """Whether a command is attached, a run is open, or a schedule will start one.
+
+    In a thread, as the worker's loop must not wait for a lock.
+    """
+    if await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client):
+        return True
+    return await has_active_schedules(client)
 
 
 async def _wait_second(stopped: asyncio.Event) -> bool:

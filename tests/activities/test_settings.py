@@ -33,6 +33,8 @@ WRONG = {
     "BATON_MODEL_RATES=gpt-4=0": "BATON_MODEL_RATES: gpt-4: Input should be greater than 0",
     "BATON_GRACEFUL_SHUTDOWN=1e30": "BATON_GRACEFUL_SHUTDOWN: Input should be less than or equal to 86400",
     "BATON_QUERY_TTL=30d": "BATON_QUERY_TTL: is not a duration: write '300s', '5m' or '1h30m'",
+    "BATON_METRICS_ADDRESS=9464": "BATON_METRICS_ADDRESS: write HOST:PORT, such as 127.0.0.1:9464",
+    "BATON_METRICS_ADDRESS=127.0.0.1:70000": "BATON_METRICS_ADDRESS: write HOST:PORT",
     "BATON_HEALTH_PORT=70000": "BATON_HEALTH_PORT: Input should be less than or equal to 65535",
     "BATON_BUILD_ID=v1": "BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them",
 }
@@ -141,7 +143,7 @@ async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_jou
 
 async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
         assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 4")
@@ -165,7 +167,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 )
 async def test_no_connection_to_a_health_check_stays_open(sent: bytes) -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
             writer.write(sent)
@@ -185,7 +187,7 @@ def connections(port: int) -> list[str]:
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
     port, _ = free_ports((0, 0))
-    async with serve_health(("127.0.0.1", port), {}):
+    async with serve_health([("127.0.0.1", port)], {}):
         with pytest.raises(OSError, match="in use"):
-            async with serve_health(("127.0.0.1", port), {}):
+            async with serve_health([("127.0.0.1", port)], {}):
                 pass

@@ -79,6 +79,7 @@ class Environment:
     encryption_keys: str = ""
     brought_manifests: str = "all"
     variables: Mapping[str, str] = field(default_factory=dict)
+    dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
     @classmethod
@@ -92,12 +93,13 @@ class Environment:
         functions: Sequence[Function] = (),
         encryption_keys: str = "",
         variables: Mapping[str, str] | None = None,
+        dialect: str = "baton",
     ) -> AsyncIterator["Environment"]:
         """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
-            given = catalog or Loaded(), journal_url, encryption_keys
-            env = cls(client, folder, model, url, uuid.uuid4().hex, *given, variables=variables or {})
+            env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
+            env.dialect, env.variables = dialect, variables or {}
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
@@ -122,7 +124,7 @@ class Environment:
             "BATON_ENCRYPTION_KEYS": self.encryption_keys,
         }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
-        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests}
+        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests, "BATON_DIALECT": self.dialect}
         traces = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
         return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given, **traces, **self.variables}
 

@@ -136,11 +136,12 @@ def test_a_scenario_of_ark_passes_its_own_test(machine: UserMachine, tool_server
         for place, value in filled.items():
             text = text.replace(place, value)
         (machine.folder / file.name).write_text(text)
-    done = machine.run("run", "-f", ".", "-o", "json")
+    done = machine.run("run", "-f", ".", "-o", "ark-json")
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)["status"]
-    (response,) = status["responses"]
-    assert status["phase"] == "Completed"
-    assert len(response["message"]) > 10
+    assert (status["phase"], status["response"]["phase"]) == ("done", "done")
+    assert len(status["response"]["content"]) > 10
+    assert json.loads(status["response"]["raw"])
+    assert status["conditions"][0]["reason"] == "QuerySucceeded"
     kept = b"".join(file.read_bytes() for file in machine.state_dir.folder.rglob("*") if file.is_file())
     assert TOKEN.encode() not in kept

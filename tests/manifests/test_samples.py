@@ -284,6 +284,18 @@ def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_
     assert "b00king" not in done.stdout + done.stderr
 
 
+def test_the_schedule_sample_starts_its_query_when_it_is_triggered(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "schedule.yaml").answer
+    applied = machine.run("schedules", "apply", "-f", ROOT / "samples" / "schedule.yaml")
+    assert applied.stdout == "schedule/morning-news created\n"
+    run = machine.run("schedules", "trigger", "morning-news").stdout.strip()
+    assert re.fullmatch(r"morning-news-20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", run)
+    assert machine.run("watch", run).returncode == 0
+    status = json.loads(machine.run("status", run, "-o", "json").stdout)["status"]
+    assert status["message"] == "Two ships are late. The crane at pier 4 works again."
+    assert machine.run("schedules", "delete", "morning-news").returncode == 0
+
+
 def test_the_conversation_sample_goes_on_in_its_second_query(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "conversation.yaml").answer
     for name in ("first", "second"):

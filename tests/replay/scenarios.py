@@ -171,6 +171,18 @@ async def looping(env: Environment) -> Handle:
     return await env.start_team([*TRIO, given])
 
 
+async def looping_in_arks_dialect(env: Environment) -> Handle:
+    trio(env)
+    inner = team("inner", "brainstormer", "critic", maxTurns=3)
+    spec = {"input": "Why?", "target": {"type": "team", "name": "team"}}
+    outer = team("team", "inner", "coordinator", strategy="sequential")
+    return await env.start("query", {"spec": spec, "resources": [*TRIO, inner, outer]})
+
+
+async def refused_in_arks_dialect(env: Environment) -> Handle:
+    return await env.start("query", {"name": "nothing"})
+
+
 async def agent_with_tools(env: Environment) -> Handle:
     calls = [*call("calculator", expression="6*7")["calls"], *call("noop", message="x")["calls"]]
     env.script(line("one", {"calls": calls}, call("unknown"), "Done."))
@@ -523,6 +535,8 @@ SCENARIOS: dict[str, Scenario] = {
         no_progress_without_spaces,
         silent_member,
         looping,
+        looping_in_arks_dialect,
+        refused_in_arks_dialect,
         agent_with_tools,
         circuit_breaker,
         delegation,
@@ -562,6 +576,8 @@ WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
 
 REPORTING_SPANS = (traced,)
 """The scenarios whose worker reports spans; no collector has to be there."""
+IN_ARKS_DIALECT = (looping_in_arks_dialect, refused_in_arks_dialect)
+"""Scenarios that are recorded on a worker with BATON_DIALECT=ark."""
 
 
 async def run_scenario(env: Environment, scenario: Scenario) -> Handle:

@@ -29,6 +29,7 @@ from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
 from baton.conversation import defaults, errors, failure
 from baton.conversation.contracts import (
+    ark_status,
     continuation,
     control_messages,
     conversation_plan,
@@ -117,6 +118,7 @@ def stored() -> dict[str, Any]:
         *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
         *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
+        ark_status,
         traces,
     )
     models = [

@@ -20,12 +20,13 @@ from ...conversation.contracts.status import Status
 from ...conversation.errors import InvalidInput
 from ...conversation.messages.message import Head, Message
 from ...conversation.messages.person_decision import PersonDecision
-from ...resources.base import JsonModel, JsonObject
+from ...resources.base import JsonObject
 from ..calls import effects, run_traces
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
 from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, SESSION_BOUND_AT_START
 from ..state.errors import ActivityFailed
+from ..state.metrics import run_begins
 from ..state.run_state import RunState
 from .decision_handlers import DecisionHandlers
 from .message_handlers import SESSION_TOO_LARGE, MessageHandlers, first_value
@@ -48,19 +49,19 @@ class BaseWorkflow(Generic[Input]):
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
         self._decisions = DecisionHandlers(self.run_state, self.children, parent_of(self._given))
         self._phase = ShownPhase(self.run_state, self._decisions.tell_parent)
-        state = self.run_state, self.children, self._decisions, self.next_turn, self._phase.show_pause
-        self._handlers = MessageHandlers(*state)
+        parts = self.run_state, self.children, self._decisions
+        self._handlers = MessageHandlers(*parts, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
-        if isinstance(self._given, ActivityFailed):
-            return
-        if not self._given.carried:
-            self._begin_session(self._given.session)
+        if isinstance(self._given, ActivityFailed) or not self._given.carried:
+            self._begin_first()
         elif workflow.patched(INPUT_BEFORE_MESSAGES):
             self._restore(self._given.carried)
 
-    def _begin_session(self, values: JsonObject) -> None:
+    def _begin_first(self) -> None:
         """The session of a run that begins: what a parent hands down is within the bounds already."""
+        run_begins()
+        values = {} if isinstance(self._given, ActivityFailed) else self._given.session
         if not self._handlers.fits_session(values) and workflow.patched(SESSION_BOUND_AT_START):
             self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
         else:
@@ -116,8 +117,7 @@ class BaseWorkflow(Generic[Input]):
 
     def _restore(self, continuation: Continuation) -> None:
         """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
-        run = self.run_state
-        run.started_at = continuation.since
+        run, run.started_at = self.run_state, continuation.since
         self._take_up(continuation.pinned)
         run.stop.restore(continuation.wish)
         run.session.update(continuation.session)
@@ -145,7 +145,7 @@ class BaseWorkflow(Generic[Input]):
             return head
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
-    def close(self, status: Status, result: JsonModel, *, is_root: bool = True, fails: bool = True) -> None:
+    def close(self, status: Status, result: object, *, is_root: bool = True, fails: bool = True) -> None:
         """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
         a root run that was canceled: Temporal drops its result, and no parent needs it."""
         self._phase.end(status)

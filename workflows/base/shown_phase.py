@@ -7,8 +7,10 @@ from temporalio import workflow
 from ...conversation.contracts.control_messages import Pause
 from ...conversation.contracts.plan import Plan
 from ...conversation.contracts.status import Status
+from ...conversation.metrics import RUNS_ENDED
 from ...conversation.temporal import search_attributes
 from ..state.constants import PAUSE_IN_ATTRIBUTES
+from ..state.metrics import record
 from ..state.run_state import RunState
 
 
@@ -55,6 +57,7 @@ class ShownPhase:
 
     def end(self, status: Status) -> None:
         """The run ends."""
+        record(RUNS_ENDED, phase=status.phase, reason=status.stop_reason or "")
         self._set({search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason})
         if self.shows_cost and status.token_usage.cost is not None:
             workflow.upsert_search_attributes([search_attributes.COST.value_set(status.token_usage.cost)])

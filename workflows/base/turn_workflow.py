@@ -5,14 +5,15 @@ from typing import Protocol
 
 from temporalio import workflow
 
+from ...conversation.contracts.ark_status import ArkTarget
 from ...conversation.contracts.continuation import State
 from ...conversation.contracts.inputs import TurnInput
 from ...conversation.contracts.plan import AgentPlan, TeamPlan
-from ...conversation.contracts.requests import PinRequest
 from ...conversation.contracts.run_result import RunResult
 from ...conversation.contracts.status import Status, turn_status
 from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
+from ...resources.base import JsonObject
 from ...resources.budget import Budget
 from ..calls import effects
 from ..calls.run_traces import end_trace
@@ -20,6 +21,11 @@ from ..state.cancellation import run_in_scope
 from ..state.continue_as_new import continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .base_workflow import BaseWorkflow
+from .client_status import for_client
+from .pin_request import pin_request
+
+TurnOutput = TurnResult | Status | JsonObject
+"""What a turn's workflow returns: for a parent its result, for a client its status, in the dialect of the run."""
 
 
 class RunningTurn(Protocol):
@@ -52,7 +58,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """The turn that is pinned, at its beginning, or where the ``state`` of the run before this one has left it."""
         raise NotImplementedError
 
-    async def execute(self) -> TurnResult | RunResult:
+    async def execute(self) -> TurnOutput:
         """The result of the turn; for a client it is a status. A failure is raised, unless a parent can't read it."""
         is_root = fails = True
         try:
@@ -70,8 +76,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()
-        status = self.status()
-        result = RunResult.of(status, self.result) if is_root else self.result
+        status = self._status()
+        result = self._for_client(RunResult.of(status, self.result)) if is_root else self.result
         await end_trace(self.run_state, status)
         self.close(status, result, is_root=is_root, fails=fails)
         return result
@@ -90,7 +96,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         stop = self.run_state.stop
         try:
             if not continued:
-                self.begin(await effects.pin(self.run_state, _pin_request(given)))
+                self.begin(await effects.pin(self.run_state, pin_request(given)))
             state = given.carried.state if given.carried else None
             self.turn = self.new_turn(state)
             result = await self.turn.execute()
@@ -108,8 +114,18 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         return self.turn.next_turn
 
     @workflow.query(description="How the run stands, or how it has ended.")
-    def status(self) -> Status:
+    def status(self) -> Status | JsonObject:
         """The status of a query (ARK: queries), without responses."""
+        return self._for_client(self._status())
+
+    def _for_client(self, status: Status) -> Status | JsonObject:
+        """The status in the dialect of the run, if a client has started it with an input that can be read."""
+        given = None if isinstance(self._given, ActivityFailed) else self._given
+        if given is None or given.thread:
+            return status
+        return for_client(status, self._pinned, ArkTarget(type=given.kind, name=given.name or ""))
+
+    def _status(self) -> Status:
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
         status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
@@ -123,15 +139,3 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             return None
         owner = plan.id if isinstance(plan, TeamPlan) else plan.speaker
         return self.run_state.decisions.raised(owner, plan.budget)
-
-
-def _pin_request(given: TurnInput) -> PinRequest:
-    return PinRequest(
-        kind=given.kind,
-        workflow=workflow.info().workflow_type,
-        name=given.name,
-        namespace=given.namespace,
-        input=given.input,
-        resources=given.resources,
-        thread=given.thread,
-    )

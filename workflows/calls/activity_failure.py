@@ -20,7 +20,10 @@ def read_failure(
         family = str(cause.details[0] if cause.details else FAMILIES[name])
         attempts = next((each for each in cause.details[1:] if isinstance(each, int)), None)
         failure = Failure(family=family, type=cause.type, message=cause.message, attempts=attempts)
-        reached = next((each for each in cause.details[1:] if isinstance(each, dict)), None)
+        more = [each for each in cause.details[1:] if isinstance(each, dict)]
+        if dialect := next((each["dialect"] for each in more if "dialect" in each), None):
+            return ActivityFailed(failure.model_copy(update={"dialect": dialect}))
+        reached = next(iter(more), None)
         if cause.type == CircuitOpen.__name__:
             return ActivityFailed(failure.model_copy(update={"family": FAMILIES[name], **(reached or {})}))
         update = {"budget": BudgetReached.model_validate(reached), "attempts": None} if reached else {}

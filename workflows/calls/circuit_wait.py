@@ -8,6 +8,7 @@ from temporalio import workflow
 
 from ...conversation.failure import Failure
 from ..state.errors import ActivityFailed, ActivityInterrupted
+from ..state.metrics import wait_begins, wait_ends
 from ..state.run_state import RunState
 from .options import ActivityOptions
 
@@ -26,12 +27,17 @@ async def options_after_wait(
     wait = timedelta(seconds=failure.wait or 0)
     if workflow.now() + wait > until:
         raise ActivityFailed(failure.model_copy(update={"wait": None}))
+    since, outcome = workflow.now(), "stopped"
+    wait_begins("circuit_breaker")
     try:
         with run.trace.inside(run.trace.new_wait("circuit_breaker")):
             await workflow.sleep(wait, summary=failure.message)
+        outcome = "over"
         await run.ready()
     except (asyncio.CancelledError, ActivityInterrupted):
         raise ActivityInterrupted(activity) from None
+    finally:
+        wait_ends("circuit_breaker", since, outcome)
     policy, once = options["retry_policy"], options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
     again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=left)}

@@ -10,12 +10,14 @@ from ...conversation.contracts.continuation import AgentState, TeamState
 from ...conversation.contracts.plan import MemberPlan, TeamPlan
 from ...conversation.contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult
 from ...conversation.messages.turn import Thread, TurnResult
+from ...conversation.metrics import TURNS
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
 from ..state.constants import SILENT_TURNS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
+from ..state.metrics import record
 from ..state.run_state import RunState
 from .agent_turn import AgentTurn
 from .human_turn import HumanTurn
@@ -122,12 +124,12 @@ class Discussion:
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
-            reason = self.run.stop.reason or "canceled"
-            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=reason)
+            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.reason or "canceled")
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
         if turn.index is not None:
             self._open_turn = None
+        record(TURNS, kind=member.kind, outcome=result.stop_reason)
         return result
 
     def continue_as_new_if_long(self) -> None:

@@ -13,6 +13,7 @@ from .cancellation import StopState
 from .constants import MAX_DECIDED
 from .continue_as_new import should_continue_as_new
 from .errors import ActivityInterrupted, ContinueAsNew
+from .metrics import outcome_of, wait_begins, wait_ends
 from .run_trace import RunTrace
 
 Check = Callable[[PersonDecision], Awaitable[None]]
@@ -75,8 +76,9 @@ class Decisions:
         ``proceeds`` is the decision at that limit. Raises ActivityInterrupted if the run is to stop and, where it
         ``continues``, ContinueAsNew if it has become long: the next run waits on.
         """
-        asked = self._asked.setdefault(asked.id, asked)
-        self._checks[asked.id] = check
+        if asked.id not in self._asked:
+            wait_begins(asked.kind)
+        asked, self._checks[asked.id] = self._asked.setdefault(asked.id, asked), check
         self._apply_remembered(asked)
         self.on_change()
         try:
@@ -84,12 +86,13 @@ class Decisions:
                 await self._trace.report()
                 decision = await self._decision(asked, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
-        except ContinueAsNew:
-            raise
-        except BaseException:
-            self._forget(asked.id)
+        except BaseException as error:
+            if not isinstance(error, ContinueAsNew):
+                self._forget(asked.id)
+                wait_ends(asked.kind, asked.since, "stopped")
             raise
         self._forget(asked.id)
+        wait_ends(asked.kind, asked.since, outcome_of(decision))
         return decision
 
     async def _decision(self, asked: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
@@ -188,8 +191,7 @@ class Decisions:
 
 def verdict_of(decision: PersonDecision) -> str:
     """What was decided, in one word."""
-    answered = "answered" if decision.text is not None else "approved"
-    return answered if decision.approved else "rejected"
+    return ("approved" if decision.text is None else "answered") if decision.approved else "rejected"
 
 
 def describe(decision: PersonDecision) -> str:

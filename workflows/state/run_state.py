@@ -14,6 +14,7 @@ from .current_details import CurrentDetails
 from .decisions import Decisions
 from .errors import ActivityInterrupted
 from .inbox import Inbox
+from .metrics import wait_begins, wait_ends
 from .run_trace import RunTrace
 from .session_state import SessionState
 
@@ -50,7 +51,14 @@ class RunState:
         self.check_stop()
 
     async def _resumed(self) -> None:
-        await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+        held, since = bool(self.inbox.pause and not self.stop.reason), workflow.now()
+        if held:
+            wait_begins("pause")
+        try:
+            await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+        finally:
+            if held:
+                wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""

@@ -4,9 +4,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.run_result import RunResult
-from ...conversation.messages.turn import TurnResult
-from ..base.turn_workflow import TurnWorkflow
+from ..base.turn_workflow import TurnOutput, TurnWorkflow
 from ..discussion.discussion import Discussion
 from ..discussion.team_turn import TeamTurn
 from ..panel.rounds import PanelDiscussion
@@ -33,7 +31,7 @@ class DebateWorkflow(TurnWorkflow):
     """The workflow type ``debate``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

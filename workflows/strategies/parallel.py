@@ -4,9 +4,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.run_result import RunResult
-from ...conversation.messages.turn import TurnResult
-from ..base.turn_workflow import TurnWorkflow
+from ..base.turn_workflow import TurnOutput, TurnWorkflow
 from ..discussion.discussion import Discussion
 from ..discussion.member_turn import MemberTurn
 from ..discussion.parallel_turns import run_all_members
@@ -30,7 +28,7 @@ class ParallelWorkflow(TurnWorkflow):
     """The workflow type ``parallel``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

@@ -4,27 +4,25 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.run_result import RunResult
-from ...conversation.messages.turn import TurnResult
-from ..base.turn_workflow import TurnWorkflow
+from ..base.turn_workflow import TurnOutput, TurnWorkflow
 from ..discussion.discussion import Discussion
+from ..discussion.max_turns import reach_max_turns
 from ..discussion.team_turn import TeamTurn
 from ..panel.rounds import PanelDiscussion
 
 
 async def round_robin(team: Discussion) -> None:
-    """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members."""
+    """Ends when a member terminates the team, or after ``maxTurns`` rounds of all members (in ARK's dialect, turns)."""
     if team.plan.panel:
         await run_panel(PanelDiscussion(team))
         return
-    rounds = team.plan.max_turns
-    team.max_turns = rounds and rounds * len(team.members)
+    bound, members = team.plan.max_turns, len(team.members)
+    team.max_turns = bound if team.plan.dialect == "ark" else bound and bound * members
     while team.can_continue():
-        done, member = divmod(team.turns, len(team.members))
-        if done == rounds:
-            team.result.reach_max_turns()
+        if team.turns == team.max_turns:
+            await reach_max_turns(team)
             break
-        await team.run_member(member)
+        await team.run_member(team.turns % members)
 
 
 async def run_panel(panel: PanelDiscussion) -> None:
@@ -46,7 +44,7 @@ class RoundRobinWorkflow(TurnWorkflow):
     """The workflow type ``round-robin``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

@@ -4,10 +4,9 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.run_result import RunResult
-from ...conversation.messages.turn import TurnResult
-from ..base.turn_workflow import TurnWorkflow
+from ..base.turn_workflow import TurnOutput, TurnWorkflow
 from ..discussion.discussion import Discussion
+from ..discussion.max_turns import reach_max_turns
 from ..discussion.speaker_selection import select_speaker
 from ..discussion.team_turn import TeamTurn
 
@@ -17,7 +16,7 @@ async def selector(team: Discussion) -> None:
     team.max_turns = team.plan.max_turns
     while team.can_continue():
         if team.turns == team.max_turns:
-            team.result.reach_max_turns()
+            await reach_max_turns(team)
             break
         member = await select_speaker(team)
         if member is None or not team.can_continue():
@@ -30,7 +29,7 @@ class SelectorWorkflow(TurnWorkflow):
     """The workflow type ``selector``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

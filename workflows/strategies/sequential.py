@@ -4,10 +4,9 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...conversation.contracts.continuation import State
-from ...conversation.contracts.run_result import RunResult
-from ...conversation.messages.turn import TurnResult
-from ..base.turn_workflow import TurnWorkflow
+from ..base.turn_workflow import TurnOutput, TurnWorkflow
 from ..discussion.discussion import Discussion
+from ..discussion.max_turns import reach_max_turns
 from ..discussion.team_turn import TeamTurn
 
 
@@ -17,7 +16,7 @@ async def sequential(team: Discussion) -> None:
     while team.can_continue():
         if team.turns == team.max_turns:
             if team.plan.loops:
-                team.result.reach_max_turns()
+                await reach_max_turns(team)
             break
         await team.run_member(team.turns % len(team.members))
 
@@ -27,7 +26,7 @@ class SequentialWorkflow(TurnWorkflow):
     """The workflow type ``sequential``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnResult | RunResult:
+    async def run(self, *given: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

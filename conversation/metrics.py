@@ -1,0 +1,151 @@
+"""Every metric of Baton: its name, unit, labels, and what it tells. It is recorded with OpenTelemetry.
+
+No label has an id of a run, or a text of a manifest, a client or a server that the worker does not know beforehand.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from opentelemetry.metrics import get_meter
+
+OTHER = "(other)"
+"""The name of whatever is not among the worker's own manifests."""
+
+SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+"""Upper bounds of the buckets of durations of calls and statements, and of those that Temporal's SDK measures."""
+
+WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
+"""The same of waits, for people above all."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as OpenTelemetry has it; Prometheus reads ``baton.call.duration`` as ``baton_call_duration_seconds``.
+
+    ``up_down`` is a number that is added to and taken from; ``gauge`` is set. ``buckets`` are a histogram's.
+    """
+
+    name: str
+    kind: Literal["counter", "up_down", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    buckets: tuple[float, ...] = ()
+
+    def record(self, value: float = 1, /, **labels: str) -> None:
+        """Adds to a counter, sets a gauge, or records a value; ``labels`` are exactly those of the metric.
+
+        Nothing happens in a process that has no provider of metrics. Workflow code uses ``workflows/state/metrics.py``.
+        """
+        _recorder(self)(value, labels)
+
+
+@lru_cache(maxsize=100)
+def _recorder(metric: Metric) -> Callable[[float, dict[str, str]], None]:
+    meter, given = get_meter("baton"), {"unit": metric.unit, "description": metric.help}
+    if metric.kind == "counter":
+        return meter.create_counter(metric.name, **given).add
+    if metric.kind == "up_down":
+        return meter.create_up_down_counter(metric.name, **given).add
+    if metric.kind == "gauge":
+        return meter.create_gauge(metric.name, **given).set
+    return meter.create_histogram(metric.name, **given, explicit_bucket_boundaries_advisory=metric.buckets).record
+
+
+RUNS_BEGUN = Metric("baton.runs.begun", "counter", "Runs that have begun, child runs included.", ("workflow_type",))
+RUNS_ENDED = Metric(
+    "baton.runs.ended",
+    "counter",
+    "Runs that have ended, child runs included, by their phase and why they have ended.",
+    ("workflow_type", "phase", "reason"),
+)
+RUNS_WAITING = Metric(
+    "baton.runs.waiting",
+    "gauge",
+    "Runs without a parent that wait now, for a person (InputRequired) or to be resumed (Paused), in the whole task "
+    "queue: every worker tells the same number. Asked for every 30 seconds.",
+    ("phase",),
+)
+TURNS = Metric(
+    "baton.turns",
+    "counter",
+    "Turns that members of teams have taken, by the kind of member and why the turn has ended.",
+    ("workflow_type", "kind", "outcome"),
+)
+WAITS_BEGUN = Metric(
+    "baton.waits.begun",
+    "counter",
+    "Waits of runs that have begun: for an approval, a budget, the answer to a question, to be resumed after a pause, "
+    "or for a circuit breaker.",
+    ("workflow_type", "kind"),
+)
+WAIT_DURATION = Metric(
+    "baton.wait.duration",
+    "histogram",
+    "How long runs have waited, by what for and how it has ended.",
+    ("workflow_type", "kind", "outcome"),
+    "s",
+    WAIT_SECONDS,
+)
+CALLS = Metric(
+    "baton.calls",
+    "counter",
+    "Calls that were made, each attempt by itself: of models, tools, agents that are executed elsewhere, and "
+    "functions. The outcome is ok, canceled, question (a tool asks a person), the type of the error, or bug.",
+    ("kind", "name", "outcome"),
+)
+CALL_DURATION = Metric(
+    "baton.call.duration", "histogram", "How long these calls have taken.", ("kind", "name"), "s", SECONDS
+)
+TOKENS = Metric(
+    "baton.tokens",
+    "counter",
+    "Tokens of the answers of models, and of agents elsewhere that tell them; direction is prompt or completion.",
+    ("kind", "name", "direction"),
+)
+CACHED_TOKENS = Metric(
+    "baton.cached_tokens", "counter", "Those of the prompt tokens that the server had in its cache.", ("kind", "name")
+)
+COST = Metric(
+    "baton.cost",
+    "counter",
+    "What the answers of models have cost, where their Models have prices.",
+    ("kind", "name"),
+    "usd",
+)
+CIRCUITS_OPENED = Metric(
+    "baton.circuit_breaker.openings",
+    "counter",
+    "How often circuit breakers of this worker have opened; again after a failed try counts, too.",
+    ("kind", "name"),
+)
+CIRCUITS_OPEN = Metric(
+    "baton.circuit_breakers.open", "up_down", "Circuit breakers of this worker that are not closed.", ("kind", "name")
+)
+JOURNAL_DURATION = Metric(
+    "baton.journal.duration",
+    "histogram",
+    "How long statements of the journal's database have taken, waiting for a connection included, by the kind of "
+    "statement and its outcome (ok, unavailable, or error).",
+    ("operation", "outcome"),
+    "s",
+    SECONDS,
+)
+EVENT_LOOP_LAG = Metric(
+    "baton.event_loop.lag",
+    "histogram",
+    "How long the worker's event loop was held from what waited for it, measured 20 times a second.",
+    (),
+    "s",
+    SECONDS,
+)
+REDACTIONS = Metric(
+    "baton.redactions",
+    "counter",
+    "Secrets that were replaced by [secret] in messages, errors, and lines of the log.",
+)
+
+ALL = tuple(each for each in vars().copy().values() if isinstance(each, Metric))
+"""All of them, in the order of this file."""
