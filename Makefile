@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls
+TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -118,6 +118,10 @@ bench-hostile: $(READY)
 # A query in a conversation of 10,000 messages, beside one in an empty conversation.
 bench-conversation: $(READY)
 	$(BIN)/python -m benchmarks.conversation
+
+# The time of a turn with traces, compared with that without them.
+bench-telemetry: $(READY)
+	$(BIN)/python -m benchmarks.telemetry
 
 # 5,100 queries at once on one worker.
 bench-query-burst: $(READY)

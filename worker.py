@@ -21,7 +21,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from temporalio.client import Client
@@ -38,19 +38,20 @@ from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
-from .activities.process.deployment import deployment_of
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
 from .activities.process.health import MetricsText, checks_of, serve_health
 from .activities.process.metrics_export import exporting_metrics
+from .activities.process.sdk_options import sdk_options
 from .activities.process.secrets import SecretStore
 from .activities.process.settings import Settings, WorkerQueue
 from .activities.process.shutdown import run_all, stopped_by_signals
+from .activities.process.traced_activities import TracedActivities, run_is_sampled
+from .activities.process.tracing import tracing_of
 from .activities.process.waiting_runs import watch_waiting_runs
 from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
-from .activities.runtime.heartbeat import INTERVAL
 from .activities.runtime.log import log_to_stderr, shorten_sdk_log
 from .activities.runtime.own_journal import OwnJournal
 from .activities.runtime.redaction import RedactionInterceptor
@@ -66,6 +67,7 @@ from .conversation.temporal.temporal_client import ConnectionFailed, connect, wi
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .workflows.base.trace_headers import TraceHeaders
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")
@@ -89,6 +91,7 @@ async def run_worker(
     tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
+    tracing = tracing_of(environment, secrets.redact_long)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -105,10 +108,13 @@ async def run_worker(
             shows_cost=await shows_cost(client),
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
+            traced=partial(run_is_sampled, tracing),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
+        served = pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing
+        activities = activities_of(*served)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
-        options = settings, activities, [RedactionInterceptor(secrets.redact), single_flight, own_journal]
+        traces = (TraceHeaders(), TracedActivities(tracing)) if tracing.is_on else ()
+        options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
         health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
@@ -116,7 +122,7 @@ async def run_worker(
         async with health, watch_event_loop(), waiting, run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, memory, tools):
+        for each in (single_flight, providers, executors, memory, tools, tracing):
             await each.close()
         registry.close()
         await journal.close()
@@ -131,7 +137,7 @@ def _worker(
     interceptors: Sequence[Interceptor],
 ) -> Worker:
     """The SDK's worker for one task queue."""
-    interval, types = timedelta(seconds=INTERVAL), VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
+    types = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
     return Worker(
         client,
         task_queue=queue.name,
@@ -141,15 +147,7 @@ def _worker(
         interceptors=interceptors,
         workflow_runner=WorkflowRunner(),
         workflow_failure_exception_types=WORKFLOW_FAILURES,
-        max_cached_workflows=settings.max_cached_workflows,
-        max_concurrent_workflow_tasks=settings.max_concurrent_workflow_tasks,
-        max_concurrent_activities=settings.max_concurrent_activities,
-        max_task_queue_activities_per_second=queue.rate,
-        max_heartbeat_throttle_interval=interval,
-        default_heartbeat_throttle_interval=interval,
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
-        deployment_config=deployment_of(settings),
+        **sdk_options(settings, queue),
     )
 
 

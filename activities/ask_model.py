@@ -57,7 +57,9 @@ class AskModel:
         key, context = idempotency_key(), await self._context(request)
         meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         row = await self._journal.find(f"{key}/reply")
-        if row is None:
+        if row:
+            self._providers.found(row.message, context.model, context.values)
+        else:
             head = await self._journal.append(request.thread.head, request.pending, key)
             head = await self._summaries.make(request, head, context.values, context.model, key)
             messages = await speaker_messages(

@@ -25,10 +25,13 @@ from .context.structured_output import normalized, output_error, output_schema
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
 from .journal.row import Row
+from .model.call_attributes import answer_attributes, answer_content, asked_content
+from .model.provider import ModelRequest
 from .panel.default_agents import panel_output_schema
 from .panel.speaker_messages import speaker_messages
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
+from .runtime.call_spans import call_span, found_call, note_call, note_content
 from .runtime.heartbeat import on_text
 from .runtime.ids import idempotency_key
 from .tool.tools import Tools
@@ -66,7 +69,9 @@ class ExecuteAgent:
         key, context = idempotency_key(), await self._context(request)
         meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         last = await self._journal.find(f"{key}/reply")
-        if last is None:
+        if last:
+            found_call("invoke_agent", context.agent.name, lambda: _agent_attributes(context.agent))
+        else:
             head = await self._journal.append(request.thread.head, request.pending, key)
             executor = await self._executors.of(context.executor)
             execution = await self._execution(request, head, context, key)
@@ -85,7 +90,11 @@ class ExecuteAgent:
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
         async with self._calls.make("agent", execution.executor, execution.values) as call:
-            said = await executor.execute(execution, on_text)
+            with call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent)):
+                note_content(lambda: asked_content(ModelRequest(execution.messages)))
+                said = await executor.execute(execution, on_text)
+                note_call(lambda: answer_attributes(said[-1]))
+                note_content(lambda: answer_content(said[-1], "stop"))
             call.used(said[-1].usage)
             return said
 
@@ -122,6 +131,10 @@ class ExecuteAgent:
     async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:
         clean = [await self._secrets.redact_message(each) for each in said]
         return [*clean[:-1], await normalized(clean[-1], context.schema)]
+
+
+def _agent_attributes(agent: Agent) -> JsonObject:
+    return {"gen_ai.agent.name": agent.name, "gen_ai.agent.id": agent.id}
 
 
 def _question(last: Row, context: _Context) -> Question:

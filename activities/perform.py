@@ -1,5 +1,7 @@
 """The activity ``perform``: calls a registered function that speaks in a panel, and journals its answer."""
 
+from functools import partial
+
 from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import activity
@@ -7,6 +9,7 @@ from temporalio import activity
 from ..conversation.contracts.panel_requests import PerformRequest, PerformResult
 from ..conversation.errors import OutputRejected
 from ..conversation.messages.message import Message
+from ..resources.base import JsonObject
 from .context.structured_output import output_error
 from .context.value_resolver import ValueResolver
 from .journal.journal import Journal
@@ -14,6 +17,7 @@ from .panel.default_agents import panel_output_schema
 from .panel.speaker_context import SpeakerContext
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
+from .runtime.call_spans import call_span, found_call
 from .runtime.ids import idempotency_key
 
 
@@ -27,19 +31,26 @@ class Perform:
     async def perform(self, request: PerformRequest) -> PerformResult:
         """Returns what the journal holds for this activity; calls the function only if there is nothing."""
         thread, brief, row_id = request.thread, request.brief, f"{idempotency_key()}/reply"
+        attributes = partial(_attributes, request.function)
         if row := await self._journal.find(row_id):
+            found_call("execute_tool", request.function, attributes, kind="internal")
             return PerformResult(message=row.message.truncated(), head=row.head)
         rows = await self._journal.read(thread.head)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         panel = SpeakerContext.of(brief, values, rows, thread.question)
         given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
-        value = await self._functions.invoke(request.function, given)
+        with call_span("execute_tool", request.function, attributes, kind="internal"):
+            value = await self._functions.invoke(request.function, given)
         text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
         message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
         if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
             raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
         row = await self._journal.append_once(thread.head, message, row_id)
         return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
+
+
+def _attributes(function: str) -> JsonObject:
+    return {"gen_ai.tool.name": function, "gen_ai.tool.type": "function"}
 
 
 def as_text(value: object) -> tuple[str, bool]:

@@ -1,6 +1,7 @@
 """The activity ``pin``: resolves the manifests that a run needs, and pins them in the journal for the whole run."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from temporalio import activity
@@ -44,6 +45,7 @@ class Pin:
     ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``name`` the
     journal's, ``queues`` are for a run's activities. ``searchable``: the server has Baton's search attributes.
     ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``dialect``: of runs that begin.
+    ``traced`` says of the run that is being pinned whether it reports its spans.
     """
 
     def __init__(
@@ -61,10 +63,12 @@ class Pin:
         shows_cost: bool,
         query_ttl: float | None = None,
         dialect: Dialect = "baton",
+        traced: Callable[[], bool] = lambda: False,
     ) -> None:
         self._journal, self._own, self._secrets, self._discovery = journal, own, secrets, discovery
         self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
         self._query_ttl, self._dialect = query_ttl, None if dialect == "baton" else dialect
+        self._traced = traced
         self._shown = {"searchable": searchable, "shows_cost": shows_cost}
 
     @activity.defn(name="pin")
@@ -122,7 +126,7 @@ class Pin:
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        other = {"route": None if queues == TaskQueues() else queues, **self._shown}
+        other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **self._shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:

@@ -26,8 +26,10 @@ from .pin import Pin
 from .process.functions import FunctionRegistry
 from .process.secrets import SecretStore
 from .process.settings import Role
+from .process.tracing import Tracing
 from .recall import Recall
 from .remember import Remember
+from .report_spans import ReportSpans
 from .review import Review
 from .select import Select
 from .tool.tools import Tools
@@ -46,6 +48,7 @@ def activities_of(
     functions: FunctionRegistry,
     secrets: SecretStore,
     calls: Calls,
+    tracing: Tracing,
 ) -> Activities:
     """The activities of each role."""
     return {
@@ -64,6 +67,7 @@ def activities_of(
             Grant(journal).grant,
             Delegate(journal, tools, secrets).delegate,
             Review(journal, tools, secrets).review,
+            ReportSpans(tracing).report_spans,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

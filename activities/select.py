@@ -72,7 +72,7 @@ class Select:
         usage = TokenUsage()
         for place in ("choice", "second-choice"):
             try:
-                answer = await self._answer(context, messages, f"{idempotency_key()}/{place}")
+                answer = await self._answer(context, messages, place)
             except BatonError as error:
                 if not usage.model_calls or not error.non_retryable:
                     raise
@@ -93,15 +93,17 @@ class Select:
         values = values.used_by(values.catalog.find(team.selector_reference()))
         return _Context(request, team, team.spec.selector or SelectorSpec(), model, names, values)
 
-    async def _answer(self, context: _Context, messages: Sequence[Message], row_id: str) -> Message:
+    async def _answer(self, context: _Context, messages: Sequence[Message], label: str) -> Message:
         """The answer, kept in a row outside the conversation; the model is asked only if there is none."""
+        row_id = f"{idempotency_key()}/{label}"
         meter = Meter(self._journal, context.request.thread, context.team.id, context.values.catalog, row_id)
         if row := await self._journal.find(row_id):
             await meter.settle(row.message.usage)
+            self._providers.found(row.message, context.model, context.values, label)
             return row.message
         by_tool = context.selector.style == "tool"
         tools = selector_tools(context.names, may_end=context.selector.enable_terminate_tool) if by_tool else []
-        request = ModelRequest(messages, tools, must_use=by_tool)
+        request = ModelRequest(messages, tools, must_use=by_tool, label=label)
         async with meter.reserved(estimate(messages, tools, context.model)):
             answer = await self._providers.ask(context.model, context.values, request, on_text)
         answer = await self._secrets.redact_message(answer)

@@ -19,6 +19,7 @@ from .journal.journal import Journal
 from .journal.row import Row
 from .panel.default_agents import find_speaker
 from .process.secrets import SecretStore
+from .runtime.call_spans import note_content
 from .tool.tool import BeginOnce, CallableTool, ToolDefinition
 from .tool.tools import Tools
 from .tool_questions import ToolQuestions
@@ -90,7 +91,10 @@ async def use(call: ToolCall, tool: CallableTool) -> str:
     """The tool's answer. Raises BadArguments, and whatever the tool raises."""
     arguments = await checked_arguments(tool.definition, call.arguments)
     try:
-        return await tool.use(arguments)
+        note_content(lambda: {"gen_ai.tool.call.arguments": json.dumps(arguments, ensure_ascii=False)})
+        answer = await tool.use(arguments)
+        note_content(lambda: {"gen_ai.tool.call.result": answer})
+        return answer
     except ToolFailed as failed:
         retryable = tool.retries or not failed.non_retryable
         raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None

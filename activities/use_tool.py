@@ -9,6 +9,7 @@ from .journal.journal import Journal
 from .process.secrets import SecretStore
 from .runtime.ids import idempotency_key
 from .tool.tool import AsksPerson, CallableTool
+from .tool.tool_span import found_use, tool_span
 from .tool.tools import Tools
 from .tool_calls import ToolCalls, use
 from .tool_questions import ToolQuestions
@@ -29,6 +30,8 @@ class UseTool:
         request = await self._questions.allowed(request)
         call, tool = await self._calls.resolve(request, key)
         row = await self._journal.find(f"{key}/reply")
+        if row and request.answer is None:
+            found_use(tool.definition, call)
         if row is None:
             if asked := await self._questions.asked(request, key):
                 return asked
@@ -48,7 +51,8 @@ class UseTool:
         """The tool's answer; a use that goes on after a question is charged to no budget again."""
         if not request.answered:
             await self._calls.charge(request, key)
-        return await use(call, tool)
+        with tool_span(tool.definition, call):
+            return await use(call, tool)
 
 
 def _reply(call: ToolCall, tool: CallableTool, text: str, *, to_model: bool) -> Message:

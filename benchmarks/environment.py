@@ -79,16 +79,19 @@ class Baton:
 
     client: Client
     folder: Path
+    task_queue: str = TASK_QUEUE
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, env: BenchmarkEnvironment, **settings: str) -> AsyncIterator["Baton"]:
+    async def running(
+        cls, env: BenchmarkEnvironment, task_queue: str = TASK_QUEUE, **settings: str
+    ) -> AsyncIterator["Baton"]:
         """Runs the worker while the block runs."""
         folder = env.folder / uuid.uuid4().hex
         own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
-        environment = {**own, **settings}
+        environment = {**own, "BATON_TASK_QUEUE": task_queue, **settings}
         async with worker.run_worker(env.client, Loaded(), environment):
-            yield cls(env.client, folder)
+            yield cls(env.client, folder, task_queue)
 
     async def run_team(self, turns: int, size: int, window: int | None = None) -> str:
         """Runs one team for so many turns, with replies of so many characters; its workflow id."""
@@ -112,7 +115,7 @@ class Baton:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"task_queue": TASK_QUEUE, "task_timeout": WORKFLOW_TASK_TIMEOUT}
+        return {"task_queue": self.task_queue, "task_timeout": WORKFLOW_TASK_TIMEOUT}
 
     def journal(self) -> int:
         """Bytes of the journal's database."""

@@ -231,6 +231,10 @@ def test_validate_loads_the_resources_alone() -> None:
     assert imported_by(command("validate", "-f", file), "baton.resources") == ["baton.resources"]
 
 
+def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() -> None:
+    assert imported_by("import baton.worker", "baton.activities.process.span_exporter") == []
+
+
 INSIDES = ("baton.activities", "baton.worker", "baton.workflows")
 
 

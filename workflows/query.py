@@ -21,7 +21,7 @@ from ..resources.base import JsonObject
 from .base.base_workflow import BaseWorkflow
 from .base.client_status import for_client
 from .base.pin_request import pin_request
-from .calls import effects
+from .calls import effects, run_traces
 from .calls.expiry import start_expiry
 from .discussion.agent_turn import AgentTurn
 from .discussion.single_turn import single_turn
@@ -61,6 +61,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._remember()
         except ContinueAsNew:
             await self.settle()
+            await run_traces.end_trace(self.run_state)
             continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
             self.failure = failed.failure
@@ -68,6 +69,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
+        await run_traces.end_trace(self.run_state, status)
         self.close(status, result := for_client(status, self._pinned))
         return result
 

@@ -17,6 +17,7 @@ from ...conversation.failure import MAX_ERROR_TEXT, BatonError
 from ...conversation.messages.message import Message
 from ..context.executor import Executor
 from ..context.value_resolver import ValueResolver
+from ..runtime.call_spans import trace_headers
 from ..runtime.retry import is_retryable, retry_after
 from .bounded_http import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Origin, endpoint_of, new_pool
 from .engine_protocol import EngineResponse, engine_request
@@ -80,7 +81,7 @@ class EngineExecutor:
         self, trusted: Origin | None, url: str, headers: CurrentHeaders, body: str, key: str
     ) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""
-        own = {"content-type": "application/json", "idempotency-key": key}
+        own = {"content-type": "application/json", "idempotency-key": key, **trace_headers()}
         return await self._http(trusted).post(f"{url}/execute", content=body, headers=own, auth=headers)
 
     def _http(self, trusted: Origin | None) -> httpx.AsyncClient:

@@ -1,11 +1,15 @@
 """Puts a model's answer together from the pieces in which any provider streams it, and says how it has ended."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from ...conversation.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
 from ...conversation.messages.message import Message, TokenUsage, ToolCall
 from ...conversation.text import parse_json
+from ...resources.base import JsonObject
+from ..runtime.call_spans import note_call, note_content
+from .call_attributes import answer_content
 
 LONGEST_NAME = 64
 """Characters of a tool's name, and of a tool call's id."""
@@ -34,6 +38,7 @@ class StreamedAnswer:
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
+        self.id: str | None = None
         self.usage = TokenUsage()
 
     def add_text(self, text: str) -> None:
@@ -73,7 +78,17 @@ class StreamedAnswer:
         if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
             raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
         message = Message(role="assistant", content="".join(self._text), model=self.model, usage=self.usage)
-        return message.model_copy(update={"tool_calls": calls}) if calls else message
+        message = message.model_copy(update={"tool_calls": calls}) if calls else message
+        self._note(message)
+        return message
+
+    def _note(self, message: Message) -> None:
+        """Tells the trace how the answer has ended, and what it is."""
+        complete = "tool_calls" if message.tool_calls else "stop"
+        reason = "length" if self.end == "length" else complete
+        ended: JsonObject = {"gen_ai.response.finish_reasons": [reason]}
+        note_call(lambda: ended | ({"gen_ai.response.id": self.id} if self.id else {}))
+        note_content(partial(answer_content, message, reason))
 
     def _grow(self, piece: str) -> None:
         self.begun, self._size = True, self._size + len(piece)

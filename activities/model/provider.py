@@ -17,7 +17,8 @@ class ModelRequest:
 
     ``schema`` is the JSON Schema of its final answer, if it has to fit one; a provider passes it on as well as its
     server can. ``must_use``: the model has to call one of the tools. ``speaker`` is the name of its own earlier
-    messages in the conversation; messages of the role assistant with other names are from others.
+    messages in the conversation; messages of the role assistant with other names are from others. ``label`` tells the
+    calls of one activity apart.
     """
 
     messages: Sequence[Message]
@@ -25,6 +26,7 @@ class ModelRequest:
     schema: JsonObject | None = None
     must_use: bool = False
     speaker: str | None = None
+    label: str = "call"
 
 
 class Provider(Protocol):

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from ...conversation.errors import ModelRejected, NotCarriedOut
+from ...conversation.failure import BatonError
 from ...conversation.messages.message import Message
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
@@ -12,6 +15,8 @@ from ..context.calls import Calls
 from ..context.metering import with_cost
 from ..context.model_chain import ChainedModel
 from ..context.value_resolver import ValueResolver
+from ..runtime.call_spans import call_span, found_call, note_call, note_content
+from .call_attributes import answer_attributes, asked_content, model_name, request_attributes
 from .provider import ModelRequest, Provider
 
 
@@ -51,6 +56,32 @@ def types_in(catalog: Catalog) -> set[str]:
     return {ENVIRONMENT, *(each.spec.server for each in catalog.manifests if isinstance(each, Model))}
 
 
+def _span(model: ChainedModel, values: ValueResolver, request: ModelRequest) -> AbstractContextManager[None]:
+    """The span of a model call. Its content is added by the call itself."""
+    try:
+        name = model_name(model, values)
+    except BatonError:  # the call will say what is wrong
+        name = model.name
+    attributes = partial(request_attributes, model.manifest, name)
+    return call_span("chat", name, attributes, label=request.label)
+
+
+async def _ask(
+    provider: Provider,
+    model: ChainedModel,
+    values: ValueResolver,
+    request: ModelRequest,
+    on_text: Callable[[str], None],
+) -> Message:
+    note_content(partial(asked_content, request))
+    try:
+        return await provider.ask(model, values, request, on_text)
+    except ModelRejected:
+        if request.schema is None:
+            raise
+    return await provider.ask(model, values, replace(request, schema=None), on_text)
+
+
 class Providers:
     """The providers of a worker.
 
@@ -76,15 +107,18 @@ class Providers:
         """
         provider = await self.of(model)
         async with self._calls.make("model", model.manifest, values, model.name) as call:
-            try:
-                answer = await provider.ask(model, values, request, on_text)
-            except ModelRejected:
-                if request.schema is None:
-                    raise
-                answer = await provider.ask(model, values, replace(request, schema=None), on_text)
-            answer = with_cost(answer, model.manifest)
+            with _span(model, values, request):
+                answer = with_cost(await _ask(provider, model, values, request, on_text), model.manifest)
+                note_call(partial(answer_attributes, answer))
             call.used(answer.usage)
             return answer
+
+    @staticmethod
+    def found(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
+        """Tells the trace of a call whose answer an earlier attempt has written down."""
+        name = model_name(model, values)
+        attributes = {**request_attributes(model.manifest, name), **answer_attributes(answer)}
+        found_call("chat", name, lambda: attributes, label=label)
 
     async def of(self, model: ChainedModel) -> Provider:
         """The provider that asks a model. Raises NotCarriedOut where this worker lacks its library."""

@@ -46,8 +46,12 @@ class Summaries:
         while older := await self._too_old(request, head, window):
             row_id, model = f"{key}/summary/{number}", _model(window, values) or own
             meter = Meter(self.journal, request.thread, request.speaker, values.catalog, row_id)
-            row = await self.journal.find(row_id)
-            row = row or await self.journal.append_once(head, await self._ask(older, values, model, meter), row_id)
+            label = f"summary/{number}"
+            if row := await self.journal.find(row_id):
+                self.providers.found(row.message, model, values, label)
+            else:
+                summary = await self._ask(older, values, model, meter, label)
+                row = await self.journal.append_once(head, summary, row_id)
             await meter.settle(row.message.usage)
             head, number = row.head, number + 1
         return head
@@ -75,9 +79,12 @@ class Summaries:
         said = [row for row in rows if row.depth in between and row.message.summarizes is None]
         return [*([summary] if summary else []), *said]
 
-    async def _ask(self, older: Sequence[Row], values: ValueResolver, model: ChainedModel, meter: Meter) -> Message:
+    async def _ask(
+        self, older: Sequence[Row], values: ValueResolver, model: ChainedModel, meter: Meter, label: str
+    ) -> Message:
         text = "\n\n".join(_lines(row.message for row in older))
-        asked = ModelRequest([Message(role="system", content=PROMPT), Message(role="user", content=text)], ())
+        messages = [Message(role="system", content=PROMPT), Message(role="user", content=text)]
+        asked = ModelRequest(messages, label=label)
         async with meter.reserved(estimate(asked.messages, (), model)):
             answer = await self.providers.ask(model, values, asked, lambda _: None)
             if not answer.content.strip():

@@ -11,6 +11,7 @@ import httpx
 
 from ...conversation.errors import ToolFailed
 from ..runtime.bounded_body import BodyLimits, client_options
+from ..runtime.call_spans import trace_headers
 from ..runtime.certificates import read_once
 from .address_guard import public_address
 from .http_request import HttpRequest
@@ -65,6 +66,9 @@ class HttpClient:
         is ``repeatable``, and what ``begin`` raises.
         """
         host = self._host(request)
+        given = {name.lower() for name, _ in request.headers}
+        trace = [each for each in trace_headers().items() if each[0] not in given]
+        request = replace(request, headers=(*request.headers, *trace))
         try:
             async with asyncio.timeout(None) as limit:
                 sending = _Sending(limit, seconds, begin)

@@ -16,6 +16,7 @@ from .control_messages import Pause
 from .decisions import DecisionsState
 from .memory_requests import RecallResult
 from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned
+from .traces import OpenSpan
 
 
 class StopRequest(JsonModel):
@@ -55,6 +56,7 @@ class AgentState(JsonModel):
     last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
     in the conversation up to ``head``; ``messages`` are the latest of them, and ``cut`` tells that they are not all.
     ``outcomes`` are those of calls, by their number, that are done while others of the same message wait for a person.
+    ``span`` is that of the turn, where traces are reported.
     """
 
     kind: Literal["agent"]
@@ -69,6 +71,7 @@ class AgentState(JsonModel):
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
     outcomes: dict[int, CallOutcome] = {}
+    span: OpenSpan | None = None
 
 
 class TeamState(JsonModel):

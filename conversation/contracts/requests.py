@@ -54,7 +54,7 @@ class TaskQueues(JsonModel):
 class Pinned(JsonModel):
     """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
     For a root run: the beginning of its ``question``, for Temporal's UI, the place ``before`` it, its ``journal``, and
-    as ``notices`` what it goes on without.
+    as ``notices`` what it goes on without. ``traced``: the run reports its spans.
     """
 
     thread: Thread
@@ -66,6 +66,7 @@ class Pinned(JsonModel):
     before: Head | None = None
     journal: JournalName | None = None
     notices: tuple[str, ...] = ()
+    traced: bool = False
 
 
 class AskModelRequest(JsonModel):

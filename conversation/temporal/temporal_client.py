@@ -22,6 +22,7 @@ from ..settings_error import SettingsError
 from .early_queries import AskAgain
 from .encryption import Codec, Keys
 from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
+from .trace_client import HandOnTrace
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 """The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
@@ -134,7 +135,8 @@ async def connect(
     config.setdefault("target_host", "localhost:7233")
     try:
         converter = data_converter(environment)
-        return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=[AskAgain()])
+        interceptors = [AskAgain(), HandOnTrace()]
+        return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

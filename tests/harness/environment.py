@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,6 +78,7 @@ class Environment:
     journal_url: str = ""
     encryption_keys: str = ""
     brought_manifests: str = "all"
+    variables: Mapping[str, str] = field(default_factory=dict)
     dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
 
@@ -90,13 +92,14 @@ class Environment:
         journal_url: str = "",
         functions: Sequence[Function] = (),
         encryption_keys: str = "",
+        variables: Mapping[str, str] | None = None,
         dialect: str = "baton",
     ) -> AsyncIterator["Environment"]:
         """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
             env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
-            env.dialect = dialect
+            env.dialect, env.variables = dialect, variables or {}
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
@@ -122,7 +125,8 @@ class Environment:
         }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
         trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests, "BATON_DIALECT": self.dialect}
-        return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given}
+        traces = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given, **traces, **self.variables}
 
     @property
     def journal_address(self) -> str:

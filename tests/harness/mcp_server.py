@@ -81,6 +81,11 @@ def make_server(folder: Path) -> MCPServer:  # noqa: C901  # one function for ea
         return str((ctx.headers or os.environ).get(name))
 
     @server.tool(annotations=SAFE)
+    def meta(name: str, ctx: Context) -> str:
+        """What the request's ``_meta`` has under a name."""
+        return str(dict(ctx.request_context.meta or {}).get(name))
+
+    @server.tool(annotations=SAFE)
     def pieces() -> CallToolResult:
         """Content of every kind."""
         return CallToolResult(

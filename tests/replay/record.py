@@ -20,6 +20,7 @@ from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories, Run
 from tests.replay.scenarios import (
     IN_ARKS_DIALECT,
+    REPORTING_SPANS,
     SCENARIOS,
     SHORT_HISTORIES,
     WITH_SHORT_HISTORIES,
@@ -48,8 +49,11 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         assert lock
         server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)), tuning=tuning)
         try:
+            traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
             client, dialect = await server.start(), "ark" if scenario in IN_ARKS_DIALECT else "baton"
-            async with Environment.running(client, Path(folder), functions=(ballot,), dialect=dialect) as env:
+            async with Environment.running(
+                client, Path(folder), functions=(ballot,), dialect=dialect, variables=traces
+            ) as env:
                 root = await run_scenario(env, scenario)
                 while root.id not in [handle.id async for handle in env.closed_runs()]:
                     await asyncio.sleep(0.05)  # the server lists a run a moment after its end

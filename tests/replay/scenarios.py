@@ -507,6 +507,11 @@ async def approvals(env: Environment) -> Handle:
     return handle
 
 
+async def traced(env: Environment) -> Handle:
+    """The same in runs that report their spans."""
+    return await approvals(env)
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -546,6 +551,7 @@ SCENARIOS: dict[str, Scenario] = {
         query,
         query_of_model_and_tool,
         approvals,
+        traced,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -574,6 +580,8 @@ WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
 """The scenarios that need such a server."""
 
 
+REPORTING_SPANS = (traced,)
+"""The scenarios whose worker reports spans; no collector has to be there."""
 IN_ARKS_DIALECT = (looping_in_arks_dialect, refused_in_arks_dialect)
 """Scenarios that are recorded on a worker with BATON_DIALECT=ark."""
 

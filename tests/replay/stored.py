@@ -23,6 +23,7 @@ from baton.activities.perform import Perform
 from baton.activities.pin import Pin
 from baton.activities.recall import Recall
 from baton.activities.remember import Remember
+from baton.activities.report_spans import ReportSpans
 from baton.activities.review import Review
 from baton.activities.select import Select
 from baton.activities.use_tool import UseTool
@@ -50,6 +51,7 @@ from baton.conversation.contracts import (
     run_result,
     status,
     tool_requests,
+    traces,
 )
 from baton.conversation.messages import message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
@@ -79,6 +81,7 @@ ACTIVITIES = (
     Recall.recall,
     Remember.remember,
     Review.review,
+    ReportSpans.report_spans,
 )
 
 
@@ -116,6 +119,7 @@ def stored() -> dict[str, Any]:
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
         *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
         ark_status,
+        traces,
     )
     models = [
         each

@@ -21,7 +21,7 @@ from ...conversation.errors import InvalidInput
 from ...conversation.messages.message import Head, Message
 from ...conversation.messages.person_decision import PersonDecision
 from ...resources.base import JsonObject
-from ..calls import effects
+from ..calls import effects, run_traces
 from ..calls.child_workflows import ChildWorkflows
 from ..state.cancellation import uncancelled
 from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, SESSION_BOUND_AT_START
@@ -96,11 +96,11 @@ class BaseWorkflow(Generic[Input]):
         self._phase.begin(pinned.plan)
 
     def _take_up(self, pinned: Pinned) -> None:
-        given = self.given.question if isinstance(self.given, TurnInput) else None
-        self._pinned, self.run_state.task_queues = pinned, pinned.route
+        run, given = self.run_state, self.given.question if isinstance(self.given, TurnInput) else None
+        self._pinned, run.task_queues, run.question = pinned, pinned.route, given or pinned.question
         self._phase.searchable, self._phase.shows_cost = pinned.searchable, pinned.shows_cost
-        self.run_state.question = given or pinned.question
-        self.run_state.details.show_question(self.run_state.question)
+        run.details.show_question(run.question)
+        run_traces.begin_trace(run, pinned)
 
     def continuation(self, state: State) -> Continuation:
         """What the next run needs to continue this one."""
@@ -117,8 +117,8 @@ class BaseWorkflow(Generic[Input]):
 
     def _restore(self, continuation: Continuation) -> None:
         """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
-        self._take_up(continuation.pinned)
         run, run.started_at = self.run_state, continuation.since
+        self._take_up(continuation.pinned)
         run.stop.restore(continuation.wish)
         run.session.update(continuation.session)
         run.inbox.restore(continuation.floor)

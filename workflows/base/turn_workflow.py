@@ -16,6 +16,7 @@ from ...conversation.messages.turn import TurnResult
 from ...resources.base import JsonObject
 from ...resources.budget import Budget
 from ..calls import effects
+from ..calls.run_traces import end_trace
 from ..state.cancellation import run_in_scope
 from ..state.continue_as_new import continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
@@ -70,12 +71,14 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         except ContinueAsNew:
             assert self.turn
             await self.settle()
+            await end_trace(self.run_state)
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()
         status = self._status()
         result = self._for_client(RunResult.of(status, self.result)) if is_root else self.result
+        await end_trace(self.run_state, status)
         self.close(status, result, is_root=is_root, fails=fails)
         return result
 

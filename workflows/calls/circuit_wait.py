@@ -30,7 +30,8 @@ async def options_after_wait(
     since, outcome = workflow.now(), "stopped"
     wait_begins("circuit_breaker")
     try:
-        await workflow.sleep(wait, summary=failure.message)
+        with run.trace.inside(run.trace.new_wait("circuit_breaker")):
+            await workflow.sleep(wait, summary=failure.message)
         outcome = "over"
         await run.ready()
     except (asyncio.CancelledError, ActivityInterrupted):

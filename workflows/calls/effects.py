@@ -36,6 +36,7 @@ from .fallback_chain import attempts, fallback_chain
 from .local_activity import LocalActivityTooLong, execute_local_activity
 from .options import JOURNAL, LOCAL_TIMEOUT, LOOK, ActivityOptions, call_timeouts
 from .portions import portions
+from .run_traces import add_lost_call
 
 Result = TypeVar("Result", bound=JsonModel)
 
@@ -159,7 +160,8 @@ async def _attempt(
     summary: str,
     task_queue: str | None = None,
 ) -> Result:
-    until, same_id = workflow.now() + options["schedule_to_close_timeout"], None
+    begun = workflow.now()
+    until, same_id = begun + options["schedule_to_close_timeout"], None
     while True:
         try:
             async with run.activity_slots:
@@ -176,6 +178,7 @@ async def _attempt(
                 return result
         except ActivityError as error:
             same_id = error.activity_id
+            add_lost_call(run, name, error, begun)
             failed = read_failure(error.cause, name, same_id)
         if (
             isinstance(failed, ActivityInterrupted)

@@ -13,7 +13,7 @@ from ...conversation.errors import MaxIterationsReached, OutputRejected
 from ...conversation.failure import Failure
 from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
 from ...conversation.messages.turn import StopReason, TurnResult
-from ..calls import effects, remote_agents
+from ..calls import effects, remote_agents, run_traces
 from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
 from ..state.constants import MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
@@ -37,20 +37,18 @@ class AgentTurn:
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
         self.answer, self.outcomes, self._is_alone = state.answer, dict(state.outcomes), turn.index is not None
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
+        self._span = run_traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
         """What a continued run needs to go on with the turn; complete when nothing is pending."""
         return AgentState(
-            kind="agent",
-            head=self.head,
-            asked=self.asked,
-            refused=self.rejected,
-            reply=self.reply,
+            **{"kind": "agent", "head": self.head, "asked": self.asked, "refused": self.rejected, "reply": self.reply},
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
             outcomes=self.outcomes,
             **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
+            **({"span": self._span.open} if self.run.trace.is_on else {}),
         )
 
     @property
@@ -62,11 +60,13 @@ class AgentTurn:
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
+        return await run_traces.in_agent_span(self.run, self.agent, self._span, self._execute)
+
+    async def _execute(self) -> TurnResult:
         try:
             while self.open_calls or self.asked < self.agent.max_iterations:
                 self.run.check_stop()
-                reply = self.reply or await self._ask_model()
-                if await self._is_over(reply):
+                if await self._is_over(self.reply or await self._ask_model()):
                     break
             else:
                 times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"

@@ -7,6 +7,7 @@ from ...conversation.contracts.plan import TeamPlan
 from ...conversation.contracts.requests import Pinned
 from ...conversation.messages.turn import TurnResult
 from ..calls.child_workflows import ChildWorkflows
+from ..calls.run_traces import in_team_span
 from ..state.run_state import RunState
 from .discussion import Discussion
 
@@ -27,7 +28,8 @@ class TeamTurn:
     ) -> None:
         assert isinstance(pinned.plan, TeamPlan)
         assert state is None or isinstance(state, TeamState)
-        self._strategy, self._run = strategy, run
+        self._strategy, self._run, self._plan = strategy, run, pinned.plan
+        self._since = run.started_at if state else None
         self._discussion = Discussion(pinned.plan, pinned.thread, run, children, state)
 
     @property
@@ -47,6 +49,9 @@ class TeamTurn:
 
     async def execute(self) -> TurnResult:
         """Runs the discussion to its end; messages of people that nobody has read yet join the conversation."""
+        return await in_team_span(self._run, self._plan, self._since, self._discuss)
+
+    async def _discuss(self) -> TurnResult:
         await self._discussion.restore()
         await self._strategy(self._discussion)
         if messages := self._run.inbox.drain():

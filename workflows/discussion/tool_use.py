@@ -18,6 +18,7 @@ from ...conversation.messages.turn import TurnResult
 from ...conversation.text import truncate
 from ..calls import effects
 from ..calls.child_workflows import ChildWorkflows
+from ..calls.run_traces import tool_span
 from ..state.constants import MAX_QUESTIONS
 from ..state.errors import ActivityFailed, ContinueAsNew, NotAllowed
 from ..state.run_state import RunState
@@ -142,10 +143,11 @@ class ToolUse:
 
     async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
         """The answer of whom the tool asks, in a conversation of its own."""
-        thread = await effects.delegate(self._run, request, asked.name)
-        named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
-        given = TurnInput.model_validate(named)
-        result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)
+        with self._run.trace.inside(tool_span(self._run, self._tool.name)):
+            thread = await effects.delegate(self._run, request, asked.name)
+            named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
+            given = TurnInput.model_validate(named)
+            result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)
         self.usage += result.usage
         return self._read(result)
 

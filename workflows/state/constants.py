@@ -39,6 +39,9 @@ STALL_SIMILARITY = 0.9
 STALL_WORDS = 300
 """Words of a text that are compared; in a language without spaces, pairs of characters."""
 
+REPORT_INTERVAL, MAX_ENDED_SPANS = timedelta(seconds=10), 50
+"""How long ago, and how many spans, a run that is traced reports the spans that have ended before its own end."""
+
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of errors after which a model's fallback is asked."""
 

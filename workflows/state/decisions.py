@@ -14,6 +14,7 @@ from .constants import MAX_DECIDED
 from .continue_as_new import should_continue_as_new
 from .errors import ActivityInterrupted, ContinueAsNew
 from .metrics import outcome_of, wait_begins, wait_ends
+from .run_trace import RunTrace
 
 Check = Callable[[PersonDecision], Awaitable[None]]
 """Checks what a person has changed; raises ActivityFailed if it can't be used."""
@@ -33,10 +34,10 @@ class Decisions:
     ``on_change`` is called whenever something begins to wait, is decided, or is given up.
     """
 
-    def __init__(self, stop: StopState) -> None:
+    def __init__(self, stop: StopState, trace: RunTrace) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.remembered: dict[str, PersonDecision] = {}
-        self._stop = stop
+        self._stop, self._trace = stop, trace
         self._asked: dict[str, PendingDecision] = {}
         self._decided: dict[str, PersonDecision] = {}
         self._checks: dict[str, Check] = {}
@@ -77,17 +78,18 @@ class Decisions:
         """
         if asked.id not in self._asked:
             wait_begins(asked.kind)
-        asked = self._asked.setdefault(asked.id, asked)
-        self._checks[asked.id] = check
+        asked, self._checks[asked.id] = self._asked.setdefault(asked.id, asked), check
         self._apply_remembered(asked)
         self.on_change()
         try:
-            decision = await self._decision(asked, proceeds=proceeds, continues=continues)
-        except ContinueAsNew:
-            raise
-        except BaseException:
-            self._forget(asked.id)
-            wait_ends(asked.kind, asked.since, "stopped")
+            with self._trace.inside(self._trace.new_wait(asked.kind, "wait", asked.id, since=asked.since)) as span:
+                await self._trace.report()
+                decision = await self._decision(asked, proceeds=proceeds, continues=continues)
+                span.attributes["baton.wait.outcome"] = verdict_of(decision)
+        except BaseException as error:
+            if not isinstance(error, ContinueAsNew):
+                self._forget(asked.id)
+                wait_ends(asked.kind, asked.since, "stopped")
             raise
         self._forget(asked.id)
         wait_ends(asked.kind, asked.since, outcome_of(decision))
@@ -187,14 +189,12 @@ class Decisions:
             self._decided = {**state.decided, **self._decided}
 
 
+def verdict_of(decision: PersonDecision) -> str:
+    """What was decided, in one word."""
+    return ("approved" if decision.text is None else "answered") if decision.approved else "rejected"
+
+
 def describe(decision: PersonDecision) -> str:
     """Who has decided what, and when."""
-    verdict = (
-        "answered"
-        if decision.approved and decision.text is not None
-        else "approved"
-        if decision.approved
-        else "rejected"
-    )
     by = "the timeout" if decision.how == "timeout" else decision.by or "somebody"
-    return f"{verdict} by {by} at {format_time(decision.at)}"
+    return f"{verdict_of(decision)} by {by} at {format_time(decision.at)}"

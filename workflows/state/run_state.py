@@ -15,6 +15,7 @@ from .decisions import Decisions
 from .errors import ActivityInterrupted
 from .inbox import Inbox
 from .metrics import wait_begins, wait_ends
+from .run_trace import RunTrace
 from .session_state import SessionState
 
 
@@ -28,7 +29,8 @@ class RunState:
     def __init__(self) -> None:
         self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
         self.details, self.task_queues = CurrentDetails(), TaskQueues()
-        self.decisions = Decisions(self.stop)
+        self.trace = RunTrace()
+        self.decisions = Decisions(self.stop, self.trace)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
@@ -40,6 +42,15 @@ class RunState:
 
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
+        if self.inbox.pause and not self.stop.reason:
+            with self.trace.inside(self.trace.new_wait("pause")):
+                await self.trace.report()
+                await self._resumed()
+        else:
+            await self._resumed()
+        self.check_stop()
+
+    async def _resumed(self) -> None:
         held, since = bool(self.inbox.pause and not self.stop.reason), workflow.now()
         if held:
             wait_begins("pause")
@@ -48,7 +59,6 @@ class RunState:
         finally:
             if held:
                 wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
-        self.check_stop()
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""

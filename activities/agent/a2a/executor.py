@@ -14,6 +14,7 @@ from ....conversation.text import truncate
 from ....resources.a2a_server import A2AServer
 from ...context.executor import Executor
 from ...context.value_resolver import ValueResolver
+from ...runtime.call_spans import trace_headers
 from ...runtime.heartbeat import is_withdrawn
 from ..bounded_http import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Origin, endpoint_of, new_pool
 from ..executor import Execution
@@ -72,7 +73,7 @@ class A2AExecutor:
         transport = BoundedTransport(self._pool, Origin.trusted(url, server, values), private=self._private)
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         auth = CurrentHeaders(server, values, headers)
-        async with httpx.AsyncClient(transport=transport, timeout=timeout, auth=auth) as http:
+        async with httpx.AsyncClient(transport=transport, timeout=timeout, auth=auth, headers=trace_headers()) as http:
             card = await _card(http, url, min(seconds, CARD_SECONDS))
             interface = choose_interface(card, url)
             if not is_at(interface, url):

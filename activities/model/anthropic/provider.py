@@ -11,7 +11,9 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.call_spans import note_call, trace_headers
 from ..answer import StreamedAnswer
+from ..call_attributes import parameter_attributes
 from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
@@ -34,13 +36,14 @@ class AnthropicProvider:
         endpoint = anthropic_endpoint(model, values)
         answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
         events = AnthropicStream(answer)
+        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout):
                 stream = await self._client(endpoint).post(  # not by `messages`: that is slow for every event
                     "/v1/messages",
                     cast_to=object,
                     body=request_body(endpoint, request),
-                    options={"headers": dict(endpoint.headers)},
+                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
                     stream=True,
                     stream_cls=stream_class,
                 )

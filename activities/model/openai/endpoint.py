@@ -73,5 +73,9 @@ def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
         raise KeyMissing(
             f"there is no Model '{name}', and the worker's environment has no OPENAI_API_KEY to ask one by that name"
         )
-    model = (secrets.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name
-    return Endpoint(model, checked_url(base_url or OPENAI), key or NO_KEY)
+    return Endpoint(environment_model(name, secrets), checked_url(base_url or OPENAI), key or NO_KEY)
+
+
+def environment_model(name: str, secrets: SecretStore) -> str:
+    """What the environment's server is asked for where there is no Model ``name``."""
+    return (secrets.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name

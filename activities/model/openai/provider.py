@@ -18,8 +18,10 @@ from ....conversation.failure import BatonError
 from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
+from ...runtime.call_spans import note_call, trace_headers
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
+from ..call_attributes import parameter_attributes
 from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
@@ -41,13 +43,14 @@ class OpenAIProvider:
         """One answer, streamed."""
         endpoint = endpoint_of(model, values)
         answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
+        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout):
                 stream = await self._client(endpoint).post(  # not by chat.completions: that is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
                     body=_body(endpoint, request),
-                    options={"headers": dict(endpoint.headers)},
+                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
                     stream=True,
                     stream_cls=stream_class,
                 )

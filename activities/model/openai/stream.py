@@ -59,13 +59,14 @@ class _Usage(_Part):
 class Chunk(_Part):
     """One event of the stream: what the model has written since the last one."""
 
+    id: str | None = None
     model: str | None = None
     choices: tuple[_Choice, ...] | None = None
     usage: _Usage | None = None
 
     def add_to(self, answer: StreamedAnswer) -> None:
         """Adds the chunk to an answer."""
-        answer.model = self.model or answer.model
+        answer.model, answer.id = self.model or answer.model, self.id or answer.id
         if self.usage:
             answer.usage = self.usage.as_token_usage()
         for choice in (self.choices or ())[:1]:

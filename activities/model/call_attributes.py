@@ -1,0 +1,110 @@
+"""What the span of a model call says: OpenTelemetry's conventions for generative AI."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from ...conversation.messages.message import Message
+from ...resources.base import JsonObject
+from ...resources.model import Model
+from ..context.model_chain import ChainedModel
+from ..context.value_resolver import ValueResolver
+from .openai.endpoint import environment_model
+from .provider import ModelRequest
+
+PROVIDER_NAMES = {
+    "openai": "openai",
+    "azure": "azure.ai.openai",
+    "gemini": "gcp.gemini",
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+}
+"""``gen_ai.provider.name`` by the type of a Model."""
+
+_PARAMETERS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "maxTokens": "max_tokens",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "seed": "seed",
+}
+
+
+def model_name(model: ChainedModel, values: ValueResolver) -> str:
+    """The name by which a server is asked for a model."""
+    if manifest := model.manifest:
+        return values.resolve(manifest.spec.model, manifest) or model.name
+    return environment_model(model.name, values.secrets)
+
+
+def request_attributes(model: Model | None, name: str) -> JsonObject:
+    """What is known of a call before it is made."""
+    provider = PROVIDER_NAMES[model.spec.server if model else "openai"]
+    return {"gen_ai.provider.name": provider, "gen_ai.request.model": name, "gen_ai.request.stream": True}
+
+
+def parameter_attributes(properties: Mapping[str, JsonValue]) -> JsonObject:
+    """The parameters of a request that the conventions name."""
+    known = {name: value for name, value in properties.items() if isinstance(value, int | float)}
+    return {f"gen_ai.request.{_PARAMETERS[name]}": value for name, value in known.items() if name in _PARAMETERS}
+
+
+def answer_attributes(answer: Message) -> JsonObject:
+    """What an answer says of its call."""
+    usage, found = answer.usage, JsonObject()
+    if answer.model:
+        found["gen_ai.response.model"] = answer.model
+    if usage:
+        found["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+        found["gen_ai.usage.output_tokens"] = usage.completion_tokens
+        if usage.cached_tokens:
+            found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    return found
+
+
+def asked_content(request: ModelRequest) -> JsonObject:
+    """What a model is asked, as JSON texts."""
+    system = [_text(each.content) for each in request.messages if each.role == "system"]
+    said = [_message(each) for each in request.messages if each.role != "system"]
+    found: JsonObject = {"gen_ai.input.messages": _json(said)}
+    if system:
+        found["gen_ai.system_instructions"] = _json(system)
+    if request.tools:
+        found["gen_ai.tool.definitions"] = _json(
+            [
+                {"type": "function", "name": each.name, "description": each.description, "parameters": each.parameters}
+                for each in request.tools
+            ]
+        )
+    return found
+
+
+def answer_content(answer: Message, reason: str) -> JsonObject:
+    """What a model has answered, as a JSON text."""
+    return {"gen_ai.output.messages": _json([{**_message(answer), "finish_reason": reason}])}
+
+
+def _message(message: Message) -> JsonObject:
+    if message.role == "tool":
+        part: JsonObject = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
+        return {"role": "tool", "parts": [part]}
+    parts: list[JsonValue] = [_text(message.content)] if message.content else []
+    parts += [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    named: JsonObject = {"name": message.name} if message.name else {}
+    return {"role": message.role, **named, "parts": parts}
+
+
+def _text(content: str) -> JsonObject:
+    return {"type": "text", "content": content}
+
+
+def _json(value: Sequence[object]) -> str:
+    return json.dumps(value, ensure_ascii=False)

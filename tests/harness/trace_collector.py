@@ -1,0 +1,123 @@
+"""A collector of traces: an HTTP server that takes what OTLP exporters send, as OpenTelemetry's protocol defines it."""
+
+import asyncio
+import contextlib
+import gzip
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from baton.starter.http.thread_server import serve_in_thread
+
+Tree = dict[str, Any]
+"""The names of the spans below a span, with what is below each; several of one name have a number."""
+
+
+@dataclass
+class CollectedSpan:
+    """A span that has come. ``parent`` is empty for a root."""
+
+    trace: str
+    id: str
+    parent: str
+    name: str
+    kind: int
+    start: int
+    end: int
+    error: bool
+    attributes: dict[str, Any]
+
+
+@dataclass
+class TraceCollector:
+    """Keeps every span that has come, in its order, also those that came twice. While it ``is_deaf``, it takes nothing.
+
+    ``asked`` counts the requests, also those that it has not taken.
+    """
+
+    received: list[CollectedSpan] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    url: str = ""
+    is_deaf: bool = False
+    asked: int = 0
+
+    @contextlib.contextmanager
+    def serve(self) -> Iterator[str]:
+        """Serves while the block runs; gives the address for OTEL_EXPORTER_OTLP_ENDPOINT."""
+        with serve_in_thread(Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])) as url:
+            self.url = url
+            yield url
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a worker that sends its traces here."""
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_SERVICE_NAME": "tested"}
+
+    async def _take(self, request: Request) -> Response:
+        self.asked += 1
+        while self.is_deaf:
+            await asyncio.sleep(0.02)
+            if await request.is_disconnected():
+                return Response(status_code=503)
+        body = await request.body()
+        body = gzip.decompress(body) if request.headers.get("content-encoding") == "gzip" else body
+        self.bodies.append(body)
+        message = ExportTraceServiceRequest.FromString(body)
+        spans = [each for one in message.resource_spans for scope in one.scope_spans for each in scope.spans]
+        self.received += map(_collected, spans)
+        return Response(ExportTraceServiceResponse().SerializeToString(), media_type="application/x-protobuf")
+
+    @property
+    def spans(self) -> list[CollectedSpan]:
+        """The spans as a backend keeps them: each id once."""
+        return [*{(each.trace, each.id): each for each in self.received}.values()]
+
+    def repeated(self) -> dict[str, int]:
+        """How often each id has come that has come more than once."""
+        return {id_: count for id_, count in Counter(each.id for each in self.received).items() if count > 1}
+
+    def named(self, name: str) -> list[CollectedSpan]:
+        """The spans whose name begins so."""
+        return [each for each in self.spans if each.name.startswith(name)]
+
+    def tree(self, parent: str = "") -> Tree:
+        """The tree of the spans, by their names, in the order in which they began."""
+        below = sorted((each for each in self.spans if each.parent == parent), key=lambda each: each.start)
+        tree: Tree = {}
+        for each in below:
+            same = sum(name == each.name or name.startswith(f"{each.name} #") for name in tree)
+            tree[f"{each.name} #{same + 1}" if same else each.name] = self.tree(each.id)
+        return tree
+
+
+def _collected(span: Span) -> CollectedSpan:
+    return CollectedSpan(
+        trace=span.trace_id.hex(),
+        id=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        name=span.name,
+        kind=span.kind,
+        start=span.start_time_unix_nano,
+        end=span.end_time_unix_nano,
+        error=span.status.code == 2,
+        attributes={each.key: _value(each.value) for each in span.attributes},
+    )
+
+
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(each) for each in value.array_value.values]
+    return getattr(value, kind) if kind else None

@@ -1,0 +1,161 @@
+"""The spans of a run: those that are open, and those that have ended and are yet to be reported."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from ...conversation.contracts.plan import QueryPlan
+from ...conversation.contracts.requests import Pinned
+from ...conversation.contracts.traces import OpenSpan, SpanData
+from ...conversation.temporal.trace_context import TraceContext, derived_id, root_of
+from .constants import MAX_ENDED_SPANS, REPORT_INTERVAL
+from .errors import ActivityFailed, ActivityInterrupted
+
+_current: ContextVar[str] = ContextVar("span")
+
+CANCELED = "canceled"
+"""The ``error.type`` of what was cancelled, or stopped before its end."""
+
+
+@dataclass
+class RunSpan:
+    """A span that is open. ``error`` is its ``error.type`` if it fails."""
+
+    id: str
+    name: str
+    start: datetime
+    attributes: dict[str, JsonValue] = field(default_factory=lambda: dict[str, JsonValue]())
+    error: str | None = None
+    message: str = ""
+
+    @property
+    def open(self) -> OpenSpan:
+        """What the next run needs to end it."""
+        return OpenSpan(id=self.id, start=self.start)
+
+
+async def _report_nothing() -> None:
+    pass
+
+
+class RunTrace:
+    """The part of a trace that one run makes. Workflow code only collects spans; an activity exports them.
+
+    Ids are derived from those of the run, so a span that is reported twice, after the death of a worker, has one id.
+    """
+
+    def __init__(self) -> None:
+        info = workflow.info()
+        self.run_id, self._first_run = info.run_id, info.first_execution_run_id
+        self._given = TraceContext.in_headers(info.headers)
+        self._root = self._given or root_of(self._first_run)
+        self._is_pinned = self.is_on = False
+        self._count = 0
+        self._ended: list[SpanData] = []
+        self._reported_at = info.start_time
+        self.run_span: RunSpan | None = None
+        self.report: Callable[[], Awaitable[None]] = _report_nothing
+
+    def begin(self, pinned: Pinned, since: datetime) -> None:
+        """Begins, or goes on with, the trace of a run that was pinned. A query has a span of its own."""
+        self._is_pinned, self.is_on, plan = True, pinned.traced, pinned.plan
+        if isinstance(plan, QueryPlan):
+            conversation = plan.conversation.id if plan.conversation else workflow.info().workflow_id
+            self._root = replace(self._root, conversation=conversation)
+            self.run_span = self.new_span(f"invoke_workflow {plan.name or ''}".strip(), "query", since=since)
+            named: dict[str, JsonValue] = {"gen_ai.workflow.name": plan.name} if plan.name else {}
+            self.run_span.attributes = {"gen_ai.operation.name": "invoke_workflow", **named}
+
+    @property
+    def given(self) -> TraceContext | None:
+        """The place at which the run was started, for the run that continues it."""
+        return self._given
+
+    @property
+    def here(self) -> TraceContext | None:
+        """The place of what the running task starts. Before a run is pinned, it is not known whether it is traced."""
+        if not self._is_pinned:
+            return self._given
+        span = _current.get(self.run_span.id if self.run_span else None)
+        place = self._root.below(span) if span else self._root
+        return replace(place, sampled=self.is_on, conversation=self._conversation)
+
+    @property
+    def _conversation(self) -> str:
+        return self._root.conversation or workflow.info().workflow_id
+
+    def new_span(
+        self, name: str, *key: object, since: datetime | None = None, open_: OpenSpan | None = None
+    ) -> RunSpan:
+        """A span that begins now, or ``since`` then, or that an earlier run has begun (``open_``).
+
+        With a ``key`` it has the same id in every run that continues this one.
+        """
+        if open_:
+            return RunSpan(open_.id, name, open_.start)
+        self._count += 1
+        span_id = derived_id(self._first_run, *key) if key else derived_id(self.run_id, self._count)
+        return RunSpan(span_id, name, since or workflow.now())
+
+    def new_wait(self, reason: str, *key: object, since: datetime | None = None) -> RunSpan:
+        """The span of a wait: for a person's ``approval``, ``reply`` or more ``budget``, in a ``pause``, and so on."""
+        span = self.new_span(f"wait {reason}", *key, since=since)
+        span.attributes["baton.wait.reason"] = reason
+        return span
+
+    @contextlib.contextmanager
+    def inside(self, span: RunSpan) -> Iterator[RunSpan]:
+        """Whatever the block starts is below the span, which ends with it, unless the run continues as new."""
+        parent, token = self.here, _current.set(span.id)
+        try:
+            yield span
+        except ActivityFailed as failed:
+            span.error, span.message = failed.failure.type, failed.failure.message
+            self.end(span, parent)
+            raise
+        except (ActivityInterrupted, asyncio.CancelledError):
+            span.error = CANCELED
+            self.end(span, parent)
+            raise
+        else:
+            self.end(span, parent)
+        finally:
+            _current.reset(token)
+
+    def end(self, span: RunSpan, parent: TraceContext | None = None) -> None:
+        """Ends a span below ``parent``, by default below the place at which the run was started."""
+        if not self.is_on:
+            return
+        self._ended.append(
+            SpanData(
+                trace=self._root.trace,
+                id=span.id,
+                parent=parent.span if parent else self._given and self._given.span,
+                state=self._root.state,
+                name=span.name,
+                start=span.start,
+                end=workflow.now(),
+                error=span.error,
+                message=span.message,
+                attributes={"gen_ai.conversation.id": self._conversation, **span.attributes},
+            )
+        )
+
+    def take_ended(self, *, if_due: bool) -> tuple[SpanData, ...]:
+        """Takes the spans that have ended out; with ``if_due`` only if they are many, or the last report is old."""
+        now = workflow.now()
+        due = len(self._ended) >= MAX_ENDED_SPANS or now - self._reported_at >= REPORT_INTERVAL
+        if not self._ended or (if_due and not due):
+            return ()
+        ended, self._ended, self._reported_at = tuple(self._ended), [], now
+        return ended
+
+    def put_back(self, spans: tuple[SpanData, ...]) -> None:
+        """Spans that were not reported after all."""
+        self._ended = [*spans, *self._ended]
