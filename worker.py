@@ -26,7 +26,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, Worker
+from temporalio.worker import Interceptor, Worker, WorkerConfig
 
 from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
@@ -138,8 +138,8 @@ def _worker(
 ) -> Worker:
     """The SDK's worker for one task queue."""
     types = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
-    return Worker(
-        client,
+    own = WorkerConfig(
+        client=client,
         task_queue=queue.name,
         identity=identity,
         workflows=types if "workflows" in queue.roles else (),
@@ -147,8 +147,8 @@ def _worker(
         interceptors=interceptors,
         workflow_runner=WorkflowRunner(),
         workflow_failure_exception_types=WORKFLOW_FAILURES,
-        **sdk_options(settings, queue),
     )
+    return Worker(**(sdk_options(settings, queue) | own))
 
 
 async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = None) -> int:
