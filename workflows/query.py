@@ -8,10 +8,10 @@ import asyncio
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..conversation.contracts.continuation import AgentState, Continuation, QueryState
+from ..conversation.contracts.continuation import Continuation, QueryState
 from ..conversation.contracts.control_messages import TerminateRequest
 from ..conversation.contracts.inputs import QueryInput, TurnInput
-from ..conversation.contracts.plan import AgentPlan, QueryPlan, TargetPlan, ToolTarget
+from ..conversation.contracts.plan import QueryPlan, TargetPlan
 from ..conversation.contracts.requests import Pinned
 from ..conversation.contracts.status import Status, query_status, truncated_for_status
 from ..conversation.failure import Failure
@@ -23,11 +23,9 @@ from .base.client_status import for_client
 from .base.pin_request import pin_request
 from .calls import effects, run_traces
 from .calls.expiry import start_expiry
-from .discussion.agent_turn import AgentTurn
-from .discussion.single_turn import single_turn
-from .discussion.tool_turn import ToolTurn
 from .query_memory import QueryMemory, error_message, said_by_targets
 from .query_timeout import Deadline
+from .query_turn import QueryTurn
 from .state.cancellation import run_in_scope, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
 from .state.continue_as_new import continue_as_new
@@ -45,8 +43,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         super().__init__(*given)
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, TurnResult] = {}
-        self.turn: AgentTurn | ToolTurn | None = None
-        self.turn_state: AgentState | None = None
+        self.turn = QueryTurn(self.run_state, self.children)
         self.shown = 0
         self.deadline = Deadline(self.run_state)
         self.failure: Failure | None = None
@@ -98,15 +95,16 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             raise ActivityInterrupted
 
     def _state(self) -> QueryState:
-        """What the next run needs; where the query takes a turn itself, the state of that, which is never a tool's."""
+        """What the next run needs."""
         state = QueryState(kind="query", answers=self.answers, until=self.deadline.at, recalled=self.memory.recalled)
-        return state.model_copy(update={"turn": self.turn.state} if self.turn else {})
+        return state.model_copy(update={"turn": self.turn.state} if self.turn.begun else {})
 
     def _restore_answers(self, continuation: Continuation) -> None:
         plan, state = continuation.pinned.plan, continuation.state
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
-        self.plan, self.answers, self.turn_state = plan, dict(state.answers), state.turn
+        self.plan, self.answers = plan, dict(state.answers)
+        self.turn.restore(state.turn)
         self.deadline.begin(plan.timeout, state.until)
         self.memory.restore(plan, state.recalled)
 
@@ -124,7 +122,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
         stop = self.run_state.stop
-        turn = await (self._take_turn(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
+        turn = await (self.turn.take(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
         if turn.stop_reason in ("canceled", "timeout") and stop.reason:
             failure = self.deadline.failure(self._run_of(index, target))
             turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": failure})
@@ -133,13 +131,6 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:
         given = TurnInput.model_validate({target.type: target.name, "namespace": target.namespace, "thread": thread})
         return await self.children.execute(target.workflow, given, _place(index), thread.head, continues=True)
-
-    async def _take_turn(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
-        """The turn of the only target, under its own budget, if it has one."""
-        own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
-        self.turn = single_turn(plan, own, self.run_state, self.children, self.turn_state)
-        turn = await self.turn.execute()
-        return turn.model_copy(update={"ended": False, "note": self.run_state.stop.note or turn.note})
 
     async def _join_messages_to_answer(self) -> None:
         """What people said too late for any target joins the conversation of the last one; if no target was asked, or
@@ -174,7 +165,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
 
     async def _look_for_causes(self) -> None:
-        await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn else self.children.running)
+        await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn.begun else self.children.running)
 
     @workflow.query(description="How the query stands, or how it has ended.")
     def status(self) -> Status | JsonObject:
@@ -190,6 +181,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = query_status(plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs)
         notices = self._pinned.notices if self._pinned else ()
         status = self.memory.in_status(status.model_copy(update={"notices": notices or None}))
+        status = status if self.answers else self.turn.in_status(status)
         return status if self.ended_at else self.run_state.with_requests(status)
 
 

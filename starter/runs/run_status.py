@@ -39,17 +39,17 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
     status = await status_of(handle)
     if not status.is_open:
         return status
-    status = await (_with_responses if status.responses else _with_runs)(client, status)
+    status = await _with_runs(client, await _with_responses(client, status, handle.id))
     left = BudgetStatus.of(status.budget.limits if status.budget else None, status.token_usage)
     return status.model_copy(update={"budget": left})
 
 
-async def _with_responses(client: Client, status: Status) -> Status:
-    """The status of a query, with the answers so far of the targets that are still asked."""
+async def _with_responses(client: Client, status: Status, own: str) -> Status:
+    """The status of the query ``own``, with the answers so far of the targets that are still asked in other runs."""
     responses, usage = [], status.token_usage
     for response in status.responses:
-        below = await _status_below(client, response.run) if response.status == "Running" and response.run else None
-        if below:
+        run = response.run if response.status == "Running" and response.run != own else None
+        if run and (below := await _status_below(client, run)):
             known = {"message": below.message, "messages": below.messages, "turns": below.turns}
             more = {"token_usage": below.token_usage, "failure": below.failure}
             response = response.model_copy(update={**known, **more})
@@ -61,7 +61,7 @@ async def _with_responses(client: Client, status: Status) -> Status:
 
 
 async def _with_runs(client: Client, status: Status) -> Status:
-    """The status of a team, with what its members that are teams have said in the present turn."""
+    """The status of a run, with what the runs below it have said, such as those of members that are teams."""
     for run in status.runs or ():
         if below := await _status_below(client, run):
             usage, messages = status.token_usage + below.token_usage, (*status.messages, *below.messages)

@@ -284,6 +284,17 @@ async def query_timeout_with_a_cause(env: Environment) -> Handle:
     return await env.start_query([agent("one")], "agent/one", timeout="2s")
 
 
+async def query_to_one_agent(env: Environment) -> Handle:
+    """The agent's turn is taken in the query's own run, which goes on in a new one."""
+    env.script(line("one", *(call("noop", text=f"step {number}") for number in range(12)), "Done."))
+    return await env.start_query([agent("one", "noop")], "agent/one", timeout="5m")
+
+
+async def query_to_one_tool(env: Environment) -> Handle:
+    tool = manifest("Tool", "models", {"type": "http", "http": {"url": f"{env.model_url}/models"}})
+    return await env.start_query([tool], "tool/models")
+
+
 async def query_canceled(env: Environment) -> Handle:
     trio(env, slow=5)
     handle = await env.start_query([*TRIO, TEAM], "team/team")
@@ -557,6 +568,8 @@ SCENARIOS: dict[str, Scenario] = {
         memory,
         query_timeout,
         query_timeout_with_a_cause,
+        query_to_one_agent,
+        query_to_one_tool,
         query_canceled,
         query_canceled_by_its_manifest,
         query_terminated,

@@ -4,7 +4,7 @@ import json
 
 from baton.conversation.contracts.status import Status
 from baton.starter.runs.run_status import live_status
-from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team, texts
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 
 BUSY: Json = {"status": 503, "text": "overloaded"}
 
@@ -88,3 +88,22 @@ async def test_a_running_query_shows_what_its_targets_have_said_and_used(env: En
     (response,) = status.responses
     assert response.token_usage == status.token_usage
     assert (response.turns, status.token_usage.model_calls) == (2, 4)
+
+
+async def test_a_running_query_shows_what_its_only_agent_and_whom_that_asks_have_said_and_used(
+    env: Environment,
+) -> None:
+    ask = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "two"}})
+    env.script(
+        line("one", call("noop", text="first"), call("ask", input="?")), line("two", {"text": "late", "delay": 3})
+    )
+    handle = await env.start_query([agent("one", "noop", "ask"), agent("two"), ask], "agent/one")
+    await env.wait_for_calls(3)
+    plain = await plain_status(handle)
+    (response,) = plain.responses
+    assert (response.status, response.run, response.token_usage) == ("Running", handle.id, plain.token_usage)
+    assert (texts(response.messages)[0], plain.token_usage.model_calls) == ("first", 2)
+    assert plain.runs
+    assert plain.runs[0].startswith(f"{handle.id}/call-")
+    assert (await live_status(env.client, handle)).token_usage.model_calls == 2
+    await handle.cancel()
