@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
+TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -79,9 +79,15 @@ bench-history-size: $(READY)
 bench-overhead: $(READY)
 	$(BIN)/python -m benchmarks.overhead
 
+# The time of a question to one agent: many at once, and one after the other; then with the journal in PostgreSQL.
+bench-single: $(READY)
+	$(BIN)/python -m benchmarks.single
+	$(BIN)/python -m benchmarks.single --postgres
+
 # The same of other systems, each in a virtual environment in .baton/peers, which is made at first.
 bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.history_size --peers .baton/peers
+	$(BIN)/python -m benchmarks.single --peers .baton/peers
 	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
 
 # Baton as an MCP client of the reference servers, and in the scenarios of the conformance suite. Needs npm.

@@ -38,8 +38,7 @@ async def test_a_wait_for_a_circuit_breaker_survives_the_worker(
             spec: Json = {"input": "Why?", "target": {"type": "agent", "name": "a"}}
             handle = await killable.start("query", spec=spec, resources=[agent("a", modelRef={"name": "gpt"}), gpt])
             await wait_until(lambda: len(at) == 1)
-            child = client.get_workflow_handle(f"{handle.id}/target-1/a")
-            while not await waits(child):
+            while not await waits(handle):
                 pass
             killable.restart()
             status = Status.model_validate_json(json.dumps(await handle.result()))
