@@ -209,7 +209,7 @@ async def test_an_a2a_server_that_can_not_be_reached_is_left_alone(env: Environm
 async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(status=500), Answer("sunny"))
     env.script(line("a", call("look"), "Here."))
-    handle = await env.start_query(tool(tool_server), "agent/a")
+    handle = await env.start_query(tool(tool_server, open_for="3s"), "agent/a")
     assert (await env.status(handle)).token_usage.tool_calls == 1
     found = [each for each in await events(env.client, handle) if each.name.startswith("ToolCall")]
     assert [each.name for each in found] == [
