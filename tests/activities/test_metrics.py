@@ -90,12 +90,12 @@ async def test_what_runs_wait_for_is_counted_once_with_its_end(env: Environment,
     assert recorded.of(metrics.WAITS_BEGUN) == {
         ("agent", "approval"): 1,
         ("agent", "pause"): 1,
-        ("agent", "circuit_breaker"): 1,
+        ("query", "circuit_breaker"): 1,
     }
     ended = {
         ("agent", "approval", "approved"): 1,
         ("agent", "pause", "resumed"): 1,
-        ("agent", "circuit_breaker", "over"): 1,
+        ("query", "circuit_breaker", "over"): 1,
     }
     assert recorded.of(metrics.WAIT_DURATION) == ended
 

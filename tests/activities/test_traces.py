@@ -1,7 +1,10 @@
 """Traces: one tree of spans for a query, by OpenTelemetry's names for generative AI, and no span missing or twice."""
 
 import asyncio
+import dataclasses
+import gc
 import json
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 from temporalio.client import Client
 
+from baton import worker
 from baton.conversation.contracts.status import Status
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.scripted_model.script import Reply
@@ -357,3 +361,13 @@ async def test_runs_go_on_without_a_collector(client: Client, tmp_path: Path, mo
     async with Environment.running(client, tmp_path) as env:
         handle = await env.start_query([*ABC, STRATEGIES["sequential"][0]], "team/team")
         assert (await env.status(handle)).phase == "Completed"
+
+
+async def test_a_run_that_leaves_the_workers_memory_in_a_turn_leaves_no_error_behind(env: Environment) -> None:
+    here = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
+    async with worker.run_worker(env.client, env.catalog, here.worker_env):
+        env.script(line("one", {"text": "never", "hang": True}))
+        handle = await here.start_query([agent("one")], "agent/one")
+        await here.wait_for_calls(1)
+    gc.collect()  # pytest fails for what is raised now
+    await handle.terminate()

@@ -112,9 +112,12 @@ class RunTrace:
     @contextlib.contextmanager
     def inside(self, span: RunSpan) -> Iterator[RunSpan]:
         """Whatever the block starts is below the span, which ends with it, unless the run continues as new."""
-        parent, token = self.here, _current.set(span.id)
+        parent, token, leaves_memory = self.here, _current.set(span.id), False
         try:
             yield span
+        except GeneratorExit:  # the run leaves the worker's memory, in another context than its own
+            leaves_memory = True
+            raise
         except ActivityFailed as failed:
             span.error, span.message = failed.failure.type, failed.failure.message
             self.end(span, parent)
@@ -126,7 +129,8 @@ class RunTrace:
         else:
             self.end(span, parent)
         finally:
-            _current.reset(token)
+            if not leaves_memory:
+                _current.reset(token)
 
     def end(self, span: RunSpan, parent: TraceContext | None = None) -> None:
         """Ends a span below ``parent``, by default below the place at which the run was started."""
