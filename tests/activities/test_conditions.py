@@ -75,7 +75,7 @@ async def test_a_condition_that_takes_for_ever_is_ended_and_holds_nobody_up(expr
     async with watched_loop() as waits:
         with pytest.raises(ValueError, match=r"it takes longer than 2 s|it needs more than 512 MB"):
             await holds(expression, facts)
-    assert waits.held < 0.05
+    assert waits.held < 0.1, "one that were judged here would hold the event loop for a second"
 
 
 async def test_a_condition_that_takes_all_memory_is_ended() -> None:

@@ -27,7 +27,7 @@ from baton.resources.loader import load_files
 from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from baton.starter.server.state_dir import StateDir
 from tests.harness.postgres import PASSWORD, PostgresServer
-from tests.harness.processes import ROOT, process_env
+from tests.harness.processes import ROOT, end_open_runs, process_env
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -106,6 +106,7 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
 async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_gracefully(
     client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:
+    await end_open_runs(client)
     await asyncio.to_thread(install, tmp_path)
     service, port = SERVICES["worker"], str(free_ports((0, 0))[0])
     given = {key: value for key, value in service["environment"].items() if value and "$" not in value}

@@ -1,6 +1,7 @@
 """Starts and kills what users start: workers and commands, as processes of their own."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton.conversation.defaults import TASK_QUEUE
 
@@ -80,3 +83,13 @@ def kill_server(starter: int) -> None:
     [server] = [each for each in psutil.Process(starter).children(recursive=True) if each.name() == "temporal"]
     server.kill()
     server.wait()
+
+
+async def end_open_runs(client: Client) -> None:
+    """Ends what other tests have left open on the default task queue: a worker with another journal would not start."""
+    query = f"TaskQueue = '{TASK_QUEUE}' AND ExecutionStatus = 'Running'"
+    while runs := [run async for run in client.list_workflows(query)]:
+        for run in runs:
+            with contextlib.suppress(RPCError):  # it has just ended
+                await client.get_workflow_handle(run.id, run_id=run.run_id).terminate()
+        await asyncio.sleep(0.1)

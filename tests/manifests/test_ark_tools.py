@@ -43,7 +43,7 @@ async def test_calls_of_a_servers_tools_wait_for_a_yes_and_those_that_read_do_no
     with McpServerProcess("2025", tmp_path).running() as server:
         given = [agent("keeper", tools=tools), server.manifest("files", transport="http", timeout="30s")]
         handle = await env.start_query(given, "agent/keeper")
-        run = await waiting_run(env, handle.id + "/")
+        run = await waiting_run(env, handle.id)
         (asked,) = await pending(run)
         assert (asked.tool, server.calls) == ("files-note", [])
         await approve(run, asked)

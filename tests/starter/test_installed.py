@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -28,6 +29,7 @@ import json
 import {", ".join(MODULES)}
 
 import baton
+import uuid
 
 def vote(briefing: baton.Briefing) -> str:
     return f"I vote for {{briefing.transcript[-1].text}}."
@@ -126,7 +128,8 @@ def test_the_commands_run_in_such_a_project(project: UserMachine, python: Path) 
 def test_a_worker_starts_as_a_module_in_such_a_project(
     project: UserMachine, python: Path, server: EmbeddedServer
 ) -> None:
-    env = {**project.env, "TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(project.state_dir.folder)}
+    where = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": uuid.uuid4().hex}
+    env = {**project.env, **where, "BATON_HOME": str(project.state_dir.folder)}
     log = project.folder / "worker.log"
     with log.open("wb") as file:
         worker = subprocess.Popen([python, "-m", "baton.worker"], cwd=project.folder, env=env, stderr=file)

@@ -15,15 +15,16 @@ from baton.starter.scripted_model.script import Script
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY
-from tests.harness.processes import ROOT, WorkerProcess, process_env
+from tests.harness.processes import ROOT, WorkerProcess, end_open_runs, process_env
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
 TEMPORAL = Path(sys.executable).parent / "temporal"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def at(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
+async def at(server: EmbeddedServer, client: Client, tmp_path: Path) -> AsyncIterator[str]:
     """The address of a server with a worker that was started with the sample's resources."""
+    await end_open_runs(client)
     with ScriptedModel(Script.read(SCRIPT).answer).serve() as url:
         env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
+from temporalio.client import Client
 
 from baton.starter.scripted_model.script import Reply, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY
-from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, process_env
+from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, end_open_runs, process_env
 from tests.harness.user_machine import UserMachine
 
 README = (ROOT / "README.md").read_text()
@@ -89,8 +90,9 @@ def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> 
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def address(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[str]:
+async def address(server: EmbeddedServer, client: Client, tmp_path: Path) -> AsyncIterator[str]:
     """The address of a server with a worker that has the sample's resources, and a model that takes a second."""
+    await end_open_runs(client)
     script = Script.read(SCRIPT).model_copy(update={"delay": 1.0})
     with ScriptedModel(script.answer).serve() as url:
         env = process_env(
