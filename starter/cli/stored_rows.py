@@ -82,14 +82,16 @@ async def watch_manifests(store: Store, wanted: Selection, form: str) -> None:
     """Prints them, and then a row for each that changes."""
     contents = await store.contents()
     there, console = [each for each in contents.there if wanted.fits(each)], Console(highlight=False)
-    print_table(console, _columns(form), _rows(there, wanted, form), "there are none in the store yet")
-    revision = contents.revision
+    rows, revision = _rows(there, wanted, form), contents.revision
+    print_table(console, _columns(form), rows, "there are none in the store yet")
+    widths = [max(map(len, column)) for column in zip(_columns(form), *rows, strict=True)]
     while True:
         await asyncio.sleep(WATCH_INTERVAL)
         changed = await store.changed_since(revision) if await store.revision() > revision else []
         revision = max((each.revision for each in changed), default=revision)
         for row in _rows(filter(wanted.fits, changed), wanted, form):
-            print_result("  ".join(row))
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            print_result("  ".join(cells).rstrip())
 
 
 async def _find(store: Store, wanted: Selection) -> list[StoredManifest]:

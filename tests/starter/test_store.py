@@ -96,7 +96,10 @@ def test_applies_at_once_from_two_processes_both_land(machine: UserMachine) -> N
         return machine.write(agent(name), shared, name=f"{name}.yaml")
 
     processes: list[subprocess.Popen[str]] = [machine.start("apply", "-f", file(name)) for name in ("one", "two")]
-    assert [each.wait() for each in processes] == [0, 0]
+    said = sorted(line for each in processes for line in each.communicate()[0].splitlines())
+    assert said == ["agent/one created", "agent/shared configured", "agent/shared created", "agent/two created"]
+    assert [each.returncode for each in processes] == [0, 0]
     names = [line.split()[0] for line in printed(machine, "get", "agents").splitlines()]
     assert names == ["NAME", "one", "shared", "two"]
-    assert "version: 2" not in printed(machine, "get", "agent", "shared", "--version", "2", "-o", "yaml")
+    kept = {printed(machine, "get", "agent", "shared", "--version", each, "-o", "yaml") for each in ("1", "2")}
+    assert len(kept) == 2
