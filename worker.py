@@ -41,6 +41,7 @@ from .activities.pin import Pin
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
+from .activities.process.garbage_collection import leave_out_loaded_objects
 from .activities.process.health import MetricsText, checks_of, serve_health
 from .activities.process.metrics_export import exporting_metrics
 from .activities.process.sdk_options import sdk_options
@@ -182,6 +183,7 @@ async def _work(
     await fleet.check_before_start()
     async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, settings.log_format)
+        leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
         known = own.catalog.summary
