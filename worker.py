@@ -31,9 +31,11 @@ from temporalio.worker import Interceptor, Worker, WorkerConfig
 from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
 from .activities.context.calls import Calls
+from .activities.context.own_manifests import OwnManifests
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.identity import JournalIdentity
 from .activities.journal.journal import Journal
+from .activities.journal.manifest_store import ManifestStore
 from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
@@ -101,7 +103,7 @@ async def run_worker(
         queues, identity = TaskQueues.model_validate(settings.activity_queues), worker_identity(client, own.catalog)
         discovery = Discovery(tools, executors, secrets)
         pin = Pin(
-            *(journal, own.catalog, secrets, discovery, queues),
+            *(journal, OwnManifests(own.catalog, ManifestStore(journal), calls.know), secrets, discovery, queues),
             brought=settings.brought_manifests,
             identity=identity,
             name=whose.name,
