@@ -65,6 +65,7 @@ _TEAMS: dict[str, Json] = {
 }
 _TARGETS = {
     "query": [("team", "team")],
+    "query of one": [("agent", "a")],
     "query of all": [("team", "inner"), ("agent", "a"), ("team", "both")],
 }
 SHAPES = ("agent", *_TEAMS, *_TARGETS)
