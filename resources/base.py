@@ -60,7 +60,8 @@ class JsonModel(BaseModel):
         """The same value, with fields unset that have their default: those take no space in a history."""
         fields = type(self).model_fields.items()
         given = {name: value for name, field in fields if (value := getattr(self, name)) != field.default}
-        return self.model_construct(_fields_set={*given}, **given)
+        made = type(self).model_construct(_fields_set={*given}, **given)
+        return made  # type: ignore[return-value]  # mypy's plugin of pydantic forgets Self
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
