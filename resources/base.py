@@ -58,10 +58,10 @@ class JsonModel(BaseModel):
     @property
     def without_defaults(self) -> Self:
         """The same value, with fields unset that have their default: those take no space in a history."""
+        bare = self.model_copy()
         fields = type(self).model_fields.items()
-        given = {name: value for name, field in fields if (value := getattr(self, name)) != field.default}
-        made = type(self).model_construct(_fields_set={*given}, **given)
-        return made  # type: ignore[return-value]  # mypy's plugin of pydantic forgets Self
+        bare.model_fields_set.difference_update([name for name, each in fields if getattr(self, name) == each.default])
+        return bare
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
