@@ -31,9 +31,11 @@ from temporalio.worker import Interceptor, Worker, WorkerConfig
 from .activities.agent.discovery import Discovery
 from .activities.agent.executors import Executors
 from .activities.context.calls import Calls
+from .activities.context.own_manifests import OwnManifests
 from .activities.journal.external_storage import storage_drivers
 from .activities.journal.identity import JournalIdentity
 from .activities.journal.journal import Journal
+from .activities.journal.manifest_store import ManifestStore
 from .activities.journal.storage_driver import JournalStorageDriver
 from .activities.memory.http_memory import HttpMemory
 from .activities.model.providers import Providers, types_in
@@ -41,6 +43,7 @@ from .activities.pin import Pin
 from .activities.process.event_loop import watch_event_loop
 from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
+from .activities.process.garbage_collection import leave_out_loaded_objects
 from .activities.process.health import MetricsText, checks_of, serve_health
 from .activities.process.metrics_export import exporting_metrics
 from .activities.process.sdk_options import sdk_options
@@ -100,7 +103,7 @@ async def run_worker(
         queues, identity = TaskQueues.model_validate(settings.activity_queues), worker_identity(client, own.catalog)
         discovery = Discovery(tools, executors, secrets)
         pin = Pin(
-            *(journal, own.catalog, secrets, discovery, queues),
+            *(journal, OwnManifests(own.catalog, ManifestStore(journal), calls.know), secrets, discovery, queues),
             brought=settings.brought_manifests,
             identity=identity,
             name=whose.name,
@@ -110,8 +113,7 @@ async def run_worker(
             dialect=settings.dialect,
             traced=partial(run_is_sampled, tracing),
         )
-        served = pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing
-        activities = activities_of(*served)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
         traces = (TraceHeaders(), TracedActivities(tracing)) if tracing.is_on else ()
         options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)
@@ -178,14 +180,14 @@ async def _work(
 ) -> None:
     client = await connect(address)
     await describe_namespace(client)
-    fleet, queue, space = Fleet(client, settings, own.catalog), settings.task_queue, client.namespace
+    fleet, place = Fleet(client, settings, own.catalog), (settings.task_queue, client.namespace)
     await fleet.check_before_start()
     async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, settings.log_format)
+        leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
-        known = own.catalog.summary
-        log.info("working on the task queue %s of %s; runs may name its manifests: %s", queue, space, known)
+        log.info("working on the task queue %s of %s; runs may name its manifests: %s", *place, own.catalog.summary)
         await fleet.check_until(stopped)
 
 

@@ -25,6 +25,7 @@ from ..resources.query import Query
 from ..resources.validation import unsupported_fields, violations
 from .agent.discovery import Discovery
 from .context.headers import check_overrides
+from .context.own_manifests import OwnManifests
 from .context.rights import with_rights
 from .context.value_resolver import ValueResolver
 from .journal.catalog_id import catalog_id
@@ -43,8 +44,8 @@ MAX_SHOWN_QUESTION = 400
 class Pin:
     """The activity ``pin``.
 
-    ``own`` are the manifests that the worker was started with, ``identity`` is its name in Temporal, ``name`` the
-    journal's, ``queues`` are for a run's activities. ``searchable``: the server has Baton's search attributes.
+    ``own`` are the worker's manifests, ``identity`` is its name in Temporal, ``name`` the journal's, ``queues`` are for
+    a run's activities. ``searchable``: the server has Baton's search attributes.
     ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``dialect``: of runs that begin.
     ``traced`` says of the run that is being pinned whether it reports its spans.
     """
@@ -52,7 +53,7 @@ class Pin:
     def __init__(
         self,
         journal: Journal,
-        own: Catalog,
+        own: OwnManifests,
         secrets: SecretStore,
         discovery: Discovery,
         queues: TaskQueues,
@@ -91,7 +92,8 @@ class Pin:
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
         try:
-            _, catalog = await asyncio.to_thread(self._resolve, request)  # thousands of manifests take seconds
+            own = await self._own.catalog()
+            catalog = await asyncio.to_thread(self._resolve, request, own)  # thousands of manifests take seconds
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
@@ -123,7 +125,7 @@ class Pin:
     def _hint(self) -> str:
         return (
             f"The run came to the worker {self._identity}: start every worker of its task queue with the manifests "
-            "that runs name, as in: baton worker -f PATH"
+            "that runs name, as in: baton worker -f PATH, or store them for all: baton apply -f PATH"
         )
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
@@ -131,10 +133,10 @@ class Pin:
         other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **self._shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
-    def _resolve(self, request: PinRequest) -> tuple[Startable, Catalog]:
-        """The manifest that the run starts with, and a catalog of all that it needs, of the request or the worker."""
+    def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
+        """A catalog of all that the run needs, of the request or of the worker's ``own``."""
         loaded = load_brought(request)
-        known = loaded.catalog.overlaid_on(self._own)
+        known = loaded.catalog.overlaid_on(own)
         start = find_start(request, known)
         catalog, unknown = known.needed_by(start)
         if unsupported := [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]:
@@ -149,18 +151,18 @@ class Pin:
                 raise InvalidInput(f"{brought}: start the worker with this MCPServer")
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        catalog = self._marked(loaded.catalog, catalog)
+        catalog = self._marked(loaded.catalog, catalog, own)
         check_overrides(catalog)
-        return start, with_rights(catalog, self._own, start).prepared()
+        return with_rights(catalog, own, start).prepared()
 
-    def _marked(self, brought: Catalog, catalog: Catalog) -> Catalog:
+    def _marked(self, brought: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
         """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
 
         Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
         """
         if self._secrets.is_noted(brought.prepared().sha):
             return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
-        others = others_than(self._own, catalog) if self._accepts != "all" else ()
+        others = others_than(own, catalog) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
             raise InvalidInput(
@@ -170,9 +172,13 @@ class Pin:
         return catalog.remade(catalog.manifests, others) if others else catalog
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
-        """Whether a run brings a server with a command, or a value of it, that are not the worker's own."""
-        own = self._own.needed_by(server)[0].manifests if server.spec.command else ()
-        return any(self._own.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+        """Whether a run brings a server with a command, or a value of it, that are not of the worker's folder.
+
+        A command is taken from there alone: neither from a run, nor from the store.
+        """
+        folder = self._own.folder
+        own = folder.needed_by(server)[0].manifests if server.spec.command else ()
+        return any(folder.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
 
 
 def _below(start: Startable, thread: Thread) -> Thread:

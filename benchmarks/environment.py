@@ -17,6 +17,7 @@ from typing import Any
 from temporalio.client import Client
 
 from baton import worker
+from baton.activities.process.garbage_collection import leave_out_loaded_objects
 from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
@@ -91,6 +92,7 @@ class Baton:
         own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
         environment = {**own, "BATON_TASK_QUEUE": task_queue, **settings}
         async with worker.run_worker(env.client, Loaded(), environment):
+            leave_out_loaded_objects()
             yield cls(env.client, folder, task_queue)
 
     async def run_team(self, turns: int, size: int, window: int | None = None) -> str:

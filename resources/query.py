@@ -1,7 +1,7 @@
 """``kind: Query``: an input and its targets (ARK: queries, system inputs; ``team``: ARK: teams)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -136,3 +136,10 @@ class Query(Manifest):
         for path, target in self.spec.written_targets():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)
+
+
+class QueryName(NamedTuple):
+    """A Query that workers know, in the store or in their files: a run of it looks it up as it begins."""
+
+    name: str
+    namespace: str

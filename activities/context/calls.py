@@ -34,8 +34,13 @@ class Calls:
     """The calls of a worker. ``own`` are its manifests: only what they name has a name of its own in metrics."""
 
     def __init__(self, own: Catalog | None = None) -> None:
-        self._own, self.circuits = own or Catalog(), Circuits()
-        self._models = {each.model_reference().name for each in self._own.manifests if isinstance(each, Agent)}
+        self.circuits = Circuits()
+        self.know(own or Catalog())
+
+    def know(self, own: Catalog) -> None:
+        """Takes other manifests as the worker's."""
+        self._own = own
+        self._models = {each.model_reference().name for each in own.manifests if isinstance(each, Agent)}
 
     @contextlib.asynccontextmanager
     async def make(

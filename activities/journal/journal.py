@@ -40,7 +40,7 @@ class Journal:
 
     def __init__(self, database: Database, encryption: RowEncryption) -> None:
         self.database = database
-        self._encryption = encryption
+        self.encryption = encryption
         self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
         self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
         self._reading = asyncio.Lock()
@@ -70,7 +70,7 @@ class Journal:
     async def begin(self, catalog: Catalog, run: str, head: Head, question: Message) -> Row:
         """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head as the row
         ``run/1``, whichever activity writes it; if there is that row already, it is returned."""
-        columns = await in_thread_if_long(len(catalog.canonical), lambda: self._encryption.encrypt_catalog(catalog))
+        columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
         pinned = (schema.uses, [{"run": run, "sha": columns["sha"]}]), (schema.catalogs, [columns])
         rows = chain(head, [(f"{run}/1", question)])
         is_new = await self._write(rows, *pinned)
@@ -86,11 +86,11 @@ class Journal:
             return self._catalogs[pinned]
 
     async def _read_catalog(self, pinned: str) -> Catalog:
-        names = self._encryption.catalog_names(pinned)
+        names = self.encryption.catalog_names(pinned)
         found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
         if not found:
             raise journal_lost(f"the catalog {pinned}")
-        return await asyncio.to_thread(lambda: self._encryption.decrypt_catalog(found[0]).prepared())
+        return await asyncio.to_thread(lambda: self.encryption.decrypt_catalog(found[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
@@ -134,7 +134,7 @@ class Journal:
         if row := self._rows.get(row_id):
             return row
         found = await self.database.run(_ROW, {"id": row_id})
-        return self._cache((await self._encryption.decrypt_rows(found))[0]) if found else None
+        return self._cache((await self.encryption.decrypt_rows(found))[0]) if found else None
 
     async def row(self, row_id: str) -> Row:
         """The row of that id; raises JournalLost if there is none."""
@@ -188,12 +188,12 @@ class Journal:
             raise journal_lost(f"the row {parent}")
         if not rows:
             return False
-        return bool(await self.database.insert(*before, (schema.messages, await self._encryption.encrypt_rows(rows))))
+        return bool(await self.database.insert(*before, (schema.messages, await self.encryption.encrypt_rows(rows))))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
         found = await self.database.run(select_back(last, after))
-        return [self._cache(row) for row in await self._encryption.decrypt_rows(found)]
+        return [self._cache(row) for row in await self.encryption.decrypt_rows(found)]
 
     def _cache(self, row: Row) -> Row:
         self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})

@@ -65,6 +65,14 @@ class RowEncryption:
         """The names under which a catalog may have been written, with any key or with none; the first is used now."""
         return [*(key.keyed_hash(pinned) for key in self._keys.all), pinned]
 
+    def encrypt_manifest(self, text: str, place: str) -> str:
+        """The text of a stored manifest to write; ``place`` is its id and version."""
+        return self._encrypt(text, f"manifest {place}")
+
+    def decrypt_manifest(self, text: str, place: str) -> str:
+        """The text of a stored manifest that was read; raises the same errors as ``decrypt_rows``."""
+        return self._decrypt(text, f"manifest {place}")
+
     async def register(self, engine: Engine) -> None:
         """Writes the id of the first key to the journal.
 

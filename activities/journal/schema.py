@@ -1,6 +1,6 @@
 """The journal's tables, as the code uses them; ``migrations/`` creates and changes them."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -114,6 +114,21 @@ grants = Table(
 )
 """What people have granted to an account in addition, numbered from 0; calls may begin ``until`` then, if that is later
 than the duration of the budget allows."""
+
+manifests = Table(
+    "baton_manifests",
+    metadata,
+    Column("kind", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Index("baton_manifests_revision", "revision"),
+)
+"""The manifests of the store: a row for each version of a resource, counted from 1; an empty ``manifest`` says that it
+was deleted. ``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row for each version that the tables have been migrated to; the highest is that of today."""

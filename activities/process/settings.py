@@ -92,7 +92,7 @@ class Settings(BaseModel):
     max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
     max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
     max_concurrent_functions: PositiveInt = Field(50, validation_alias="BATON_MAX_CONCURRENT_FUNCTIONS")
-    max_concurrent_workflow_tasks: int = Field(4, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
+    max_concurrent_workflow_tasks: int = Field(10, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")

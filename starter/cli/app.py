@@ -17,6 +17,7 @@ from . import (
     schedules,
     servers,
     sessions,
+    store,
 )
 from .exit_codes import run_and_exit
 
@@ -37,6 +38,7 @@ for _group in (
     chat,
     sessions,
     schedules,
+    store,
     manifests,
     inspect,
     control,

@@ -4,17 +4,16 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Recursive
+from .options import Recursive, RunFiles
 from .terminal import on_one_terminal, print_message, print_result, stderr_console
 
 if TYPE_CHECKING:
     from ...resources.loader import Loaded
-    from ...resources.query import Query
+    from ...resources.query import Query, QueryName
     from ..runs.run_handle import RunHandle
     from ..server.connection import ServerLocation
 
@@ -25,7 +24,7 @@ app = typer.Typer()
 def chat(
     target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="Whom to talk to, such as agent/NAME.")],
     *,
-    file: Annotated[list[Path], typer.Option("-f", "--file", help="A file or folder of manifests; may be repeated.")],
+    file: RunFiles = None,
     recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The namespace of the target.")] = None,
     conversation: Annotated[
@@ -40,10 +39,10 @@ def chat(
     from .client import silence_sdk
     from .targets import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
 
-    loaded = load_manifests(file, recursive=recursive)
+    loaded = load_manifests(file, recursive=recursive) if file else None
     talk = conversation or f"chat-{secrets.token_hex(4)}"
     in_conversation(choose_queries(loaded, target, "?", namespace)[0], talk)
-    if not uses_remote_server():
+    if loaded and not uses_remote_server():
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
     print_message(f"conversation {talk}; Ctrl-C ends an answer, Ctrl-D the chat", style="dim")
@@ -51,8 +50,8 @@ def chat(
         for line in _lines():
             (query,) = choose_queries(loaded, target, line, namespace)
             asyncio.run(_answer(server, loaded, in_conversation(query, talk)))
-    files = " ".join(f"-f {each}" for each in file)
-    print_message(f"go on with: baton chat {files} {target} --conversation {talk}", style="dim")
+    files = "".join(f"-f {each} " for each in file or ())
+    print_message(f"go on with: baton chat {files}{target} --conversation {talk}", style="dim")
 
 
 def _lines() -> Iterator[str]:
@@ -65,7 +64,7 @@ def _lines() -> Iterator[str]:
                 yield line
 
 
-async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query") -> None:
+async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Query | QueryName") -> None:
     """Runs a query, and prints what is said and how it ended."""
     from ..console.status import print_status
     from ..console.watch import Watch

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -13,17 +13,19 @@ from temporalio.service import RPCError
 
 from ...conversation.contracts.status import Status, format_time
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ...resources.loader import Loaded
-from ...resources.query import Query
+from ...resources.query import Query, QueryName
 from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
+from ..runs.query_start import QueryStart, named_start, query_start
 from ..runs.run_handle import RunHandle
 from ..runs.run_manifest import in_ark_dialect, run_manifest
 from ..runs.run_status import final_status
 from ..runs.server_state import has_worker
-from ..runs.start_query import start_query
+from ..runs.start_query import start_run
 from ..server.connection import ServerLocation
 from .formats import dump
 from .terminal import print_message, stderr_console
@@ -38,8 +40,8 @@ class RunResults(NamedTuple):
 
 async def run_queries(
     server: ServerLocation,
-    loaded: Loaded,
-    queries: list[Query],
+    loaded: Loaded | None,
+    queries: Sequence[Query | QueryName],
     *,
     run_id: str | None = None,
     detach: bool = False,
@@ -63,18 +65,26 @@ async def run_queries(
 async def start_all(
     client: Client,
     server: ServerLocation,
-    loaded: Loaded,
-    queries: list[Query],
+    loaded: Loaded | None,
+    queries: Sequence[Query | QueryName],
     run_id: str | None = None,
 ) -> list[RunHandle]:
-    """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run."""
-    catalogs = [loaded.needed_by(query, elsewhere=server.state_dir is None) for query in queries]
-    started = []
-    for query, catalog in zip(queries, catalogs, strict=True):
-        if server.state_dir:
-            server.state_dir.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
-        started.append(await start_query(client, query, catalog, run_id))
-    return started
+    """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run.
+
+    Without files (``loaded``) a run takes from its worker what the query names.
+    """
+    starts = [_start(server, loaded, query) for query in queries]
+    return [await start_run(client, start, run_id) for start in starts]
+
+
+def _start(server: ServerLocation, loaded: Loaded | None, query: Query | QueryName) -> QueryStart:
+    if isinstance(query, QueryName):
+        return named_start(query)
+    here = server.state_dir
+    catalog = loaded.needed_by(query, elsewhere=here is None) if loaded else Catalog(manifests=(query,))
+    if here:
+        here.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files if loaded else ())])
+    return query_start(query, catalog)
 
 
 async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults:

@@ -28,6 +28,10 @@ class QueryFormat(StrEnum):
 Files = Annotated[
     list[Path], typer.Option("-f", "--file", help="A file or folder of manifests, or - for stdin; may be repeated.")
 ]
+RunFiles = Annotated[
+    list[Path] | None,
+    typer.Option("-f", "--file", help="As for other commands; without it, workers must know what is named."),
+]
 Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Also the folders in a folder.")]
 Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A resource, such as team/NAME.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import FAILED, CommandEndError
-from .options import Files, QueryFormat, QueryOutput, Recursive, Target
+from .options import QueryFormat, QueryOutput, Recursive, RunFiles, Target
 from .terminal import on_one_terminal, print_message, print_result
 
 app = typer.Typer()
@@ -16,7 +16,7 @@ def run(
     *,
     target: Target = None,
     text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The input for it.")] = None,
-    file: Files,
+    file: RunFiles = None,
     recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Run only this namespace.")] = None,
     own_id: Annotated[str | None, typer.Option("--id", help="The run's id; an open run of this id is joined.")] = None,
@@ -29,24 +29,23 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="Start only; don't follow.")] = False,
     output: QueryOutput = QueryFormat.text,
 ) -> None:
-    """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results."""
+    """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results.
+
+    Without FILE, the workers must know what is named: from the store (baton apply), or from their own files.
+    """
     import asyncio
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import ended_well, printed, run_queries
-    from .targets import choose_queries, in_conversation, load_manifests, read_parameters, refuse_secrets_of_stdin
+    from .targets import check_runnable, choose_queries, in_conversation, load_manifests, read_parameters
 
     parameters = read_parameters(parameter or ())
-    loaded = load_manifests(file, parameters, recursive=recursive)
-    queries = [
-        in_conversation(each, conversation) for each in choose_queries(loaded, target, text, namespace, parameters)
-    ]
-    remote = uses_remote_server()
-    for query in queries:
-        loaded.needed_by(query, elsewhere=remote)
-    if not remote:
-        refuse_secrets_of_stdin(loaded)
+    loaded = load_manifests(file, parameters, recursive=recursive) if file else None
+    chosen = choose_queries(loaded, target, text, namespace, parameters)
+    queries = [in_conversation(each, conversation) for each in chosen]
+    if loaded:
+        check_runnable(loaded, queries, remote=uses_remote_server())
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))

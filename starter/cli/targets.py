@@ -4,18 +4,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ...resources.agent import Agent
-from ...resources.catalog import Resource
+from ...resources.base import API_VERSION
+from ...resources.catalog import Resource, catalog_of
 from ...resources.documents import STDIN, Document
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
-from ...resources.query import TARGETS, ConversationId, Query, QuerySpec, Target, TargetType
+from ...resources.query import TARGETS, ConversationId, Query, QueryName, QuerySpec, Target, TargetType
 from ...resources.values import Parameter
 from ..errors import UsageError
 from .terminal import print_message
+
+Q = TypeVar("Q", Query, QueryName, Query | QueryName)
 
 
 def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
@@ -27,6 +31,15 @@ def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), 
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
+
+
+def in_namespace(loaded: Loaded, namespace: str | None) -> Loaded:
+    """What was read, with the manifests and Secrets of one namespace alone; all for None."""
+    if namespace is None:
+        return loaded
+    manifests = [each for each in loaded.catalog.manifests if each.namespace == namespace]
+    places = {name: each for name, each in loaded.places.items() if name.split("/")[1] == namespace}
+    return replace(loaded, catalog=catalog_of(manifests), places=places)
 
 
 def refuse_secrets_of_stdin(loaded: Loaded) -> None:
@@ -60,13 +73,28 @@ def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Doc
     return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
 
 
+def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remote: bool) -> None:
+    """Raises ManifestError or UsageError if the files lack what a query needs, or hold Secrets that no worker finds."""
+    for query in queries:
+        if isinstance(query, Query):
+            loaded.needed_by(query, elsewhere=remote)
+    if not remote:
+        refuse_secrets_of_stdin(loaded)
+
+
 def choose_queries(
-    loaded: Loaded, target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter] = ()
-) -> list[Query]:
+    loaded: Loaded | None,
+    target: str | None,
+    text: str | None,
+    namespace: str | None,
+    parameters: Sequence[Parameter] = (),
+) -> Sequence[Query | QueryName]:
     """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
 
-    Raises UsageError.
+    Without files, what is named must be known to workers. Raises UsageError.
     """
+    if loaded is None:
+        return [_choose_known(target, text, namespace, parameters)]
     if target is None:
         queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
         wanted = [each for each in queries if namespace in (None, each.namespace)]
@@ -80,13 +108,15 @@ def choose_queries(
         return [found]
     if found.kind not in TARGETS or not text:
         raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
-    return [_query(found, TARGETS[found.kind], text, parameters)]
+    return [_query(TARGETS[found.kind], found.name, found.namespace, text, parameters)]
 
 
-def in_conversation(query: Query, conversation: str | None) -> Query:
+def in_conversation(query: Q, conversation: str | None) -> Q:
     """The query as a part of that conversation, in place of its own; as it is for None. Raises UsageError."""
     if conversation is None:
         return query
+    if isinstance(query, QueryName):
+        raise UsageError(f"--conversation: query/{query.name} is run as the workers know it: name a team or an agent")
     try:
         id_ = TypeAdapter(ConversationId).validate_python(conversation)
     except ValidationError as error:
@@ -132,8 +162,27 @@ def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None)
     raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")
 
 
-def _query(found: Resource, kind: TargetType, text: str, parameters: Sequence[Parameter]) -> Query:
-    target = Target(type=kind, name=found.name)
-    metadata = Metadata(name=found.name, namespace=found.namespace)
-    spec = QuerySpec.model_validate({"input": text, "targets": (target,), "parameters": tuple(parameters)})
-    return Query(api_version="ark.mckinsey.com/v1alpha1", kind="Query", metadata=metadata, spec=spec)
+def _query(kind: TargetType, name: str, namespace: str, text: str, parameters: Sequence[Parameter]) -> Query:
+    spec = {"input": text, "targets": (Target(type=kind, name=name),), "parameters": tuple(parameters)}
+    metadata = Metadata(name=name, namespace=namespace)
+    return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=QuerySpec.model_validate(spec))
+
+
+def _choose_known(
+    target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter]
+) -> Query | QueryName:
+    """What a command without files names: a Query that workers know, or one that is made of a target and an input.
+
+    Raises UsageError.
+    """
+    kind, _, name = (target or "").partition("/")
+    if kind.capitalize() in TARGETS and name and text:
+        return _query(TARGETS[kind.capitalize()], name, namespace or "default", text, parameters)
+    if kind != "query" or not name:
+        what = f"'{target}' needs an input" if name and kind.capitalize() in TARGETS else "nothing is named to run"
+        raise UsageError(
+            f'{what}: name files with -f, or what workers know, as in: team/NAME "your question", query/NAME'
+        )
+    if text or parameters:
+        raise UsageError(f"'{target}' takes no {'input' if text else 'parameters'}: it is run as the workers know it")
+    return QueryName(name, namespace or "default")

@@ -6,7 +6,7 @@ from ...conversation.contracts.inputs import QueryInput
 from ...conversation.text import truncate
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.query import Query
+from ...resources.query import Query, QueryName
 from .run_manifest import to_json
 
 MAX_SUMMARY_BYTES = 120
@@ -30,3 +30,9 @@ def query_start(query: Query, catalog: Catalog, session: JsonObject | None = Non
         {"query": query.name, "namespace": query.namespace},
         truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES),
     )
+
+
+def named_start(query: QueryName) -> QueryStart:
+    """How a run of a Query is started that workers know."""
+    memo: JsonObject = {"query": query.name, "namespace": query.namespace}
+    return QueryStart(QueryInput(name=query.name, namespace=query.namespace), memo, f"query/{query.name}")

@@ -14,6 +14,7 @@ from typing import IO
 from temporalio.client import Client
 
 from ... import worker
+from ...activities.process.garbage_collection import leave_out_loaded_objects
 from ...activities.process.health import MetricsText
 from ...activities.process.metrics_export import exporting_metrics
 from ...activities.process.settings import Settings
@@ -100,6 +101,7 @@ async def _serve(
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)
+        leave_out_loaded_objects()
         with state_dir.lock("up"), contextlib.ExitStack() as locks:
             needed_at = time.time()
             while not await _wait_second(stopped):

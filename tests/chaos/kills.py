@@ -1,7 +1,8 @@
 """Kills workers and servers under running teams and compares each run with an undisturbed one.
 
-``python -m tests.chaos.kills [--each 2]``. Each kill hits seven runs: one of each strategy, and a panel. A killed
-process is started again at once. Compared are a run's result, every message, and every row of the journal.
+``python -m tests.chaos.kills [--each 2]``. Each kill hits eight runs: one of each strategy, a panel, and a query
+to one agent. A killed process is started again at once. Compared are a run's result, every message, and every row of
+the journal.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.kill_points import IS_HIT, KILL_POINTS, Runs
 from tests.chaos.report import Report, arguments, percentiles
-from tests.chaos.teams import TEAMS, MarkingModel, TeamRun
+from tests.chaos.teams import RUNS, MarkingModel, TeamRun
 from tests.harness.environment import Json
 
 TARGETS = {
@@ -26,7 +27,7 @@ TARGETS = {
 
 @dataclass
 class Kill:
-    """One kill under seven runs, and what was found.
+    """One kill under eight runs, and what was found.
 
     ``wrong`` lists differences from an undisturbed run, ``repeated`` counts calls that were made again, ``hit`` the
     runs that were exactly at the kill point, ``waits`` are seconds from the restart to a run's next model call.
@@ -52,7 +53,7 @@ class KillTest:
         """Starts one team of each strategy; the delayed model call takes ``delay`` seconds."""
         self.model.delay, self._number = delay, self._number + 1
         number = f"{self._number:04d}"
-        return await asyncio.gather(*(TeamRun.start(self.env, self.model, each, number) for each in TEAMS))
+        return await asyncio.gather(*(TeamRun.start(self.env, self.model, each, number) for each in RUNS))
 
     async def run_undisturbed(self) -> None:
         """Runs all teams without a kill, and keeps their results as the expected ones."""
@@ -131,7 +132,7 @@ def summary(kills: Sequence[Kill]) -> Json:
     waits = [wait for kill in kills for wait in kill.waits]
     row: dict[str, Any] = {"kill point": kills[0].kill_point, "killed": kills[0].target, "workers": kills[0].workers}
     wrong = [text for kill in kills for text in kill.wrong]
-    counts = {"kills": len(kills), "runs": len(kills) * len(TEAMS), "hit": sum(kill.hit for kill in kills)}
+    counts = {"kills": len(kills), "runs": len(kills) * len(RUNS), "hit": sum(kill.hit for kill in kills)}
     return {**row, **counts, "wrong": wrong, "repeated": sum(each.repeated for each in kills), **percentiles(waits)}
 
 

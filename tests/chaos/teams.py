@@ -1,4 +1,4 @@
-"""The teams that run while processes are killed: one of each strategy, and a model that numbers its replies."""
+"""What runs while processes are killed: a team of each strategy, a query, and a model that numbers its replies."""
 
 import asyncio
 import hashlib
@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+from baton.conversation.contracts.status import Status
 from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.chaos.environment import ProcessEnvironment
@@ -33,6 +34,13 @@ TEAMS: dict[str, Json] = {
     "debate": manifest("Team", "team", {"strategy": "debate", "members": _STANCES, "maxRounds": 2}),
 }
 """A panel is a round-robin whose members have roles; all others are strategies by their names."""
+
+QUERY = "query"
+"""A query to one agent, which takes the agent's turn in its own run: ``COUNTED`` tool calls, and an answer."""
+
+COUNTED = 2
+RUNS = (*TEAMS, QUERY)
+_COUNTER = agent("counter", "calculator")
 
 
 class ModelCall:
@@ -66,6 +74,8 @@ class MarkingModel:
         system = str(request["messages"][0]["content"])
         if "You judge a debate" in system:
             return Reply(text=json.dumps({"verdict": f"{mark} It is KEY.", "winner": "Stance a", "reasoning": "So."}))
+        if "You are counter" in system and sum(each["role"] == "tool" for each in request["messages"]) < COUNTED:
+            return Reply(text=mark, calls=[ScriptedToolCall(name="calculator", arguments={"expression": "1 + 1"})])
         if candidates := re.findall(r"which of them \((.*?)\)", system):
             choice = {"name": candidates[0].split(", ")[0]}
             return Reply(text=mark, calls=[ScriptedToolCall(name="select-next-speaker", arguments=choice)])
@@ -86,7 +96,7 @@ class MarkingModel:
 
 
 class TeamRun:
-    """A run of a team of one strategy."""
+    """A run of a team of one strategy, or of a query to one agent."""
 
     def __init__(self, env: ProcessEnvironment, model: MarkingModel, strategy: str, label: str, handle: Handle) -> None:
         self._env, self._model, self.handle = env, model, handle
@@ -95,9 +105,12 @@ class TeamRun:
 
     @classmethod
     async def start(cls, env: ProcessEnvironment, model: MarkingModel, strategy: str, number: str) -> "TeamRun":
-        """Starts a team."""
+        """Starts a team, or a query."""
         label, workflow = f"run-{strategy}-{number}", "round-robin" if strategy == "panel" else strategy
-        given = {"team": "team", "input": f"{label}?", "resources": [*AGENTS, TEAMS[strategy]]}
+        given: Json = {"team": "team", "input": f"{label}?", "resources": [*AGENTS, TEAMS.get(strategy, _COUNTER)]}
+        if strategy == QUERY:
+            spec = {"input": f"{label}?", "targets": [{"type": "agent", "name": "counter"}]}
+            given = {"name": "question", "spec": spec, "resources": [_COUNTER]}
         return cls(env, model, strategy, label, await env.start(workflow, given, label))
 
     @property
@@ -118,9 +131,11 @@ class TeamRun:
 
     async def end(self) -> Json:
         """Its result and rows, without what differs between two runs of the same team."""
-        turn = TurnResult.model_validate_json(json.dumps(await asyncio.wait_for(self.handle.result(), 60)))
+        result = await asyncio.wait_for(self.handle.result(), 60)
+        turn = (Status if self.strategy == QUERY else TurnResult).model_validate_json(json.dumps(result))
+        messages = turn.messages if isinstance(turn, TurnResult) else turn.responses[0].messages
         rows = Counter(self._plain(f"{row['role']} {row['content']}") for row in self._env.rows(self.run_id))
-        said = [self._plain(text) for text in texts(turn.messages)]
+        said = [self._plain(text) for text in texts(messages)]
         end: dict[str, Any] = {"stop": turn.stop_reason, "failure": str(turn.failure), "said": said}
         return {**end, "calls": self._model.calls(self.label), "rows": dict(sorted(rows.items()))}
 

@@ -22,6 +22,7 @@ RESULT = ["1", "a", "2", "b", "2", "b"]
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[UserMachine]:
     machine = UserMachine(tmp_path)
+    machine.choose_ports()
     machine.script(line("one", "1", {"text": "2", "delay": 3}), line("two", "a", "b"))
     with machine.model.serve() as url:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)

@@ -26,11 +26,11 @@ from tests.harness.panels import panel
 from tests.harness.processes import WorkerProcess, process_env
 
 STUCK = """
-import baton, pathlib, time
+import baton, gc, pathlib, time
 
 @baton.function
 def stay(*_):
-    pathlib.Path("stuck").touch()
+    pathlib.Path("stuck").write_text(str(gc.get_freeze_count()))
     while True:
         time.sleep(1)
 """
@@ -69,6 +69,7 @@ async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end
     assert time.monotonic() - began < GRACE + 15, "five seconds, and some for a busy machine"
     assert code in (0, 1)
     assert "baton_event_loop_lag_seconds_bucket" in metrics
+    assert int(stuck.read_text()) > 100_000, "what a worker has loaded is left out of garbage collection"
     for name in ("slow", "panel"):
         with contextlib.suppress(RPCError):  # it has ended
             await client.get_workflow_handle(f"{name}-{queue}").terminate()

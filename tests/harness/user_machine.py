@@ -1,5 +1,6 @@
 """A user's machine: a state folder, a model server, and the commands that a user types."""
 
+import json
 import os
 import pty
 import signal
@@ -14,6 +15,7 @@ import yaml
 
 from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.server.embedded import free_ports
 from baton.starter.server.state_dir import DevServer, StateDir
 from tests.harness.processes import BATON, PATIENCE, ROOT, baton
 
@@ -82,6 +84,13 @@ class UserMachine:
         self.env: dict[str, str] = {}
         self.released = threading.Event()
         self.background: list[subprocess.Popen[bytes]] = []
+
+    def choose_ports(self) -> None:
+        """Gives the server ports of its own: on the usual ones another machine may begin while it is down."""
+        port, ui = free_ports()
+        last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
+        self.state_dir.folder.mkdir(parents=True)
+        self.state_dir.file("dev.json").write_text(json.dumps(last))
 
     def run(self, *arguments: str | Path, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end; its output is shown if the test fails."""

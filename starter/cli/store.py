@@ -1,0 +1,125 @@
+"""The commands of the store of manifests: apply, get, delete."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from ..errors import UsageError
+from .options import Files, Recursive
+from .terminal import print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from ...resources.stored_manifest import Key
+    from ..journal.manifests import Store
+
+T = TypeVar("T")
+
+app = typer.Typer()
+
+
+class StoreFormat(StrEnum):
+    """The form in which manifests of the store are printed."""
+
+    text = "text"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="A kind, such as team or agents, or all.")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only this namespace.")]
+
+
+@app.command()
+def apply(
+    file: Files,
+    recursive: Recursive = False,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Apply only this namespace.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also if they need what is not in the store.")] = False,
+) -> None:
+    """Writes manifests into the store in the journal, so that every worker knows them: all of FILE, or none."""
+    from .targets import in_namespace, load_manifests
+
+    loaded = in_namespace(load_manifests(file, recursive=recursive), namespace)
+    for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force)):
+        print_result(f"{manifest.kind.lower()}/{manifest.name} {applied}")
+
+
+@app.command()
+def get(
+    kind: Kind,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The resource's name.")] = None,
+    *,
+    namespace: Namespace = None,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="This version, not the newest.")] = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on with what changes, until Ctrl-C.")] = False,
+    output: Annotated[
+        StoreFormat, typer.Option("-o", "--output", help="The form of the result on stdout; wide tells more.")
+    ] = StoreFormat.text,
+) -> None:
+    """Shows manifests of the store. Reads the journal, as a worker does."""
+    from .stored_rows import Selection, print_manifests, watch_manifests
+
+    wanted = Selection.of(kind, name, namespace, version)
+    if version and not wanted.name:
+        raise UsageError("--version is for one resource: name it, as in: baton get team NAME --version 1")
+    if not watch:
+        _with_store(lambda store: print_manifests(store, wanted, output.value))
+    elif output in (StoreFormat.json, StoreFormat.yaml) or version:
+        raise UsageError("--watch prints rows: use it without --version, and with -o text or wide")
+    else:
+        _with_store(lambda store: watch_manifests(store, wanted, output.value))
+
+
+@app.command()
+def delete(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="A kind, such as team.")] = None,
+    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The resources' names.")] = None,
+    *,
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Delete what these manifests name; may be repeated.")
+    ] = None,
+    recursive: Recursive = False,
+    namespace: Namespace = None,
+    force: Annotated[bool, typer.Option("--force", help="Also if other manifests need it.")] = False,
+) -> None:
+    """Deletes manifests from the store; runs that have begun go on with theirs."""
+    from .stored_rows import Selection
+
+    selected = [Selection.of(kind, each, namespace) for each in name or (None,)] if kind else []
+    if bool(file) == bool(selected) or not all(each.kind and each.name for each in selected):
+        raise UsageError("name what to delete, as in: baton delete team NAME, or its files with -f")
+    keys = _keys_in(file, namespace, recursive=recursive) if file else [each.key for each in selected]
+    _with_store(lambda store: store.delete(keys, force=force))
+    for key in keys:
+        print_result(f"{key[0].lower()}/{key[2]} deleted")
+
+
+def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":
+    """What the manifests of files name, and may be in the store."""
+    from ...resources.stored import STORABLE
+    from ...resources.stored_manifest import key_of
+    from .targets import in_namespace, load_manifests
+
+    loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
+    return [key_of(each) for each in loaded.catalog.manifests if each.kind in STORABLE]
+
+
+def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:
+    """The result of work with the store. Raises UsageError for what the store refuses."""
+    import asyncio
+
+    from ..journal.manifests import StoreError, open_store
+
+    async def opened() -> T:
+        async with open_store() as store:
+            return await work(store)
+
+    try:
+        return asyncio.run(opened())
+    except StoreError as error:
+        raise UsageError(str(error)) from None

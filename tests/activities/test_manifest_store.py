@@ -1,0 +1,237 @@
+"""The store of manifests on each database: versions, changes at once, the journal's keys, and what is refused."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from baton.activities.journal import manifest_store
+from baton.activities.journal.journal import Journal
+from baton.conversation.settings_error import SettingsError
+from baton.resources.catalog import Resource
+from baton.resources.documents import Document
+from baton.resources.loader import Loaded, load_documents
+from baton.resources.problems import ManifestError
+from baton.resources.stored_manifest import StoredManifest
+from baton.starter.journal import manifests as manifests_
+from baton.starter.journal.manifests import Applied, Store, StoreError, open_store
+from tests.harness.environment import Json, agent, manifest, team
+from tests.harness.postgres import execute
+
+KEYS = {"BATON_ENCRYPTION_KEYS": "k1:" + "A" * 43 + "="}
+ONE = ("Agent", "default", "one")
+
+
+def loaded(*manifests: Json) -> Loaded:
+    return load_documents([Document("m.yaml", each, {}) for each in manifests])
+
+
+async def apply(store: Store, *manifests: Json, force: bool = False) -> list[Applied]:
+    return [applied for _, applied in await store.apply(loaded(*manifests), force=force)]
+
+
+async def refusal(store: Store, *manifests: Json) -> str:
+    with pytest.raises((ManifestError, StoreError)) as refused:
+        await apply(store, *manifests)
+    return str(refused.value)
+
+
+async def names(store: Store) -> list[str]:
+    return [each.name for each in (await store.contents()).there]
+
+
+async def prompts(store: Store) -> dict[str, object]:
+    found: list[Resource] = [*(await store.contents()).catalog().manifests]
+    return {each.name: getattr(each.spec, "prompt", None) for each in found if hasattr(each, "spec")}
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, **environ: str) -> AsyncIterator[Store]:
+    async with open_store({"BATON_JOURNAL_URL": url, **environ}) as store:
+        yield store
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def store(journal_url: str) -> AsyncIterator[Store]:
+    async with opened(journal_url) as store:
+        yield store
+
+
+async def test_each_change_is_a_new_version_of_its_resource_and_a_revision_of_the_store(store: Store) -> None:
+    assert await apply(store, agent("one"), agent("two")) == ["created", "created"]
+    assert await apply(store, agent("one"), agent("two")) == ["unchanged", "unchanged"]
+    assert await apply(store, agent("one", description="new"), agent("two")) == ["configured", "unchanged"]
+    assert await store.revision() == 2
+    versions = await store.versions(ONE)
+    assert [(each.version, "new" in each.manifest) for each in versions] == [(2, True), (1, False)]
+    assert [each.key for each in await store.changed_since(1)] == [ONE]
+
+
+async def test_a_deleted_resource_keeps_its_versions_and_counts_on_when_it_is_made_again(store: Store) -> None:
+    await apply(store, agent("one"))
+    await store.delete([ONE])
+    assert await names(store) == []
+    with pytest.raises(StoreError, match="there is no Agent 'one' in the store in the namespace 'default'"):
+        await store.delete([ONE])
+    assert await apply(store, agent("one")) == ["created"]
+    assert [(each.version, each.is_deleted) for each in await store.versions(ONE)] == [
+        (3, False),
+        (2, True),
+        (1, False),
+    ]
+
+
+async def test_only_the_last_versions_of_a_resource_are_kept(store: Store) -> None:
+    for number in range(manifest_store.MAX_VERSIONS + 3):
+        await apply(store, agent("one", description=f"{number}"), *[agent("two")] * (not number))
+    versions = [each.version for each in await store.versions(ONE)]
+    assert versions == [*range(manifest_store.MAX_VERSIONS + 3, 3, -1)]
+    assert await names(store) == ["one", "two"]
+
+
+async def test_changes_at_once_from_several_processes_all_land(journal_url: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(opened(journal_url)) for _ in range(6)]
+        given = [agent(f"a{number}") for number in range(6)]
+        shared = [agent("shared", description=f"{number}") for number in range(6)]
+        await asyncio.gather(*(apply(*each) for each in zip(stores, given, shared, strict=True)))
+        assert await names(stores[0]) == [*(f"a{number}" for number in range(6)), "shared"]
+        versions = await stores[0].versions(("Agent", "default", "shared"))
+        assert [each.version for each in versions] == [6, 5, 4, 3, 2, 1]
+        assert len({each.manifest for each in versions}) == 6
+        assert await stores[0].revision() == 6
+
+
+async def test_what_is_refused_writes_nothing_of_all_that_was_given(store: Store) -> None:
+    text = await refusal(store, agent("one"), team("duo", "one", "nobody", maxTurns=2))
+    where = "m.yaml: Team/default/duo: spec.members[1].name: Agent or Team default/nobody"
+    assert f"{where} is neither in the files nor in the store" in text
+    assert await store.revision() == 0
+
+
+async def test_a_manifest_may_need_what_the_store_has_and_is_checked_with_it(store: Store) -> None:
+    await apply(store, agent("one"))
+    assert await apply(store, team("duo", "one", maxTurns=2)) == ["created"]
+    text = await refusal(store, {**team("outer", "duo", maxTurns=2)}, team("duo", "outer", maxTurns=2))
+    assert "contains itself" in text
+    await apply(store, team("outer", "duo", maxTurns=2))
+    assert "the team contains itself" in await refusal(store, team("duo", "outer", maxTurns=2))
+
+
+async def test_with_force_a_manifest_may_need_what_only_a_workers_files_have(store: Store) -> None:
+    given = agent("one", "files-read")
+    assert "Tool default/files-read is neither in the files nor in the store" in await refusal(store, given)
+    assert await apply(store, given, force=True) == ["created"]
+    assert await apply(store, agent("two")) == ["created"]
+
+
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "sk-12345678"}}
+MODEL = manifest(
+    "Model",
+    "m",
+    {"type": "openai", "model": {"value": "gpt"}, "config": {"openai": {"apiKey": {"value": "sk-12345678"}}}},
+)
+COMMAND = manifest("MCPServer", "files", {"command": "serve-files"})
+TEMPLATE = {"spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
+SCHEDULE = manifest("Schedule", "daily", {"schedule": "0 8 * * *", "queryTemplate": TEMPLATE})
+REFUSED = {
+    "a Secret": (SECRET, "Secret/default/s: kind: Secrets are not stored"),
+    "a literal secret": (MODEL, "Model/default/m: spec.config.openai.apiKey: is a secret that stands here itself"),
+    "a command": (COMMAND, "MCPServer/default/files: spec.command: a command comes from a worker's own files alone"),
+    "a Schedule": (SCHEDULE, "Schedule/default/daily: kind: Temporal keeps schedules: apply it with baton schedules"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_what_is_never_stored_is_refused_with_its_field(store: Store, what: str) -> None:
+    given, expected = REFUSED[what]
+    text = await refusal(store, agent("one"), given)
+    assert f"m.yaml: {expected}" in text
+    assert "sk-12345678" not in text
+    assert await store.revision() == 0
+
+
+async def test_a_manifest_is_not_deleted_while_another_needs_it_unless_by_force(store: Store) -> None:
+    await apply(store, agent("one"), team("duo", "one", maxTurns=2))
+    needs = r"Team/default/duo: spec.members\[0\].name: needs Agent or Team default/one"
+    with pytest.raises(StoreError, match=needs):
+        await store.delete([ONE])
+    assert await names(store) == ["one", "duo"]
+    await store.delete([ONE], force=True)
+    assert await names(store) == ["duo"]
+    await apply(store, agent("one"))
+    await store.delete([ONE, ("Team", "default", "duo")])
+    assert await names(store) == []
+
+
+async def test_the_last_target_of_a_selector_is_not_deleted_under_it(store: Store) -> None:
+    one = agent("one") | {"metadata": {"name": "one", "labels": {"part": "front"}}}
+    query = manifest("Query", "q", {"input": "Why?", "selector": {"matchLabels": {"part": "front"}}})
+    await apply(store, one, query)
+    with pytest.raises(StoreError, match=r"Query/default/q: spec\.selector: needs"):
+        await store.delete([ONE])
+
+
+async def test_what_is_too_large_is_refused(store: Store) -> None:
+    large = agent("one", prompt="x" * manifest_store.MAX_MANIFEST_BYTES)
+    assert "Agent/default/one has 2,000" in await refusal(store, large)
+    several = [agent(f"a{number}", prompt="x" * 1_900_000) for number in range(27)]
+    assert "the store takes 10,000 manifests of together 50,000,000 bytes" in await refusal(store, *several)
+
+
+async def test_a_journals_keys_encrypt_the_manifests_and_bind_them_to_their_version(journal_url: str) -> None:
+    async with opened(journal_url, **KEYS) as store:
+        await apply(store, agent("one", prompt="Keep it hidden."))
+        await apply(store, agent("one", prompt="Keep it more hidden."))
+        stored = [str(row[0]) for row in await execute(journal_url, "select manifest from baton_manifests")]
+        assert [each.split(":")[0] for each in stored] == ["sealed", "sealed"]
+        assert not [each for each in stored if "hidden" in each]
+        assert await prompts(store) == {"one": "Keep it more hidden."}
+        await execute(
+            journal_url,
+            "update baton_manifests set manifest = "
+            "(select manifest from baton_manifests where version = 1) where version = 2",
+        )
+        assert (await store.contents()).there[0].problem
+        with pytest.raises(StoreError, match="the stored manifest Agent/default/one version 2 can't be read"):
+            await prompts(store)
+        assert "can't be read" in await refusal(store, agent("two"))
+        assert await apply(store, agent("one", prompt="New.")) == ["configured"]
+    with pytest.raises(SettingsError):
+        async with opened(journal_url):
+            raise AssertionError("opened without the key")
+
+
+async def test_a_row_that_is_longer_than_a_manifest_may_be_is_not_read(store: Store, journal_url: str) -> None:
+    await apply(store, agent("one"), agent("two"))
+    repeat = "replace(hex(zeroblob(4000000)), '00', 'x')" if "sqlite" in journal_url else "repeat('x', 4000000)"
+    await execute(journal_url, f"update baton_manifests set manifest = {repeat} where name = 'two'")
+    found = {each.name: each.problem for each in (await store.contents()).there}
+    assert found == {"one": "", "two": "is longer than a manifest may be"}
+
+
+class Overtaken(Store):
+    """A store that somebody else changes each time after it was read."""
+
+    other: Store
+    reads = 0
+
+    async def changed_since(self, revision: int) -> list[StoredManifest]:
+        found = await super().changed_since(revision)
+        self.reads += 1
+        await apply(self.other, agent("other", description=f"{self.reads}"))
+        return found
+
+
+async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trace(journal_url: str) -> None:
+    journal = await Journal.open(journal_url)
+    async with opened(journal_url) as other:
+        store = Overtaken(journal)
+        store.other = other
+        with pytest.raises(StoreError, match="changed by others all the time: nothing was written"):
+            await apply(store, agent("one"))
+        assert store.reads == manifests_.ATTEMPTS
+        assert await names(other) == ["other"]
+    await journal.close()

@@ -1,0 +1,164 @@
+"""Runs with the manifests of the store: known to workers without files, the worker's own, and pinned as any others."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from baton.activities.context.own_manifests import OwnManifests
+from baton.activities.journal.journal import Journal
+from baton.activities.journal.manifest_store import ManifestStore
+from baton.resources.catalog import Catalog
+from baton.resources.stored_manifest import StoredManifest
+from baton.starter.journal.manifests import open_store
+from baton.starter.scripted_model.script import Reply, Request
+from tests.activities.test_brought_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
+from tests.activities.test_manifest_store import COMMAND
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.tool_server import ToolServer
+
+ASKED = {"name": "q"}
+QUERY = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]})
+
+
+async def apply(env: Environment, *manifests: Json) -> None:
+    async with open_store(env.worker_env) as store:
+        await store.apply(loaded(*manifests), force=True)
+
+
+async def answer(env: Environment, given: Json) -> str | None:
+    """The answer to a query, which is started by a name or with a specification."""
+    status = await env.status(await env.start("query", given))
+    return status.message or status.error
+
+
+def by_prompt(request: Request) -> Reply:
+    """The system prompt."""
+    return Reply(text=str(request["messages"][0]["content"]))
+
+
+async def test_what_is_applied_is_known_to_the_next_run_without_files_or_a_restart(env: Environment) -> None:
+    env.answer = by_prompt
+    assert "Query default/q is known neither to the run nor to its worker" in str(await answer(env, ASKED))
+    await apply(env, QUERY, agent("one", prompt="First."))
+    assert await answer(env, ASKED) == "First."
+    await apply(env, agent("one", prompt="Second."))
+    assert await answer(env, ASKED) == "Second."
+    spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
+    assert await answer(env, {"spec": spec}) == "Second."
+    async with open_store(env.worker_env) as store:
+        await store.delete([("Query", "default", "q")])
+    assert "Query default/q is known neither" in str(await answer(env, ASKED))
+
+
+async def test_a_run_that_has_begun_goes_on_with_the_manifests_of_its_beginning(env: Environment) -> None:
+    released = threading.Event()
+
+    def wait_first(request: Request) -> Reply:
+        if len(env.model.requests) == 1:
+            released.wait(60)
+        return by_prompt(request)
+
+    env.answer = wait_first
+    duo = team("duo", "one", "two", strategy="sequential")
+    asked = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "duo"}]})
+    await apply(env, asked, duo, agent("one", prompt="Old one."), agent("two", prompt="Old two."))
+    running = await env.start("query", ASKED)
+    await env.wait_for_calls(1)
+    await apply(env, agent("two", prompt="New two."))
+    released.set()
+    assert (await env.status(running)).message == "Old two."
+    assert await answer(env, ASKED) == "New two."
+
+
+async def test_a_manifest_of_the_folder_wins_over_that_of_the_store_and_the_log_says_so_once(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.answer = by_prompt
+    await apply(env, QUERY, agent("one", prompt="Of the store."))
+    with caplog.at_level(logging.WARNING, "baton"):
+        async with working(env, agent("one", prompt="Of the folder.")) as here:
+            here.answer = by_prompt
+            assert await answer(here, ASKED) == "Of the folder."
+            await apply(env, agent("one", prompt="Of the store, too."))
+            assert await answer(here, ASKED) == "Of the folder."
+    told = [each for each in caplog.messages if "among the files of this worker" in each]
+    assert told == [
+        "Agent/default/one is in the store and among the files of this worker, which uses that of its files"
+    ]
+
+
+async def test_a_stored_manifest_is_the_workers_own_and_may_use_its_secrets(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    headers = [{"name": "X-Key", "value": OF_KEY}]
+    look = http_tool(f"{tool_server.url}/a", headers=headers)
+    await apply(env, look, agent("one", "look"), QUERY)
+    async with working(env, secret()) as here:
+        here.script(line("one", call("look"), "Done."))
+        assert await answer(here, ASKED) == "Done."
+        assert tool_server.seen[0].headers["x-key"] == "worker-key-0123456789"
+        changed = {**look, "spec": {**look["spec"], "description": "changed"}}
+        here.script(line("one", call("look"), "Refused."))
+        assert await answer(here, {**ASKED, "resources": [changed]}) == "Refused."
+        assert len(tool_server.seen) == 1
+
+
+async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(env: Environment) -> None:
+    journal = await Journal.open(env.journal_address)
+    given = loaded(COMMAND, agent("one", "files"))
+    rows = [
+        ((each.kind, each.namespace, each.name), each.model_dump_json(exclude_unset=True))
+        for each in given.catalog.manifests
+    ]
+    assert await ManifestStore(journal).write(rows, 0)
+    await journal.close()
+    _, text = await failure_of(env, "agent", {"agent": "one", "input": "Why?"})
+    assert "MCPServer/default/files: spec.command: a run may not bring a command" in text
+
+
+async def test_a_stored_manifest_that_cant_be_read_is_left_out_and_the_others_are_used(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.answer = by_prompt
+    journal = await Journal.open(env.journal_address)
+    rows = [(("Agent", "default", "odd"), '{"kind": "Agent"}'), (("Riddle", "default", "odd"), '{"kind": "Riddle"}')]
+    assert await ManifestStore(journal).write(rows, 0)
+    await journal.close()
+    async with open_store(env.worker_env) as store:
+        await store.delete([rows[0][0]], force=True)
+    with caplog.at_level(logging.WARNING, "baton"):
+        assert "Query default/q is known neither" in str(await answer(env, ASKED))
+    assert "the stored manifest Riddle/default/odd version 1 is left out" in caplog.text
+
+
+class Counting(ManifestStore):
+    """A store that counts what is read from it."""
+
+    asked = 0
+    read = 0
+
+    async def revision(self) -> int:
+        self.asked += 1
+        return await super().revision()
+
+    async def changed_since(self, revision: int) -> list[StoredManifest]:
+        self.read += 1
+        return await super().changed_since(revision)
+
+
+async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(env: Environment) -> None:
+    journal = await Journal.open(env.journal_address)
+    store, told, folder = Counting(journal), list[Catalog](), loaded(agent("own")).catalog
+    own = OwnManifests(folder, store, told.append)
+    assert [await own.catalog() for _ in range(3)] == [folder] * 3
+    assert (store.asked, store.read) == (3, 0)
+    await apply(env, agent("one"))
+    found = await asyncio.gather(*(own.catalog() for _ in range(5)))
+    assert {tuple(each.name for each in catalog.manifests) for catalog in found} == {("one", "own")}
+    assert (store.asked, store.read, told) == (8, 1, [found[0]])
+    await apply(env, agent("two"))
+    assert [each.name for each in (await own.catalog()).manifests] == ["one", "two", "own"]
+    assert (store.asked, store.read) == (9, 2)
+    await journal.close()

@@ -1,0 +1,105 @@
+"""``baton apply``, ``get`` and ``delete``: manifests in the journal's database, and runs of them without files."""
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.environment import Json, agent, manifest, team
+from tests.harness.user_machine import UserMachine
+
+QUERY = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "duo"}]})
+DUO = team("duo", "one", "two", strategy="sequential")
+
+
+def by_prompt(request: Request) -> Reply:
+    """The system prompt."""
+    return Reply(text=str(request["messages"][0]["content"]))
+
+
+def printed(machine: UserMachine, *arguments: str | Path, stdin: str | None = None) -> str:
+    done = machine.run(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def refused(machine: UserMachine, *arguments: str | Path) -> str:
+    done = machine.run(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
+
+
+def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_version(machine: UserMachine) -> None:
+    machine.model._answer = by_prompt
+    file = machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old."))
+    assert printed(machine, "apply", "-f", file).splitlines() == [
+        "agent/one created",
+        "agent/two created",
+        "query/q created",
+        "team/duo created",
+    ]
+    file.unlink()
+    assert printed(machine, "run", "query/q") == "Old."
+    assert printed(machine, "run", "team/duo", "And now?") == "Old."
+    changed = yaml.safe_dump(agent("two", prompt="New."))
+    assert printed(machine, "apply", "-f", "-", stdin=changed) == "agent/two configured"
+    assert printed(machine, "run", "query/q") == "New."
+    unknown = machine.run("run", "team/nobody", "Who?")
+    assert unknown.returncode == 2
+    assert "Team default/nobody" in unknown.stderr
+    assert "name files with -f, or what workers know" in refused(machine, "run")
+    assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
+
+
+def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine) -> None:
+    file = machine.write(DUO, agent("one"), agent("two", description="Second thoughts."))
+    printed(machine, "apply", "-f", file)
+    printed(machine, "apply", "-f", machine.write(agent("two", description="Better ones."), name="two.yaml"))
+    table = [line.split()[:3] for line in printed(machine, "get", "Agents").splitlines()]
+    assert table == [["NAME", "NAMESPACE", "VERSION"], ["one", "default", "1"], ["two", "default", "2"]]
+    wide = printed(machine, "get", "all", "-o", "wide")
+    assert "team/duo" in wide
+    assert "sequential, agent one, agent two" in wide
+    assert "Better ones." in printed(machine, "get", "agent", "two", "-o", "yaml")
+    older = printed(machine, "get", "agent/two", "--version", "1", "-o", "yaml")
+    assert "Second thoughts." in older
+    assert printed(machine, "apply", "-f", "-", stdin=older) == "agent/two configured"
+    every = printed(machine, "get", "all", "-o", "yaml")
+    assert {*printed(machine, "apply", "-f", "-", stdin=every).split()[1::2]} == {"unchanged"}
+    assert "Team/default/duo: spec.members[0].name: needs" in refused(machine, "delete", "agent", "one")
+    assert printed(machine, "delete", "-f", file).splitlines() == [
+        "agent/one deleted",
+        "agent/two deleted",
+        "team/duo deleted",
+    ]
+    assert "there is no Team 'duo' in the store" in refused(machine, "get", "team", "duo")
+    assert "did you mean 'teams'?" in refused(machine, "get", "taems")
+
+
+def test_a_watch_prints_each_change_until_it_is_interrupted(machine: UserMachine) -> None:
+    one, changed = machine.write(agent("one")), machine.write(agent("one", description="new"), name="changed.yaml")
+    printed(machine, "apply", "-f", one)
+    terminal = machine.terminal("get", "agents", "-w")
+    terminal.wait_for("one")
+    printed(machine, "apply", "-f", changed)
+    terminal.wait_for("default    2")
+    printed(machine, "delete", "agent", "one")
+    terminal.wait_for("3 (deleted)")
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+
+
+def test_applies_at_once_from_two_processes_both_land(machine: UserMachine) -> None:
+    def file(name: str) -> Path:
+        shared: Json = agent("shared", description=name)
+        return machine.write(agent(name), shared, name=f"{name}.yaml")
+
+    processes: list[subprocess.Popen[str]] = [machine.start("apply", "-f", file(name)) for name in ("one", "two")]
+    said = sorted(line for each in processes for line in each.communicate()[0].splitlines())
+    assert said == ["agent/one created", "agent/shared configured", "agent/shared created", "agent/two created"]
+    assert [each.returncode for each in processes] == [0, 0]
+    names = [line.split()[0] for line in printed(machine, "get", "agents").splitlines()]
+    assert names == ["NAME", "one", "shared", "two"]
+    kept = {printed(machine, "get", "agent", "shared", "--version", each, "-o", "yaml") for each in ("1", "2")}
+    assert len(kept) == 2
