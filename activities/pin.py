@@ -28,13 +28,14 @@ from .context.headers import check_overrides
 from .context.own_manifests import OwnManifests
 from .context.rights import with_rights
 from .context.value_resolver import ValueResolver
+from .journal.catalog_id import catalog_id
 from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .plan.pin_request import find_start, load_brought
 from .process.secrets import SecretStore
 from .process.settings import BroughtManifests
-from .runtime.ids import workflow_id
+from .runtime.ids import root_id, workflow_id
 
 MAX_SHOWN_QUESTION = 400
 """Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
@@ -103,7 +104,8 @@ class Pin:
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
         row = await self._journal.begin(catalog, run, before, question)
-        thread = Thread(catalog=catalog.sha, question=row.id, head=row.head, run=workflow_id(), dialect=self._dialect)
+        name = catalog_id(catalog)
+        thread = Thread(catalog=name, question=row.id, head=row.head, run=root_id(), dialect=self._dialect)
         thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}

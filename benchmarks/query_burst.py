@@ -1,16 +1,20 @@
 """Starts thousands of queries at once on one worker: ``python -m benchmarks.query_burst [--queries 5100]``.
 
-They are started as fast as the server accepts them. Each asks one agent, whose model answers after 50 ms.
+They are started as fast as the server accepts them. Each asks one agent, whose model answers after 50 ms. With
+``--peers FOLDER``, as many questions are then put to openai-agents, on the same server and to the same model.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from baton.starter.scripted_model.script import Reply
+from benchmarks.environment import BenchmarkEnvironment
+from benchmarks.peers_runner import ALL
 from tests.chaos.environment import ProcessEnvironment, batched
-from tests.chaos.report import Report, arguments, percentiles
+from tests.chaos.report import Report, parser_of, percentiles
 from tests.harness.environment import Json, agent
 
 AT_ONCE = 100
@@ -46,7 +50,10 @@ async def watched(env: ProcessEnvironment, done: Callable[[int], bool]) -> list[
 
 async def main() -> None:
     """Starts the queries, samples and writes the results."""
-    given = arguments(__doc__, queries=5100)
+    parser = parser_of(__doc__, queries=5100)
+    parser.add_argument("--peers", type=Path, help="the folder of the virtual environments of other systems")
+    given = vars(parser.parse_args())
+    peers = given.pop("peers")
     report = Report("query-burst", given)
     async with ProcessEnvironment.running(lambda _: Reply(text="Since KEY.", delay=0.05)) as env:
         begun = time.monotonic()
@@ -56,7 +63,21 @@ async def main() -> None:
         samples = await asyncio.wait_for(watching, 3600)
         report.row({**await ends(env), "sent in s": round(sent, 1), **summary(env, samples)})
         report.leaks("all", await env.search())
-    report.write(samples=samples[:: len(samples) // SHOWN + 1])
+        more = {ALL[0].name: await asked_elsewhere(env, peers, given["queries"])} if peers else {}
+    report.write(samples=samples[:: len(samples) // SHOWN + 1], **more)
+
+
+async def asked_elsewhere(env: ProcessEnvironment, peers: Path, questions: int) -> Json:
+    """As many questions to openai-agents, while Baton's worker is idle: how many were answered, in how many seconds."""
+    where = BenchmarkEnvironment(env.client, env.server.address, env.model_url, env.folder)
+    said = (await ALL[0].run(where, peers, "", 1, 1_000, questions)).said
+    rate = round(questions / said["seconds"], 1) if said["seconds"] else None
+    return {
+        "versions": ALL[0].versions(peers),
+        "completed": said["ended"],
+        "error": said["error"],
+        "questions per s": rate,
+    }
 
 
 async def ends(env: ProcessEnvironment) -> Json:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -54,6 +54,14 @@ class JsonModel(BaseModel):
         hide_input_in_errors=True,
         protected_namespaces=(),
     )
+
+    @property
+    def without_defaults(self) -> Self:
+        """The same value, with fields unset that have their default: those take no space in a history."""
+        bare = self.model_copy()
+        fields = type(self).model_fields.items()
+        bare.model_fields_set.difference_update([name for name, each in fields if getattr(self, name) == each.default])
+        return bare
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:

@@ -18,6 +18,7 @@ from ...conversation.temporal.encryption import Keys
 from ...resources.catalog import Catalog
 from ..runtime.threads import in_thread_if_long
 from . import schema
+from .catalog_id import catalog_id
 from .database import Database, Rows, journal_lost
 from .row import Row, chain
 from .row_encryption import RowEncryption, key_ids
@@ -70,25 +71,25 @@ class Journal:
         """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head as the row
         ``run/1``, whichever activity writes it; if there is that row already, it is returned."""
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
-        pinned = (schema.uses, [{"run": run, "sha": catalog.sha}]), (schema.catalogs, [columns])
+        pinned = (schema.uses, [{"run": run, "sha": columns["sha"]}]), (schema.catalogs, [columns])
         rows = chain(head, [(f"{run}/1", question)])
         is_new = await self._write(rows, *pinned)
-        self._catalogs[catalog.sha] = catalog
+        self._catalogs[catalog_id(catalog)] = catalog
         return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
 
-    async def catalog(self, sha: str) -> Catalog:
-        """The catalog that was pinned under ``sha``; raises JournalLost if there is none."""
-        if catalog := self._catalogs.get(sha):
+    async def catalog(self, pinned: str) -> Catalog:
+        """The catalog with the id ``pinned``; raises JournalLost if there is none."""
+        if catalog := self._catalogs.get(pinned):
             return catalog
         async with self._reading:  # so that activities that begin at once don't all read the same catalog
-            self._catalogs[sha] = self._catalogs.get(sha) or await self._read_catalog(sha)
-            return self._catalogs[sha]
+            self._catalogs[pinned] = self._catalogs.get(pinned) or await self._read_catalog(pinned)
+            return self._catalogs[pinned]
 
-    async def _read_catalog(self, sha: str) -> Catalog:
-        names = self.encryption.catalog_names(sha)
+    async def _read_catalog(self, pinned: str) -> Catalog:
+        names = self.encryption.catalog_names(pinned)
         found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
         if not found:
-            raise journal_lost(f"the catalog {sha}")
+            raise journal_lost(f"the catalog {pinned}")
         return await asyncio.to_thread(lambda: self.encryption.decrypt_catalog(found[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:

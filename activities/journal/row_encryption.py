@@ -18,6 +18,7 @@ from ...conversation.temporal.encryption import Keys, UnknownKeyError, WrongKeyE
 from ...resources.catalog import Catalog
 from ..runtime.threads import in_thread_if_long
 from . import schema
+from .catalog_id import catalog_id
 from .engine import Engine
 from .row import Row
 from .statements import insert_missing
@@ -51,18 +52,18 @@ class RowEncryption:
     def encrypt_catalog(self, catalog: Catalog) -> dict[str, object]:
         """The columns of a catalog to write.
 
-        With a key its name is not the plain SHA-256, by which anybody could test guesses of what a catalog holds.
+        With a key its name is not the plain id, by which anybody could test guesses of what a catalog holds.
         """
-        name = self.catalog_names(catalog.sha)[0]
+        name = self.catalog_names(catalog_id(catalog))[0]
         return {"sha": name, "catalog": self._encrypt(catalog.canonical, f"catalog {name}")}
 
     def decrypt_catalog(self, record: Record[Any]) -> Catalog:
         """A catalog that was read; raises the same errors as ``decrypt_rows``."""
         return Catalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
 
-    def catalog_names(self, sha: str) -> list[str]:
+    def catalog_names(self, pinned: str) -> list[str]:
         """The names under which a catalog may have been written, with any key or with none; the first is used now."""
-        return [*(key.keyed_hash(sha) for key in self._keys.all), sha]
+        return [*(key.keyed_hash(pinned) for key in self._keys.all), pinned]
 
     def encrypt_manifest(self, text: str, place: str) -> str:
         """The text of a stored manifest to write; ``place`` is its id and version."""

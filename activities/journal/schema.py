@@ -20,7 +20,7 @@ catalogs = Table(
     Column("sha", String(64), primary_key=True),
     Column("catalog", Text, nullable=False),
 )
-"""The catalogs of manifests that runs are pinned to, under the SHA-256 of their canonical JSON."""
+"""The catalogs of manifests that runs are pinned to, each under its id, or with a key under a keyed hash of that."""
 
 uses = Table(
     "baton_uses",

@@ -77,7 +77,8 @@ class StreamedAnswer:
         calls = tuple(self._tool_calls[index] for index in sorted(self._tool_calls))
         if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
             raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
-        message = Message(role="assistant", content="".join(self._text), model=self.model, usage=self.usage)
+        content, usage = "".join(self._text), self.usage.without_defaults
+        message = Message(role="assistant", content=content, model=self.model, usage=usage)
         message = message.model_copy(update={"tool_calls": calls}) if calls else message
         self._note(message)
         return message

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -13,12 +14,17 @@ from .settings import Settings
 
 _log = logging.getLogger(__name__)
 
-NO_MANIFESTS = "no-manifests"
+NO_MANIFESTS = "-"
+
+_MANIFESTS = re.compile(rf"{NO_MANIFESTS}|[0-9a-f]{{8}}")
 
 
 def worker_identity(client: Client, own: Catalog) -> str:
-    """The identity of a worker in Temporal: its process, and a digest of the manifests that it was started with."""
-    return f"{client.identity}/{f'manifests-{own.sha[:8]}' if own.manifests else NO_MANIFESTS}"
+    """The identity of a worker in Temporal: its process, and a digest of the manifests that it was started with.
+
+    It is short, because five events of each turn hold it.
+    """
+    return f"{client.identity}/{own.sha[:8] if own.manifests else NO_MANIFESTS}"
 
 
 class Fleet:
@@ -65,7 +71,7 @@ class Fleet:
         manifests = _manifests_of(self._identity)
         for other in sorted(workers, key=_age):
             theirs = _manifests_of(other.identity)
-            comparable = other.since and other.version == self._version and "manifests" in theirs
+            comparable = other.since and other.version == self._version and _MANIFESTS.fullmatch(theirs)
             if not comparable or theirs == manifests or (own and _age(other) > own):
                 continue
             if NO_MANIFESTS in (manifests, theirs):

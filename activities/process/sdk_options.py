@@ -1,6 +1,7 @@
 """The options of the SDK's worker that settings decide."""
 
 from datetime import timedelta
+from importlib.metadata import version
 
 from temporalio.worker import WorkerConfig
 
@@ -22,4 +23,5 @@ def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
         deployment_config=deployment_of(settings),
+        build_id=None if settings.deployment else version("baton"),  # three events of each turn hold it
     )

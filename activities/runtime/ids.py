@@ -16,3 +16,8 @@ def key_of(activity_id: str) -> str:
 def workflow_id() -> str:
     """The workflow id of the run that has called the activity."""
     return activity.info().workflow_id or ""
+
+
+def root_id() -> str | None:
+    """The same, of a run that a client has started; None where runs below it find it in their own workflow ids."""
+    return workflow_id() if "/" in workflow_id() else None

@@ -20,9 +20,10 @@ MAX_MEMBER_FAILURES = 20
 class Thread(JsonModel):
     """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
 
-    ``run`` is the workflow id of the run that a client has started; child runs inherit it. Where a manifest has a
-    budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests above with a budget.
-    ``dialect`` is the one in which the run counts turns and tells its status, if that is not Baton's own.
+    ``run`` is the workflow id of the run that a client has started, if there is a slash in it; child runs inherit it.
+    Where a manifest has a budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests
+    above with a budget. ``dialect`` is the one in which the run counts turns and tells its status, if that is not
+    Baton's own.
     """
 
     catalog: str
@@ -40,7 +41,7 @@ class Thread(JsonModel):
     def session(self, workflow_id: str) -> str:
         """The session of the run with that id, unless its manifests name one: the id of the run at the root.
 
-        A run that was begun by an older version does not know it, and has taken the id up to the first slash.
+        Where that has no slash, it is what stands before the first slash.
         """
         return self.run or workflow_id.partition("/")[0]
 

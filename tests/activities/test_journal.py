@@ -13,6 +13,7 @@ import pytest_asyncio
 from sqlalchemy import text as sql
 
 from baton.activities.journal import schema
+from baton.activities.journal.catalog_id import catalog_id
 from baton.activities.journal.journal import Journal
 from baton.activities.journal.migrate import VERSION
 from baton.conversation.errors import JournalLost, JournalUnavailable
@@ -116,14 +117,25 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Jo
     await fresh.close()
 
 
-async def test_a_catalog_is_pinned_under_its_sha(journal: Journal, journal_url: str) -> None:
+async def test_a_catalog_is_pinned_under_its_id(journal: Journal, journal_url: str) -> None:
     catalog = load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog
     row = await journal.begin(catalog, "run", Head(), *replies("Why?"))
     assert row == await journal.begin(catalog, "run", Head(), *replies("Why?"))
     fresh = await Journal.open(journal_url)
-    assert (await fresh.catalog(catalog.sha)).get("Agent", "default", "one") == catalog.manifests[0]
+    assert (await fresh.catalog(catalog_id(catalog))).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):
         await fresh.catalog("0" * 64)
+    await fresh.close()
+
+
+async def test_a_catalog_that_an_older_version_has_pinned_under_its_sha_is_found(
+    journal: Journal, journal_url: str
+) -> None:
+    catalog = load_documents([Document("f", agent("one"), {})]).catalog
+    await journal.begin(catalog, "run", Head(), *replies("Why?"))
+    await execute(journal_url, f"update baton_catalogs set sha = '{catalog.sha}'")
+    fresh = await Journal.open(journal_url)
+    assert await fresh.catalog(catalog.sha) == catalog
     await fresh.close()
 
 

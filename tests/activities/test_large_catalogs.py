@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.journal.catalog_id import catalog_id
 from baton.activities.journal.journal import Journal
 from baton.activities.process.secrets import SecretStore
 from baton.conversation.messages.message import Head, Message
@@ -51,7 +52,7 @@ async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog
     assert waits.share < 1 / 3
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     async with watched_loop() as waits:
-        found = await asyncio.gather(*(journal.catalog(pinned.sha) for _ in range(20)))
+        found = await asyncio.gather(*(journal.catalog(catalog_id(pinned)) for _ in range(20)))
         await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}), "session")
     await journal.close()
     assert all(each is found[0] for each in found), "it is read once"

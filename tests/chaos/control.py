@@ -7,6 +7,7 @@ stuck if it is open, and for 20 s neither it nor its worker has done anything.
 """
 
 import asyncio
+import contextlib
 import random
 import re
 import time
@@ -64,6 +65,7 @@ _TEAMS: dict[str, Json] = {
 }
 _TARGETS = {
     "query": [("team", "team")],
+    "query of one": [("agent", "a")],
     "query of all": [("team", "inner"), ("agent", "a"), ("team", "both")],
 }
 SHAPES = ("agent", *_TEAMS, *_TARGETS)
@@ -166,8 +168,9 @@ class ControlTest:
         while not result.done():
             await asyncio.wait([result], timeout=1)
             if not result.done() and time.time() - self._moved(run) > STILL:
-                run.stuck = True
-                await run.handle.terminate("stuck")
+                with contextlib.suppress(RPCError):  # it has just ended
+                    await run.handle.terminate("stuck")
+                    run.stuck = True
         run.end = "failed" if result.exception() else "ended"
 
     def _moved(self, run: StormedRun) -> float:

@@ -43,6 +43,7 @@ class ProcessEnvironment:
         self.model.on_headers = self._note_key
         self.workers: list[WorkerProcess] = []
         self._key, self._used = "", set[str]()
+        self.model_url = ""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -62,6 +63,7 @@ class ProcessEnvironment:
             server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
             env = cls(server, await server.start(), Path(name), answer)
             with env.model.serve() as url:
+                env.model_url = url
                 try:
                     env._start_workers(url, workers, own(env.folder))
                     await env.workers_ready()

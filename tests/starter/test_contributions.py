@@ -106,7 +106,7 @@ async def test_runs_whose_ids_begin_alike_up_to_a_slash_share_nothing(env: Envir
     assert marks == [(f"{env.task_queue}/0",)]
 
 
-def test_a_run_of_an_older_version_keeps_the_session_under_which_it_has_begun() -> None:
+def test_a_run_that_does_not_know_its_root_has_the_session_of_its_id_up_to_a_slash() -> None:
     thread = Thread(catalog="sha", question="run/1/0", head=Head())
     assert thread.session("acme/1/turn-1/panel") == "acme"
     assert thread.model_copy(update={"run": "acme/1"}).session("acme/1/turn-1/panel") == "acme/1"

@@ -8,6 +8,7 @@ import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -22,7 +23,9 @@ from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from baton import worker
+from baton.activities.journal.catalog_id import catalog_id
 from baton.activities.journal.journal import Journal
+from baton.activities.journal.prune import delete_runs
 from baton.conversation.errors import JournalLost
 from baton.conversation.messages.message import Head, Message
 from baton.conversation.settings_error import SettingsError
@@ -266,14 +269,26 @@ async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(jo
         await journal.close()
     fresh = await opened(journal_url, NEW, OLD)
     assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]
-    assert await fresh.catalog(CATALOG.sha) == CATALOG
+    assert await fresh.catalog(catalog_id(CATALOG)) == CATALOG
     assert await fresh.key_ids() == ["new", "old"]
     await fresh.close()
     rows = await execute(journal_url, "select message from baton_messages where depth > 1")
     names = await execute(journal_url, "select sha, catalog from baton_catalogs where catalog like 'sealed:%'")
     assert {str(row[0]).partition(":")[0] for row in rows} == {"sealed"}
     assert len(names) == 2
-    assert MARK not in repr([*rows, *names]) and CATALOG.sha not in repr(names)
+    assert MARK not in repr([*rows, *names]) and catalog_id(CATALOG) not in repr(names)
+
+
+async def test_an_encrypted_catalog_is_deleted_with_the_last_run_that_uses_it(journal_url: str) -> None:
+    journal, runs, left = await opened(journal_url, NEW), [str(uuid.uuid4()), str(uuid.uuid4())], list[int]()
+    for run in runs:
+        await journal.begin(CATALOG, run, Head(), *says("?"))
+    assert catalog_id(CATALOG) not in repr(await execute(journal_url, "select * from baton_uses"))
+    for run in runs:
+        await journal.database.engine.run(partial(delete_runs, runs=[run]))
+        left.append(len(await execute(journal_url, "select sha from baton_catalogs")))
+    await journal.close()
+    assert left == [1, 0]
 
 
 async def test_a_worker_without_a_key_of_its_journal_is_refused(journal_url: str) -> None:

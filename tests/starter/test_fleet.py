@@ -79,7 +79,7 @@ async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_t
     await alive(client, fleet, 1)
     refused = await asyncio.to_thread(baton, "worker", "-f", SAMPLE, env=fleet.env)
     assert refused.returncode == 1
-    assert "/no-manifests on the task queue fleet-" in refused.stderr
+    assert "/- on the task queue fleet-" in refused.stderr
     assert "baton worker -f PATH" in refused.stderr
     first.terminate()
     await first.communicate()

@@ -74,8 +74,8 @@ class RunState:
     def priority(self) -> Priority:
         """The priority of the run's activities and children; what it leaves open is inherited from the run.
 
-        A run without a tenant shares fairly with others under an id of its own, which its children inherit.
+        A run without a tenant shares fairly with others under the end of its run id, which its children inherit.
         """
         info = workflow.info()
-        own = None if info.priority.fairness_key else info.first_execution_run_id
+        own = None if info.priority.fairness_key else info.first_execution_run_id[-8:]
         return Priority(priority_key=self.task_queues.priority, fairness_key=self.task_queues.tenant or own)

@@ -14,6 +14,7 @@ from ...context.value_resolver import ValueResolver
 from ...runtime.call_spans import note_call, trace_headers
 from ..answer import StreamedAnswer
 from ..call_attributes import parameter_attributes
+from ..client_pool import ClientPool
 from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
@@ -27,7 +28,7 @@ class AnthropicProvider:
     """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
 
     def __init__(self) -> None:
-        self._clients: dict[AnthropicEndpoint, anthropic.AsyncAnthropic] = {}
+        self._clients = ClientPool(_new_client)
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
@@ -38,8 +39,8 @@ class AnthropicProvider:
         events = AnthropicStream(answer)
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
-            async with asyncio.timeout(model.timeout):
-                stream = await self._client(endpoint).post(  # not by `messages`: that is slow for every event
+            async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
+                stream = await client.post(  # not by `messages`: that is slow for every event
                     "/v1/messages",
                     cast_to=object,
                     body=request_body(endpoint, request),
@@ -60,7 +61,8 @@ class AnthropicProvider:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
         endpoint = anthropic_endpoint(model, values)
         try:
-            await self._client(endpoint).models.list(extra_headers=dict(endpoint.headers))
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.models.list(extra_headers=dict(endpoint.headers))
         except anthropic.NotFoundError:
             pass
         except Exception as error:
@@ -69,23 +71,24 @@ class AnthropicProvider:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for client in self._clients.values():
-            await client.close()
+        await self._clients.close()
 
-    def _client(self, endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
-        """The client of a server: all models of one server share its connections."""
-        server = replace(endpoint, model="", properties=(), headers=())  # a run may have headers of its own
-        if server not in self._clients:
-            self._clients[server] = anthropic.AsyncAnthropic(
-                base_url=endpoint.base_url,
-                api_key=endpoint.api_key,
-                default_headers=_left_out(endpoint),
-                max_retries=0,
-                timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-                http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
-                open_telemetry=False,  # its spans would not belong to the run's
-            )
-        return self._clients[server]
+
+def _server_of(endpoint: AnthropicEndpoint) -> AnthropicEndpoint:
+    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    return replace(endpoint, model="", properties=(), headers=())
+
+
+def _new_client(endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        default_headers=_left_out(endpoint),
+        max_retries=0,
+        timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+        http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+        open_telemetry=False,  # its spans would not belong to the run's
+    )
 
 
 def _left_out(endpoint: AnthropicEndpoint) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from ....conversation.messages.message import Message
 from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ..answer import StreamedAnswer
+from ..client_pool import ClientPool
 from ..failures import CONNECT_TIMEOUT
 from ..guarded_transport import public_address_of
 from ..provider import ModelRequest
@@ -52,8 +53,7 @@ class BedrockProvider:
             loader.load_service_model(SERVICE, name)
         for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
             loader.load_data(name)
-        self._clients: dict[BedrockEndpoint, _Client] = {}
-        self._open, self._opening = contextlib.AsyncExitStack(), asyncio.Lock()
+        self._clients = ClientPool(self._new_client)
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
@@ -66,11 +66,11 @@ class BedrockProvider:
             async with asyncio.timeout(model.timeout):
                 if endpoint.guarded and endpoint.base_url:
                     await public_address_of(endpoint.base_url)
-                client = await self._client(endpoint)
-                reply = await client.api.converse_stream(**converse_fields(endpoint, request, client.known))
-                with contextlib.closing(reply["stream"]) as stream:
-                    async for event in stream:
-                        add_event(answer, event)
+                async with self._clients.client(_server_of(endpoint)) as client:
+                    reply = await client.api.converse_stream(**converse_fields(endpoint, request, client.known))
+                    with contextlib.closing(reply["stream"]) as stream:
+                        async for event in stream:
+                            add_event(answer, event)
             return answer.message()
         except BatonError:
             raise
@@ -81,8 +81,8 @@ class BedrockProvider:
         """Sends an empty conversation, which Bedrock refuses, at no cost, after it has checked key and model."""
         endpoint = bedrock_endpoint(model, values)
         try:
-            client = await self._client(endpoint)
-            await client.api.converse(modelId=endpoint.model, messages=[])
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.api.converse(modelId=endpoint.model, messages=[])
         except ClientError as error:
             refused = error.response.get("Error", {})
             if refused.get("Code") != "ValidationException" or "model identifier" in refused.get("Message", ""):
@@ -93,17 +93,10 @@ class BedrockProvider:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._open.aclose()
+        await self._clients.close()
 
-    async def _client(self, endpoint: BedrockEndpoint) -> _Client:
-        """The client of a region with these credentials: all its models share the connections."""
-        server = replace(endpoint, model="", max_tokens=None, temperature=None, properties=())
-        async with self._opening:
-            if server not in self._clients:
-                self._clients[server] = await self._new_client(server)
-        return self._clients[server]
-
-    async def _new_client(self, server: BedrockEndpoint) -> _Client:
+    @contextlib.asynccontextmanager
+    async def _new_client(self, server: BedrockEndpoint) -> AsyncIterator[_Client]:
         keys = server.credentials
         options: dict[str, Any] = {  # any, since the library's types have an overload for each of Amazon's services
             "region_name": server.region,
@@ -113,11 +106,17 @@ class BedrockProvider:
             "aws_session_token": keys.session_token,
             "config": _config(keys, guarded=server.guarded and server.base_url is not None),
         }
-        api: Any = await self._open.enter_async_context(self._session.create_client(SERVICE, **options))
-        if keys.api_key:
-            api.meta.events.register("request-created", _bearer(keys.api_key))
-        members = api.meta.service_model.operation_model("ConverseStream").input_shape.members
-        return _Client(api, frozenset(members))
+        async with self._session.create_client(SERVICE, **options) as made:
+            api: Any = made
+            if keys.api_key:
+                api.meta.events.register("request-created", _bearer(keys.api_key))
+            members = api.meta.service_model.operation_model("ConverseStream").input_shape.members
+            yield _Client(api, frozenset(members))
+
+
+def _server_of(endpoint: BedrockEndpoint) -> BedrockEndpoint:
+    """A region with these credentials: all its models share the connections."""
+    return replace(endpoint, model="", max_tokens=None, temperature=None, properties=())
 
 
 def _config(keys: Credentials, *, guarded: bool) -> AioConfig:

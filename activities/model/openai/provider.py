@@ -22,6 +22,7 @@ from ...runtime.call_spans import note_call, trace_headers
 from ...tool.tool import ToolDefinition
 from ..answer import LONGEST_NAME, StreamedAnswer
 from ..call_attributes import parameter_attributes
+from ..client_pool import ClientPool
 from ..connection import environment_headers, http_options
 from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
@@ -35,7 +36,7 @@ class OpenAIProvider:
     """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
 
     def __init__(self) -> None:
-        self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
+        self._clients = ClientPool(_new_client)
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
@@ -45,8 +46,8 @@ class OpenAIProvider:
         answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
-            async with asyncio.timeout(model.timeout):
-                stream = await self._client(endpoint).post(  # not by chat.completions: that is slow for every chunk
+            async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
+                stream = await client.post(  # not by chat.completions: that is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
                     body=_body(endpoint, request),
@@ -67,7 +68,8 @@ class OpenAIProvider:
         """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
         endpoint = endpoint_of(model, values)
         try:
-            await self._client(endpoint).models.list(extra_headers=dict(endpoint.headers))
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.models.list(extra_headers=dict(endpoint.headers))
         except openai.NotFoundError:
             pass
         except Exception as error:
@@ -76,15 +78,12 @@ class OpenAIProvider:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for client in self._clients.values():
-            await client.close()
+        await self._clients.close()
 
-    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
-        """The client of a server: all models of one server share its connections."""
-        server = replace(endpoint, model="", properties=(), headers=())  # a run may have headers of its own
-        if server not in self._clients:
-            self._clients[server] = _new_client(endpoint)
-        return self._clients[server]
+
+def _server_of(endpoint: Endpoint) -> Endpoint:
+    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    return replace(endpoint, model="", properties=(), headers=())
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
