@@ -36,6 +36,7 @@ class Loaded:
     secret_files: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
+    stored: Catalog = field(default_factory=Catalog)  # what workers know without the files: no run has to bring it
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """An error of a manifest, with file and line."""
@@ -92,7 +93,7 @@ class Loaded:
         catalog, missing = self.catalog.needed_by(start)
         refused = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
         refused.extend(unknown_parameters(start, catalog))
-        missed = [each for each in missing if not self.secrets.find(each.reference)]
+        missed = [m for m in missing if not (self.secrets.find(m.reference) or self.stored.find(m.reference))]
         if elsewhere:
             missed = [each for each in missed if each.reference.kinds != ("Secret",)]
         problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in refused)]

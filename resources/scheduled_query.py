@@ -13,15 +13,17 @@ from .schedule import TEMPLATE, Schedule
 def scheduled_query(loaded: Loaded, schedule: Schedule, *, elsewhere: bool) -> tuple[Query, Catalog]:
     """The query of a Schedule, and all manifests that it needs, of the same files.
 
-    With ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``Loaded.needed_by``.
+    There are none for a query that only the store has: its runs take it from there, as it is when they begin. With
+    ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``Loaded.needed_by``.
     """
     inline = schedule.inline_query()
     if inline is None:
         loaded.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
         (reference,) = schedule.references
-        found = loaded.catalog.find(reference)
+        found = loaded.catalog.find(reference) or loaded.stored.find(reference)
         assert isinstance(found, Query)
-        return found, loaded.needed_by(found, elsewhere=elsewhere)
+        is_stored = loaded.catalog.by_id(found.id) is None
+        return found, Catalog() if is_stored else loaded.needed_by(found, elsewhere=elsewhere)
     if loaded.catalog.by_id(inline.id):
         text = f"{inline.id} is in the files, too, and a query in a Schedule has its name: give one another name"
         raise ManifestError([loaded.problem(schedule, ("metadata", "name"), text)])

@@ -58,9 +58,10 @@ def apply(
     from ...resources.scheduled_query import scheduled_query
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
+    from .store import look_into_store
     from .targets import load_manifests, refuse_secrets_of_stdin
 
-    loaded = load_manifests(file, recursive=recursive)
+    loaded = look_into_store(load_manifests(file, recursive=recursive))
     found = [each for each in loaded.catalog.manifests if isinstance(each, Schedule)]
     wanted = [each for each in found if namespace in (None, each.namespace)]
     if not wanted:

@@ -13,6 +13,7 @@ from .terminal import print_result
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from ...resources.loader import Loaded
     from ...resources.stored_manifest import Key
     from ..journal.manifests import Store
 
@@ -107,6 +108,18 @@ def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool)
 
     loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
     return [key_of(each) for each in loaded.catalog.manifests if each.kind in STORABLE]
+
+
+def look_into_store(loaded: "Loaded") -> "Loaded":
+    """The same, with what the store has, if the files refer to what is not in them. Raises UsageError."""
+    import asyncio
+
+    from ..journal.manifests import StoreError, with_stored
+
+    try:
+        return asyncio.run(with_stored(loaded))
+    except StoreError as error:
+        raise UsageError(str(error)) from None
 
 
 def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:

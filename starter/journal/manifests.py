@@ -7,6 +7,7 @@ else has changed it meanwhile, nothing is written, and all is done again.
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from ...activities.journal.journal import Journal
@@ -133,6 +134,20 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
         yield Store(journal)
     finally:
         await journal.close()
+
+
+async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Loaded:
+    """What was loaded, with the manifests of the store if it refers to others than its own, Secrets aside.
+
+    Nothing is read where no journal is named, and none is on this machine.
+    """
+    settings, known = Settings.of(environ), loaded.catalog
+    references = (each for manifest in known.manifests for each in manifest.references if not each.optional)
+    lacks = any(each.kinds != ("Secret",) and not known.find(each) for each in references)
+    if not lacks or not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
+        return loaded
+    async with open_store(environ) as store:
+        return replace(loaded, stored=(await store.contents()).catalog())
 
 
 def _check_unused(found: StoreContents, keys: Collection[Key]) -> None:

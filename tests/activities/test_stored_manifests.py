@@ -1,8 +1,11 @@
 """Runs with the manifests of the store: known to workers without files, the worker's own, and pinned as any others."""
 
 import asyncio
+import dataclasses
 import logging
 import threading
+import uuid
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +16,11 @@ from baton.resources.catalog import Catalog
 from baton.resources.stored_manifest import StoredManifest
 from baton.starter.journal.manifests import open_store
 from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
 from tests.activities.test_manifest_store import COMMAND
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import ToolServer
 
 ASKED = {"name": "q"}
@@ -162,3 +167,30 @@ async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(e
     assert [each.name for each in (await own.catalog()).manifests] == ["one", "two", "own"]
     assert (store.asked, store.read) == (9, 2)
     await journal.close()
+
+
+async def test_a_run_whose_worker_is_killed_goes_on_with_its_manifests_and_the_next_has_the_new_ones(
+    env: Environment, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    given = process_env(**env.worker_env, TEMPORAL_ADDRESS=server.address)
+    process = WorkerProcess(given | {"BATON_TASK_QUEUE": uuid.uuid4().hex}, tmp_path / "worker.log")
+    there = dataclasses.replace(env, task_queue=process.task_queue)
+    released = threading.Event()
+
+    def wait_once(request: Request) -> Reply:
+        if len(env.model.requests) == 1:
+            released.wait(60)
+        return by_prompt(request)
+
+    env.answer = wait_once
+    await apply(env, QUERY, agent("one", prompt="Old."))
+    process.start()
+    running = await there.start("query", ASKED)
+    await env.wait_for_calls(1)
+    process.kill()
+    released.set()
+    await apply(env, agent("one", prompt="New."))
+    process.start()
+    assert (await there.status(running)).message == "Old."
+    assert await answer(there, ASKED) == "New."
+    assert await process.stop() == 0

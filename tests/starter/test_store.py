@@ -52,6 +52,26 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
 
+def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserMachine) -> None:
+    machine.model._answer = by_prompt
+    printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
+    asks = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "duo"}]}}
+    inline = manifest("Schedule", "inline", {"schedule": "0 0 1 1 *", "queryTemplate": asks})
+    named = manifest("Schedule", "named", {"schedule": "0 0 1 1 *", "query": "q"})
+    both = machine.write(inline, named, name="schedules.yaml")
+    assert printed(machine, "schedules", "apply", "-f", both).split()[1::2] == ["created", "created"]
+    other = machine.write(QUERY | {"metadata": {"name": "other"}}, name="other.yaml")
+    assert printed(machine, "run", "-f", other) == "Old."
+    printed(machine, "apply", "-f", machine.write(agent("two", prompt="New.")))
+    for name in ("inline", "named"):
+        run = printed(machine, "schedules", "trigger", name)
+        machine.run("watch", run)
+        assert "New." in printed(machine, "status", run)
+        printed(machine, "schedules", "delete", name)
+    lost = machine.write(manifest("Schedule", "lost", {"schedule": "0 0 1 1 *", "query": "nobody"}), name="lost.yaml")
+    assert "Query default/nobody is not in the files" in refused(machine, "schedules", "apply", "-f", lost)
+
+
 def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine) -> None:
     file = machine.write(DUO, agent("one"), agent("two", description="Second thoughts."))
     printed(machine, "apply", "-f", file)
