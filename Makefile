@@ -88,7 +88,7 @@ bench-single: $(READY)
 bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.history_size --peers .baton/peers
 	$(BIN)/python -m benchmarks.single --peers .baton/peers
-	$(BIN)/python -m benchmarks.overhead --peers .baton/peers
+	$(BIN)/python -m benchmarks.overhead --peers .baton/peers --long
 
 # Baton as an MCP client of the reference servers, and in the scenarios of the conformance suite. Needs npm.
 bench-mcp: $(READY)

@@ -1,9 +1,10 @@
 """Measures the time of a turn compared with the baseline: of one team, and of 100 teams at once.
 
-python -m benchmarks.overhead [--pairs 15] [--peers FOLDER]
+python -m benchmarks.overhead [--pairs 15] [--peers FOLDER] [--long]
 
 The baseline and Baton are measured alternately, in one process and on one server; what counts is the ratio of each
-pair. ``--peers`` also measures the other systems on Temporal, each with a worker in a process of its own.
+pair. ``--peers`` also measures the other systems on Temporal, each with a worker in a process of its own. ``--long``
+also measures 100 teams of 48 turns each, once.
 """
 
 import argparse
@@ -52,11 +53,16 @@ def here(play: Callable[[int, int], Awaitable[object]]) -> Play:
     return play_all
 
 
-async def pairs(plays: Mapping[str, Play], teams: int, turns: int, count: int) -> dict[str, list[Duration]]:
-    """The durations of each system, measured alternately. The first round is not counted; then each begins in turn."""
+async def pairs(
+    plays: Mapping[str, Play], teams: int, turns: int, count: int, *, warm: bool = False
+) -> dict[str, list[Duration]]:
+    """The durations of each system, measured alternately; each begins in turn.
+
+    There is one more round at first that is not counted, unless the systems are ``warm``.
+    """
     found: dict[str, list[Duration]] = {name: [] for name in plays}
     names = [*plays]
-    for number in range(-1, count):
+    for number in range(0 if warm else -1, count):
         for name in names if number % 2 else reversed(names):
             duration = await plays[name](teams, turns)
             if number >= 0:
@@ -89,7 +95,7 @@ def rows(kind: str, found: Mapping[str, list[Duration]], turns: int) -> list[Row
     return lines
 
 
-async def measure(count: int, peers: Path | None) -> Row:
+async def measure(count: int, peers: Path | None, *, long: bool) -> Row:
     """All rows."""
     async with (
         BenchmarkEnvironment.running() as env,
@@ -105,7 +111,10 @@ async def measure(count: int, peers: Path | None) -> Row:
                 plays[peer.name] = playing(peer, env, peers)
         alone = await pairs(plays, 1, ONE, count)
         many = await pairs(plays, TEAMS, MANY, max(count // 3, 1))
-    return {"versions": found, "rows": rows("one team", alone, ONE) + rows("100 teams", many, MANY * TEAMS)}
+        measured = rows("one team", alone, ONE) + rows("100 teams", many, MANY * TEAMS)
+        if long:
+            measured += rows("100 long teams", await pairs(plays, TEAMS, ONE, 1, warm=True), ONE * TEAMS)
+    return {"versions": found, "rows": measured}
 
 
 def main() -> None:
@@ -113,8 +122,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=15, help="how often each is measured; 100 teams a third of it")
     parser.add_argument("--peers", type=Path, help="the folder of the virtual environments of other systems")
+    parser.add_argument("--long", action="store_true", help="also 100 teams of 48 turns each, once")
     given = parser.parse_args()
-    result = asyncio.run(measure(given.pairs, given.peers))
+    result = asyncio.run(measure(given.pairs, given.peers, long=given.long))
     print(json.dumps(result, indent=1))
     write("overhead-peers" if given.peers else "overhead", result)
 
