@@ -9,7 +9,7 @@ from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
 from .person_decision import PersonDecision
 
-MAX_RECENT = 8_000
+MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
 
 At continue-as-new they are copied twice more into the input of the next run.

@@ -98,10 +98,10 @@ async def _serve(
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
     async with worker.run_worker(client, options.own, environment, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, Settings.of(environment).log_format)
+        leave_out_loaded_objects()
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)
         announce(dev)
-        leave_out_loaded_objects()
         with state_dir.lock("up"), contextlib.ExitStack() as locks:
             needed_at = time.time()
             while not await _wait_second(stopped):

@@ -137,7 +137,7 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("run",), "Missing option"),
+        (("run",), "nothing is named to run: name files with -f"),
         (("run", "-f", "nowhere.yaml"), "nowhere.yaml: can't be read: No such file or directory"),
         (("run", "-f", SAMPLE, "team/nobody", "Hi"), "'team/nobody' is not in the files"),
         (("run", "-f", SAMPLE, "team/brainstorming-team"), "'team/brainstorming-team' needs an input"),

@@ -61,7 +61,7 @@ async def test_a_turns_request_holds_its_place_and_its_number_alone(env: Environ
     request = json.loads(scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data)
     assert request.keys() == {"thread", "speaker", "begun", "turn", "turns"}
     assert request["thread"].keys() == {"catalog", "question", "head"}
-    assert json.loads(scheduled.user_metadata.summary.data) == f"turn {TURNS - 1} · {NAMES[0]}"
+    assert json.loads(scheduled.user_metadata.summary.data) == f"turn {TURNS - 1} · {NAMES[0]} · default"
     ran = started.activity_task_started_event_attributes
     assert (ran.identity.rpartition("/")[2], ran.worker_version.build_id) == ("-", version("baton"))
     result = json.loads(completed.activity_task_completed_event_attributes.result.payloads[0].data)

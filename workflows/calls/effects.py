@@ -59,23 +59,27 @@ async def ask_model(
 ) -> AskModelResult:
     """Asks an agent's model, and if that fails its fallbacks, for the next message; each for ``seconds`` at most."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
-    summary = f"{place} · {request.speaker.rpartition('/')[2]}"
+    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {{}}"
     for model in fallback_chain(run, models, seconds):
         with model:
             asked = request.model_copy(update={"fallback": model.index})
-            options, queue, shown = model.options, model.task_queue, model.shown(summary)
-            return await execute_activity(run, "ask_model", asked, AskModelResult, options, shown, queue)
+            options, queue = model.options, model.task_queue
+            return await execute_activity(
+                run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
+            )
     raise AssertionError("there is always a model")
 
 
 async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
     """Asks a team's selector, and if that fails its fallbacks, who speaks next; each for ``seconds`` at most."""
-    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]}"
+    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]} · {{}}"
     for model in fallback_chain(run, models, seconds and 2 * seconds):  # it may be asked twice
         with model:
             asked = request.model_copy(update={"fallback": model.index})
-            options, queue, shown = model.options, model.task_queue, model.shown(summary)
-            return await execute_activity(run, "select", asked, SelectResult, options, shown, queue)
+            options, queue = model.options, model.task_queue
+            return await execute_activity(
+                run, "select", asked, SelectResult, options, summary.format(model.name), queue
+            )
     raise AssertionError("there is always a model")
 
 

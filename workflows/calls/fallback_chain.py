@@ -26,10 +26,6 @@ class FallbackModel:
         tried = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
         self.options: ActivityOptions = {**tried, **call_timeouts(seconds)}
 
-    def shown(self, summary: str) -> str:
-        """The summary of a call for Temporal's UI. The first model stands in the answer, and need not be in both."""
-        return f"{summary} · {self.name}" if self.index else summary
-
     def __enter__(self) -> None:
         pass
 
