@@ -21,9 +21,10 @@ from baton.activities.process.garbage_collection import leave_out_loaded_objects
 from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from benchmarks.random_model import serving_random_model
+from tests.harness.ports import own_ports
 
 RESULTS = Path(__file__).parent / "results"
 QUESTION = "How do we write a good report?"
@@ -50,7 +51,7 @@ class BenchmarkEnvironment:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-")))
             lock = stack.enter_context(StateDir(folder).lock("dev"))
             assert lock
-            server = EmbeddedServer(folder, lock, *free_ports((0, 0)))
+            server = EmbeddedServer(folder, lock, *own_ports())
             client = await server.start()
             try:
                 yield cls(client, server.address, stack.enter_context(serving_random_model(delay)), folder)

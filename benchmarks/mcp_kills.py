@@ -15,10 +15,10 @@ import psutil  # type: ignore[import-untyped]
 
 from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from baton.starter.server.embedded import free_ports
 from benchmarks.mcp_servers import EVERYTHING, FILESYSTEM, environment, everything
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, ended, manifest
+from tests.harness.ports import own_port
 from tests.harness.tool_answers import plain_answer
 
 SECONDS = 4
@@ -105,7 +105,7 @@ async def in_its_call(handle: Handle) -> None:
 async def killed_under(call: Call, env: ProcessEnvironment, model: Model) -> str:
     """What the run of a call says at its end."""
     with ExitStack() as stack:
-        given, port = [agent("one", f"{call.server.lower()}-{call.tool.replace('_', '-')}")], free_ports((0, 0))[0]
+        given, port = [agent("one", f"{call.server.lower()}-{call.tool.replace('_', '-')}")], own_port()
         http = call.server in ("streamableHttp", "sse")
         if http:
             address = stack.enter_context(everything(call.server, port))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from baton.starter.server.embedded import free_ports
+from tests.harness.ports import own_port
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".baton" / "mcp"
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 @contextlib.contextmanager
 def everything(transport: str, port: int = 0) -> Iterator[str]:
     """Runs the reference server over HTTP, by default at a free port; its address. It is killed at the end."""
-    port = port or free_ports((0, 0))[0]
+    port = port or own_port()
     env = {**environment(), "PORT": str(port)}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(["node", EVERYTHING, transport], env=env, stdout=quiet, stderr=quiet)

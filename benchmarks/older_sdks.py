@@ -16,11 +16,11 @@ import httpx
 
 from baton.conversation.messages.turn import TurnResult
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from baton.starter.server.embedded import free_ports
 from benchmarks.peers_runner import PEERS, Peer
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, ended, manifest
 from tests.harness.manifests import prealpha
+from tests.harness.ports import own_port
 from tests.harness.remote_agents import a2a_agent
 from tests.harness.tool_answers import plain_answer
 
@@ -33,7 +33,7 @@ class Server:
     """A server of an older SDK, in a process; ``folder`` has what it notes."""
 
     def __init__(self, program: str, *arguments: str) -> None:
-        self.folder, self.port = Path(tempfile.mkdtemp()), free_ports((0, 0))[0]
+        self.folder, self.port = Path(tempfile.mkdtemp()), own_port()
         self.url = f"http://127.0.0.1:{self.port}"
         python = OLDER.install(ROOT / ".baton" / "peers")
         self._command = [*map(str, (python, PEERS / program, self.folder, self.port)), *arguments]

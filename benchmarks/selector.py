@@ -29,9 +29,10 @@ from baton import worker
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
+from tests.harness.ports import own_ports
 
 RESULTS = Path(__file__).parent / "results" / "selector.json"
 QUESTION = "How do we write a good report?"
@@ -45,7 +46,7 @@ async def baton(url: str) -> AsyncIterator[Play]:
     environment = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "scripted"}
     with tempfile.TemporaryDirectory() as folder, StateDir(Path(folder)).lock("dev") as lock:
         assert lock
-        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)))
+        server = EmbeddedServer(Path(folder), lock, *own_ports())
         client, queue = await server.start(), uuid.uuid4().hex
 
         async def play(turns: int, fault: str) -> bool:

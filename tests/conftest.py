@@ -16,10 +16,11 @@ from temporalio.client import Client
 from baton.activities.process.bounded_process import close_idle
 from baton.activities.process.sdk_runtime import set_worker_runtime
 from baton.conversation.temporal.temporal_client import connect
-from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Environment
 from tests.harness.manifests import Writer
+from tests.harness.ports import own_ports
 from tests.harness.postgres import PostgresServer
 from tests.harness.processes import process_env
 from tests.harness.tool_server import ToolServer
@@ -55,7 +56,7 @@ async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[Embed
     """Runs the embedded server, as users have it, on free ports."""
     with StateDir(folder).lock("dev") as lock:
         assert lock is not None
-        embedded = EmbeddedServer(folder, lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
+        embedded = EmbeddedServer(folder, lock, *own_ports(), tuning=(*TUNING, *tuning))
         await embedded.start()
         yield embedded
         await embedded.stop()

@@ -20,8 +20,8 @@ from baton.conversation.settings_error import SettingsError
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, connect
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model.script import Reply
-from baton.starter.server.embedded import free_ports
 from tests.harness.environment import Environment, agent, call, line, manifest, team
+from tests.harness.ports import own_port
 
 WRONG = {
     "BATON_ROLES=models": "BATON_ROLES: workflows wait on a task queue that this worker polls, too",
@@ -131,7 +131,7 @@ async def state(url: str) -> int:
 async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_journal(
     client: Client, tmp_path: Path
 ) -> None:
-    port, _ = free_ports((0, 0))
+    port = own_port()
     url = f"http://127.0.0.1:{port}/readyz"
     given = {"BATON_HOME": str(tmp_path), "BATON_TASK_QUEUE": uuid.uuid4().hex, "BATON_HEALTH_PORT": str(port)}
     async with worker.run_worker(client, Loaded(), given):
@@ -144,7 +144,7 @@ async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_jou
 
 
 async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
-    port, _ = free_ports((0, 0))
+    port = own_port()
     async with serve_health([("127.0.0.1", port)], {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
@@ -168,7 +168,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
     ],
 )
 async def test_no_connection_to_a_health_check_stays_open(sent: bytes) -> None:
-    port, _ = free_ports((0, 0))
+    port = own_port()
     async with serve_health([("127.0.0.1", port)], {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
@@ -188,7 +188,7 @@ def connections(port: int) -> list[str]:
 
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
-    port, _ = free_ports((0, 0))
+    port = own_port()
     async with serve_health([("127.0.0.1", port)], {}):
         with pytest.raises(OSError, match="in use"):
             async with serve_health([("127.0.0.1", port)], {}):

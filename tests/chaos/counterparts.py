@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import psutil  # type: ignore[import-untyped]
 from tests.chaos.noted_tools import HELD
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import prealpha
+from tests.harness.ports import own_port
 from tests.harness.processes import ROOT, process_env
 
 EXECUTIONS = "executions"
@@ -65,11 +65,7 @@ class Counterparts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with contextlib.ExitStack() as stack:
-            listeners = [stack.enter_context(socket.socket()) for _ in range(3 + len(AGENTS))]
-            for each in listeners:
-                each.bind(("127.0.0.1", 0))
-            self._ports = [int(each.getsockname()[1]) for each in listeners]
+        self._ports = [own_port() for _ in range(3 + len(AGENTS))]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -18,10 +18,11 @@ from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.chaos.secret_search import SecretSearch
 from tests.harness.environment import KEY, Handle, Json, manifest
+from tests.harness.ports import own_ports
 from tests.harness.processes import WorkerProcess, process_env
 
 SECRET_MODEL_KEY = "sk-held-fedcba9876543210"
@@ -60,7 +61,7 @@ class ProcessEnvironment:
         """
         with tempfile.TemporaryDirectory(prefix="baton-proof-") as name, StateDir(Path(name)).lock("dev") as lock:
             assert lock
-            server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)), tuning=(*TUNING, *tuning))
+            server = EmbeddedServer(Path(name), lock, *own_ports(), tuning=(*TUNING, *tuning))
             env = cls(server, await server.start(), Path(name), answer)
             with env.model.serve() as url:
                 env.model_url = url

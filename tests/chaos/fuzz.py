@@ -27,11 +27,12 @@ from baton.conversation import errors
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.chaos import coverage_guided, odd_values
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Environment, Handle, Json, agent, manifest
+from tests.harness.ports import own_ports
 from tests.harness.tool_server import Answer, ToolServer
 
 OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"CancelledError", "TimeoutError"}
@@ -128,7 +129,7 @@ async def running_environment() -> AsyncIterator[Environment]:
     """A test environment with a server of its own."""
     with tempfile.TemporaryDirectory() as name, StateDir(Path(name)).lock("dev") as lock:
         assert lock
-        server = EmbeddedServer(Path(name), lock, *free_ports((0, 0)))
+        server = EmbeddedServer(Path(name), lock, *own_ports())
         client = await server.start()
         try:
             async with Environment.running(client, Path(name)) as env:

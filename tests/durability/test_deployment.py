@@ -24,8 +24,9 @@ from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.encryption import KEYS
 from baton.conversation.temporal.temporal_client import connect
 from baton.resources.loader import load_files
-from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from tests.harness.ports import own_port, own_ports
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import ROOT, end_open_runs, process_env
 
@@ -48,7 +49,7 @@ async def test_the_service_that_makes_the_namespace_can_run_again_and_makes_what
 ) -> None:
     with StateDir(tmp_path).lock("dev") as lock:
         assert lock
-        server = EmbeddedServer(tmp_path, lock, *free_ports((0, 0)))
+        server = EmbeddedServer(tmp_path, lock, *own_ports())
         await server.start()
         given = {"TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": "fresh"}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -108,7 +109,7 @@ async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_grace
 ) -> None:
     await end_open_runs(client)
     await asyncio.to_thread(install, tmp_path)
-    service, port = SERVICES["worker"], str(free_ports((0, 0))[0])
+    service, port = SERVICES["worker"], str(own_port())
     given = {key: value for key, value in service["environment"].items() if value and "$" not in value}
     journal = make_url(await postgres.database())._replace(password=None).render_as_string()
     ours = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal, "PGPASSWORD": PASSWORD}
@@ -172,7 +173,7 @@ def test_workers_get_every_setting_and_begin_with_the_samples() -> None:
 
 
 async def test_health_and_readiness_are_two_answers() -> None:
-    port = free_ports((0, 0))[0]
+    port = own_port()
     begun, down = asyncio.Event(), RuntimeError("postgresql://baton:secret@db")
 
     async def journal() -> None:

@@ -18,11 +18,12 @@ from baton.activities.process.event_loop import HELD, watch_event_loop
 from baton.activities.process.shutdown import AFTER_GRACE
 from baton.starter.scripted_model.script import Reply
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from tests.conftest import serving
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until
 from tests.harness.panels import panel
+from tests.harness.ports import own_port
 from tests.harness.processes import WorkerProcess, process_env
 
 STUCK = """
@@ -40,7 +41,7 @@ GRACE = 2
 async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    stuck, (port, _) = tmp_path / "stuck", free_ports((0, 0))
+    stuck, port = tmp_path / "stuck", own_port()
     (tmp_path / "stuck_functions.py").write_text(STUCK.replace('"stuck"', f'r"{stuck}"'))
     queue, address = uuid.uuid4().hex, f"127.0.0.1:{port}"
     with ScriptedModel(lambda _: Reply(text="a" * 4_000_000)).serve() as url:

@@ -32,9 +32,10 @@ from baton.conversation.messages.message import Head, Message
 from baton.conversation.temporal.encryption import KEYS
 from baton.resources.loader import load_files
 from baton.starter.operations.migrate_journal import migrate_journal
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.workflows.calls.options import CALL
 from tests.durability.test_deployment import LINES, SERVICES, script
+from tests.harness.ports import own_port
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
 from tests.harness.processes import BATON, ROOT, process_env
 
@@ -268,7 +269,7 @@ async def test_the_commands_and_probes_of_the_pods_are_answered_by_a_real_worker
 ) -> None:
     pods = {name: template["spec"] for name, template in workloads("versions")}
     pod, job = pods["baton"], pods["baton-journal"]
-    port, name = free_ports((0, 0))[0], f"baton/{tmp_path.name.replace('.', '-')}"
+    port, name = own_port(), f"baton/{tmp_path.name.replace('.', '-')}"
     journal = make_url(await postgres.database())._replace(password=None).render_as_string()
     ours = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal, "PGPASSWORD": PASSWORD}
     ours |= {"BATON_TASK_QUEUE": name, "BATON_HEALTH_PORT": str(port)}

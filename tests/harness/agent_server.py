@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.harness.ports import own_port
 from tests.harness.tool_server import Seen
 
 Json = dict[str, Any]
@@ -74,7 +75,7 @@ class AgentServer(AgentExecutor):
         self.turns: list[Turn] = []
         self.canceled: list[str] = []
         self.seen: list[Seen] = []
-        self.url, self._port, self.key = "", 0, ""
+        self.url, self._port, self.key = "", own_port(), ""
         self.store: TaskStore = InMemoryTaskStore()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -103,7 +104,6 @@ class AgentServer(AgentExecutor):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self._port))
             listener.listen()
-            self._port = listener.getsockname()[1]
             self.url = f"http://127.0.0.1:{self._port}"
             server = uvicorn.Server(uvicorn.Config(self._app(), log_level="critical", lifespan="off"))
             server.config.timeout_graceful_shutdown = 1

@@ -14,9 +14,10 @@ from baton.conversation.defaults import TASK_QUEUE
 from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.starter.scripted_model.script import Reply, Request
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Handle, agent, team
+from tests.harness.ports import own_ports
 from tests.harness.processes import WorkerProcess, kill_server, process_env
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
@@ -98,7 +99,7 @@ class KillableEnvironment:
         """A server and a worker, which uses what runs bring, since the servers of tests are in its own network."""
         with StateDir(folder / "server").lock("dev") as lock:
             assert lock
-            server = EmbeddedServer(folder / "server", lock, *free_ports((0, 0)))
+            server = EmbeddedServer(folder / "server", lock, *own_ports())
             killable = cls(server, await server.start(), folder)
             with killable.model.serve() as url:
                 own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from baton.starter.server.embedded import free_ports
 from tests.harness.environment import Json, manifest
+from tests.harness.ports import own_port
 from tests.harness.processes import ROOT, process_env
 
 
@@ -23,7 +23,7 @@ class McpServerProcess:
 
     era: str
     folder: Path
-    port: int = field(default_factory=lambda: free_ports((0, 0))[0])
+    port: int = field(default_factory=own_port)
     program: Path | None = None
     _process: "subprocess.Popen[bytes] | None" = None
 
@@ -52,6 +52,7 @@ class McpServerProcess:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
                 httpx.get(f"http://127.0.0.1:{self.port}/nothing", timeout=1)
+                assert self._process.poll() is None, "another server has its port"
                 return
             time.sleep(0.05)
         raise TimeoutError("the MCP server did not start")

@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, make_url, text
 
 from baton.activities.journal.engine import connect
-from baton.starter.server.embedded import free_ports
+from tests.harness.ports import own_port
 
 PASSWORD = "pg/pass@word:0123456789"
 """The server's password. It must not appear in any output."""
@@ -40,7 +40,7 @@ class PostgresServer:
     def running(cls, *, fsync: bool = False) -> Iterator["PostgresServer"]:
         """Runs a new server while the block runs, in a temporary folder; with ``fsync`` as durably as by default."""
         with tempfile.TemporaryDirectory(prefix="baton-postgres-") as folder:
-            server = cls(Path(folder), free_ports((0, 0))[0], "nobody" if os.geteuid() == 0 else None, fsync)
+            server = cls(Path(folder), own_port(), "nobody" if os.geteuid() == 0 else None, fsync)
             server._install()
             server.start()
             try:

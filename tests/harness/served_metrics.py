@@ -15,11 +15,12 @@ from temporalio.client import Client
 
 from baton.starter.scripted_model.script import Reply, Request, Script
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import model
 from tests.harness.collector import Collector
 from tests.harness.environment import KEY, Handle, agent, call, line, team
 from tests.harness.killable import wait_until
+from tests.harness.ports import own_port
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.workflows.test_approval import approve, pending, tool
@@ -46,7 +47,7 @@ async def serving_worker(
     client: Client, server: EmbeddedServer, folder: Path, **variables: str
 ) -> AsyncIterator[ServingWorker]:
     """Runs a worker while the block runs: its team has used two tools, and waited for a person and for a server."""
-    (port, _), queue = free_ports((0, 0)), uuid.uuid4().hex
+    port, queue = own_port(), uuid.uuid4().hex
     script = Script(
         lines=[line("a", call("calculator", expression="1+1"), call("buy", item="pen"), KEY), line("b", "Yes.")]
     )

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.harness.ports import own_port
+
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -54,11 +56,11 @@ class ToolServer:
 
     @contextlib.contextmanager
     def serving(self, port: int = 0) -> Iterator["ToolServer"]:
-        """Serves from a thread as long as the block runs, at a free port by default."""
+        """Serves from a thread as long as the block runs, by default at a port of its own."""
         app = Starlette(routes=[Route("/{path:path}", self._serve, methods=METHODS)])
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", port))
+            listener.bind(("127.0.0.1", port or own_port()))
             listener.listen()
             server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
             server.config.timeout_graceful_shutdown = 1

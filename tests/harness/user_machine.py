@@ -15,8 +15,8 @@ import yaml
 
 from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
 from baton.starter.scripted_model.server import ScriptedModel
-from baton.starter.server.embedded import free_ports
 from baton.starter.server.state_dir import DevServer, StateDir
+from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, baton
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
@@ -87,7 +87,7 @@ class UserMachine:
 
     def choose_ports(self) -> None:
         """Gives the server ports of its own: on the usual ones another machine may begin while it is down."""
-        port, ui = free_ports()
+        port, ui = own_ports()
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
         self.state_dir.folder.mkdir(parents=True)
         self.state_dir.file("dev.json").write_text(json.dumps(last))

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from baton.starter.server.embedded import TUNING, EmbeddedServer, free_ports
+from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment
 from tests.harness.functions import ballot
+from tests.harness.ports import own_ports
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories, Run
 from tests.replay.scenarios import (
@@ -47,7 +48,7 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
     tuning = (*TUNING, SHORT_HISTORIES) if scenario in WITH_SHORT_HISTORIES else TUNING
     with tempfile.TemporaryDirectory() as folder, StateDir(Path(folder)).lock("dev") as lock:
         assert lock
-        server = EmbeddedServer(Path(folder), lock, *free_ports((0, 0)), tuning=tuning)
+        server = EmbeddedServer(Path(folder), lock, *own_ports(), tuning=tuning)
         try:
             traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
             client, dialect = await server.start(), "ark" if scenario in IN_ARKS_DIALECT else "baton"

@@ -10,10 +10,11 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton.starter.server.dev import DevOptions, run_dev_server
-from baton.starter.server.embedded import EmbeddedServer, ServerError, free_ports
+from baton.starter.server.embedded import EmbeddedServer, ServerError
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, agent, line, manifest
 from tests.harness.event_loop import watched_loop
+from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
 from tests.harness.user_machine import UserMachine
 
@@ -21,7 +22,7 @@ SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 
 
 async def test_one_of_two_servers_on_the_same_port_reports_that_it_did_not_start(tmp_path: Path) -> None:
-    state_dirs, ports = [StateDir(tmp_path / name) for name in ("one", "other")], free_ports()
+    state_dirs, ports = [StateDir(tmp_path / name) for name in ("one", "other")], own_ports()
     with state_dirs[0].lock("dev") as one, state_dirs[1].lock("dev") as other:
         assert one
         assert other
@@ -37,7 +38,7 @@ async def test_one_of_two_servers_on_the_same_port_reports_that_it_did_not_start
 
 
 def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp_path: Path) -> None:
-    machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], free_ports()
+    machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], own_ports()
     for machine in machines:
         last = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
         machine.state_dir.file("dev.json").write_text(json.dumps(last))
@@ -91,7 +92,7 @@ def start_dev(machine: UserMachine, *arguments: str | Path) -> list[str]:
 
 
 async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(machine: UserMachine) -> None:
-    port, ui = free_ports((0, 0))
+    port, ui = own_ports()
     printed = start_dev(machine, "-f", SAMPLE, "--port", str(port), "--ui-port", str(ui))
     assert printed[-1] == f"  export TEMPORAL_ADDRESS=127.0.0.1:{port}"
     assert "manifests: 3 Agents, 1 Query, 1 Team" in "".join(printed)

@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx
 
 from baton.conversation.private_files import private_folder
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from tests.harness.ports import own_port, own_ports
 from tests.harness.processes import ROOT
 from tests.harness.user_machine import UserMachine
 
@@ -39,7 +40,7 @@ def test_a_folder_with_other_files_keeps_its_mode_and_they_theirs(tmp_path: Path
 
 
 async def test_a_page_of_a_browser_can_start_no_run_by_the_embedded_servers_http_api(tmp_path: Path) -> None:
-    state, (port, ui), (api, _) = StateDir(tmp_path / "s"), free_ports((0, 0)), free_ports((0, 0))
+    state, (port, ui), api = StateDir(tmp_path / "s"), own_ports(), own_port()
     with state.lock("dev") as lock:
         assert lock
         server = EmbeddedServer(state.folder, lock, port, ui)

@@ -10,9 +10,10 @@ from temporalio.client import Client
 
 from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment, agent, line, manifest
+from tests.harness.ports import own_ports
 from tests.replay.scenarios import TEAM, TRIO, trio
 
 
@@ -58,7 +59,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[Client]:
     state.folder.mkdir()
     with state.lock("dev") as lock:
         assert lock is not None
-        server = EmbeddedServer(state.folder, lock, *free_ports((0, 0)))
+        server = EmbeddedServer(state.folder, lock, *own_ports())
         client = await server.start()
         names = [key.name for key in (*search_attributes.ALL, search_attributes.COST)]
         request = RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=names)

@@ -10,11 +10,12 @@ import pytest
 
 from baton.conversation.contracts.status import Status
 from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.server.embedded import EmbeddedServer, free_ports
+from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess
+from tests.harness.ports import own_port
 from tests.harness.processes import baton, process_env
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
@@ -220,7 +221,7 @@ async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environ
 
 
 async def test_the_health_check_and_doctor_tell_which_are_open(env: Environment, server: EmbeddedServer) -> None:
-    port, _ = free_ports((0, 0))
+    port = own_port()
     env.answer = Failing(1_000)
     one, gpt = asks(env, open_for="5m")
     health = {"BATON_HEALTH_PORT": str(port)}
