@@ -15,7 +15,7 @@ COPY starter starter
 RUN pip install --no-deps --no-build-isolation .
 
 FROM python:3.13-slim
-ENV PATH=/opt/baton/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 BATON_HEALTH_PORT=8000 BATON_HEALTH_HOST=*
+ENV PATH=/opt/baton/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 BATON_HEALTH_PORT=8000 BATON_HEALTH_HOST=* BATON_HOME=/tmp/baton
 RUN useradd --no-create-home --uid 10001 baton && mkdir /manifests
 COPY --from=build /opt/baton /opt/baton
 USER baton

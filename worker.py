@@ -94,7 +94,7 @@ async def run_worker(
     tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
-    tracing = tracing_of(environment, secrets.redact_long)
+    tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact_long)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-OWN = ("*.db", "*.db-*", "*.lock", "*.log", "*.log.1", "dev.json", "dev.json.new", "sources")
+OWN = ("*.db", "*.db-*", "*.lock", "*.log", "*.log.1", "dev.json", "dev.json.new", "sources", "spans")
 """The names of Baton's files in its folder."""
 
 

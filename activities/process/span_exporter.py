@@ -3,16 +3,16 @@
 import contextlib
 import importlib.metadata
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider, sampling
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SpanExporter as SdkExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import (
     NonRecordingSpan,
@@ -45,8 +45,18 @@ class _GivenIds(IdGenerator):
         return _ids.get()[1]
 
 
+class _Ended(SpanProcessor):
+    """Keeps the spans of the SDK that have ended."""
+
+    def __init__(self) -> None:
+        self.spans = list[ReadableSpan]()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.spans.append(span)
+
+
 class SpanExporter:
-    """Makes spans of the SDK and queues them. Raises SettingsError for an exporter that is not installed."""
+    """Makes spans of the SDK and exports them. Raises SettingsError for an exporter that is not installed."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
@@ -56,8 +66,10 @@ class SpanExporter:
             id_generator=_GivenIds(),
             shutdown_on_exit=False,
         )
-        for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(","):
-            self._provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip(), environment)))
+        names = (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
+        self._exporters = [_exporter(name.strip(), environment) for name in names]
+        self._provider.add_span_processor(ended := _Ended())
+        self._ended = ended
         self._tracer = self._provider.get_tracer("baton", importlib.metadata.version("baton"))
 
     def samples(self, place: TraceContext) -> bool:
@@ -81,8 +93,20 @@ class SpanExporter:
         propagate.inject(carrier, _parent(place))
         return carrier
 
-    def add(self, data: SpanData) -> None:
-        """Queues a span that has ended."""
+    def export(self, spans: Sequence[SpanData]) -> bool:
+        """Exports spans, and waits for that; whether an exporter has taken them. For one thread at a time."""
+        for each in spans:
+            self._make(each)
+        made, self._ended.spans = self._ended.spans, []
+        # a program that traces its requests, and in which a worker runs, is not to trace these
+        token = otel_context.attach(otel_context.set_value(otel_context._SUPPRESS_INSTRUMENTATION_KEY, True))
+        try:
+            return SpanExportResult.SUCCESS in [each.export(made) for each in self._exporters]
+        finally:
+            otel_context.detach(token)
+
+    def _make(self, data: SpanData) -> None:
+        """Makes a span that has ended."""
         token = _ids.set((int(data.trace, 16), int(data.id, 16)))
         try:
             span = self._tracer.start_span(
@@ -99,13 +123,10 @@ class SpanExporter:
             span.set_status(Status(StatusCode.ERROR, data.message or None))
         span.end(max(_nanoseconds(data.end), _nanoseconds(data.start)))
 
-    def flush(self) -> None:
-        """Exports what is queued."""
-        self._provider.force_flush()
-
     def close(self) -> None:
-        """Exports what is queued, and ends."""
-        self._provider.shutdown()
+        """Ends an export that is under way, and the exporters."""
+        for each in self._exporters:
+            each.shutdown()
 
 
 def _exporter(name: str, environment: Mapping[str, str]) -> SdkExporter:

@@ -1,11 +1,10 @@
 """Exports spans with OpenTelemetry's SDK, as its environment variables say (OTEL_…); loaded only where they are set."""
 
-import asyncio
 import contextlib
 import importlib.util
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -14,15 +13,7 @@ from ...conversation.contracts.traces import SpanData
 from ...conversation.temporal.trace_context import TraceContext
 
 if TYPE_CHECKING:
-    from .span_exporter import SpanExporter
-
-EXPORT_SECONDS = 2.0
-"""How long a call waits for the export of its span. A collector that takes longer is not waited for."""
-
-UNHURRIED_SECONDS = 30.0
-"""For how long after that no call waits."""
-
-CLOSE_SECONDS = 5.0
+    from .span_export import SpanExport
 
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _WANTED = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -30,78 +21,53 @@ _WANTED = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER
 log = logging.getLogger("baton")
 
 
-def tracing_of(environment: Mapping[str, str], redact: Callable[[str], Awaitable[str]]) -> "Tracing":
+def tracing_of(environment: Mapping[str, str], folder: Path, redact: Callable[[str], Awaitable[str]]) -> "Tracing":
     """What reports the spans of a worker, if they are asked for. Raises SettingsError.
 
-    ``redact`` removes secrets from every text.
+    ``folder`` has what is not exported yet. ``redact`` removes secrets from every text.
     """
     if not _is_wanted(environment):
         return Tracing(None, redact)
     if importlib.util.find_spec("opentelemetry.sdk") is None:
         log.warning("no traces are reported, though OTEL_… asks for them: pip install 'baton[otel]'")
         return Tracing(None, redact)
-    from .span_exporter import SpanExporter  # noqa: PLC0415  # of the extra `otel`
+    from .span_export import SpanExport  # noqa: PLC0415  # of the extra `otel`
 
-    return Tracing(SpanExporter(environment), redact, captures_content=_captures(environment))
+    export = SpanExport.of(environment, folder)
+    return Tracing(export, redact, captures_content=_captures(environment))
 
 
 class Tracing:
-    """Reports spans; without an ``exporter`` it does nothing. No call and no run fails because of that."""
+    """Reports spans; without an ``export`` it does nothing. No call and no run fails because of that."""
 
     def __init__(
-        self,
-        exporter: "SpanExporter | None",
-        redact: Callable[[str], Awaitable[str]],
-        *,
-        captures_content: bool = False,
+        self, export: "SpanExport | None", redact: Callable[[str], Awaitable[str]], *, captures_content: bool = False
     ) -> None:
-        self._exporter, self._redact, self.captures_content = exporter, redact, captures_content
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spans")
-        self._running: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
-        self._unhurried_until = 0.0
+        self._export, self._redact, self.captures_content = export, redact, captures_content
 
     @property
     def is_on(self) -> bool:
         """Whether spans are reported."""
-        return self._exporter is not None
+        return self._export is not None
 
     def samples(self, place: TraceContext) -> bool:
         """Whether the sampler takes a run that begins at this place."""
-        return self._exporter is not None and self._exporter.samples(place)
+        return self._export is not None and self._export.exporter.samples(place)
 
     @contextlib.contextmanager
     def attached(self, place: TraceContext) -> Iterator[None]:
         """Makes it the place of whatever libraries do in the block."""
-        with self._exporter.attached(place) if self._exporter else contextlib.nullcontext():
+        with self._export.exporter.attached(place) if self._export else contextlib.nullcontext():
             yield
 
     def headers(self, place: TraceContext) -> dict[str, str]:
         """The headers that hand a place on."""
-        return self._exporter.headers(place) if self._exporter else {}
+        return self._export.exporter.headers(place) if self._export else {}
 
     async def report(self, spans: Sequence[SpanData]) -> None:
-        """Exports spans, without secrets, and waits until that is done, or EXPORT_SECONDS."""
-        if self._exporter is None or not spans:
-            return
-        for span in spans:
-            self._exporter.add(await self._clean(span))
-        if self._next is None:
-            self._next = asyncio.create_task(self._export_after(self._running, self._exporter))
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._unhurried_until:
-            return
-        done, _ = await asyncio.wait([self._next], timeout=EXPORT_SECONDS)
-        if not done:
-            self._unhurried_until = loop.time() + UNHURRIED_SECONDS
-            log.warning("the collector of traces has not answered in %g s: calls go on without it", EXPORT_SECONDS)
-
-    async def _export_after(self, running: "asyncio.Task[None] | None", exporter: "SpanExporter") -> None:
-        """Exports at once all that was added while the export before was under way."""
-        if running:
-            await asyncio.wait([running])
-        self._running, self._next = self._next, None
-        await asyncio.get_running_loop().run_in_executor(self._thread, exporter.flush)
+        """Takes spans over, without secrets. When it returns, not even the death of this process loses them."""
+        if self._export and spans:
+            await self._export.add([await self._clean(span) for span in spans])
 
     async def _clean(self, span: SpanData) -> SpanData:
         attributes = {name: await self._clean_value(value) for name, value in span.attributes.items()}
@@ -114,12 +80,9 @@ class Tracing:
         return await self._redact(value) if isinstance(value, str) else value
 
     async def close(self) -> None:
-        """Exports what is left, in CLOSE_SECONDS at most."""
-        if self._exporter is None:
-            return
-        ending = asyncio.get_running_loop().run_in_executor(self._thread, self._exporter.close)
-        await asyncio.wait([ending], timeout=CLOSE_SECONDS)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Exports what is left."""
+        if self._export:
+            await self._export.close()
 
 
 def _is_wanted(environment: Mapping[str, str]) -> bool:

@@ -286,14 +286,13 @@ async def test_waits_for_people_and_pauses_are_spans(
     buy = tool(tool_server, {"required": True})
     handle = await env.start("agent", {"agent": "a", "input": "Buy", "resources": [agent("a", "buy"), buy]})
     (asked,) = await pending(handle)
-    before = collector.named("chat")
+    await come(collector, "chat")  # what has ended is reported before a wait
     await handle.signal("pause")
     await approve(handle, asked)
     await come(collector, "wait approval")  # which is reported when the pause begins
     await handle.signal("resume")
     await handle.result()
     await come(collector, "invoke_agent")
-    assert len(before) == 1, "what has ended is reported before a wait"
     (approval,), (pause,) = collector.named("wait approval"), collector.named("wait pause")
     (turn,) = collector.named("invoke_agent")
     assert {approval.parent, pause.parent} == {turn.id}
@@ -354,6 +353,31 @@ async def test_a_run_that_was_never_pinned_has_a_span_that_says_why(
     assert (await ended(env, collector, [], "agent/nobody")).phase == "Failed"
     (span,) = collector.received
     assert (span.name, span.error, span.attributes["error.type"]) == ("invoke_workflow q", True, "UnknownResource")
+
+
+async def test_no_call_waits_for_a_collector_and_all_spans_come_when_it_listens_again(
+    env: Environment, collector: TraceCollector
+) -> None:
+    collector.is_deaf = True
+    handle = await env.start_query([agent("a")], "agent/a")
+    assert (await env.status(handle)).phase == "Completed"
+    collector.is_deaf = False
+    await come(collector, "invoke_workflow q")
+    check(collector)
+    assert len(collector.spans) == 3
+
+
+async def test_a_span_that_a_collector_refuses_keeps_no_others_from_it(
+    env: Environment, collector: TraceCollector
+) -> None:
+    collector.refused = "invoke_agent b"
+    await ended(env, collector, [*ABC, STRATEGIES["sequential"][0]], "team/team")
+    while len(collector.spans) < 7:
+        await asyncio.sleep(0.02)
+    assert collector.repeated() == {}
+    collector.refused = ""
+    await come(collector, "invoke_agent b")
+    check(collector)
 
 
 async def test_runs_go_on_without_a_collector(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from baton.conversation.contracts.status import Status
 from baton.starter.scripted_model.script import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Json, agent, team
-from tests.harness.killable import KillableWorker, wait_until
+from tests.harness.killable import KillableEnvironment, KillableWorker, wait_until
 from tests.harness.trace_collector import TraceCollector
 
 MEMBERS = ("one", "two", "three")
@@ -43,9 +43,30 @@ async def test_a_killed_worker_leaves_no_span_out_and_makes_none_twice(
     assert max(collector.repeated().values(), default=1) <= 3
 
 
-async def test_an_answer_that_was_written_down_is_reported_by_the_next_attempt(
+async def test_an_answer_that_was_written_down_is_reported_by_the_next_attempt(tmp_path: Path) -> None:
+    """The worker is killed while the server does not hear it: the fifth answer is in the journal, and no more."""
+    collector = TraceCollector()
+    with collector.serve():
+        async with KillableEnvironment.running(tmp_path, **collector.environment) as killable:
+            handle = await killable.start("query", TEAM)
+            await wait_until(lambda: len(killable.model.requests) == 5)
+            async with killable.silent_server():
+                await wait_until(lambda: killable.journal_rows() == 1 + 5)
+                killable.worker.kill()
+            killable.worker.start()
+            await _ended(handle)
+            await wait_until(lambda: bool(collector.named("invoke_workflow") and not _orphans(collector)))
+            assert len(killable.model.requests) == 9
+    again = [each for each in collector.named("chat") if "baton.attempts" in each.attributes]
+    assert len(collector.named("chat")) == 9
+    assert [each.attributes["baton.attempts"] for each in again] == [2]
+    assert again[0].attributes["gen_ai.usage.output_tokens"] > 0
+
+
+async def test_what_a_killed_worker_has_not_exported_is_exported_by_the_next_one(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:
+    """Also that of a run that has ended before, and whose workers will hear of it no more."""
     collector = TraceCollector(is_deaf=True)
     with collector.serve():
         ready = KillableWorker.ready(
@@ -54,17 +75,17 @@ async def test_an_answer_that_was_written_down_is_reported_by_the_next_attempt(
         async with ready as killable:
             spec = {"input": "Why?", "target": {"type": "agent", "name": "a"}}
             handle = await killable.start("query", spec=spec, resources=[agent("a")])
-            await wait_until(lambda: collector.asked > 0)
+            assert (await _ended(handle)).message == "Because."
             killable.worker.kill()
             collector.is_deaf = False
+            assert collector.spans == []
             killable.worker.start()
-            assert (await _ended(handle)).message == "Because."
-            await wait_until(lambda: bool(collector.named("invoke_workflow")))
-            assert len(killable.model.requests) == 1
-    (chat,) = collector.named("chat")
-    assert chat.attributes["baton.attempts"] == 2
-    assert chat.attributes["gen_ai.usage.output_tokens"] > 0
-    assert [*collector.tree()] == ["invoke_workflow query"]
+            await wait_until(lambda: len(collector.spans) == 3)
+            await killable.worker.stop()
+    chat = "chat gpt-4.1-mini"
+    assert collector.tree() == {"invoke_workflow query": {"invoke_agent a": {chat: {}}}}
+    assert collector.repeated() == {}
+    assert [*(tmp_path / "spans").iterdir()] == []
 
 
 def _orphans(collector: TraceCollector) -> bool:

@@ -18,7 +18,7 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, Handle, agent, team
 from tests.harness.ports import own_ports
-from tests.harness.processes import WorkerProcess, kill_server, process_env
+from tests.harness.processes import WorkerProcess, kill_server, process_env, server_process
 
 MANIFESTS = [agent("one"), agent("two"), agent("three"), team("team", "one", "two", "three", maxTurns=3)]
 REPLIES = [f"answer {number}" for number in range(1, 10)]
@@ -95,7 +95,7 @@ class KillableEnvironment:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, folder: Path) -> AsyncIterator["KillableEnvironment"]:
+    async def running(cls, folder: Path, **variables: str) -> AsyncIterator["KillableEnvironment"]:
         """A server and a worker, which uses what runs bring, since the servers of tests are in its own network."""
         with StateDir(folder / "server").lock("dev") as lock:
             assert lock
@@ -103,7 +103,7 @@ class KillableEnvironment:
             killable = cls(server, await server.start(), folder)
             with killable.model.serve() as url:
                 own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
-                env = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
+                env = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **variables)
                 killable.worker = WorkerProcess(env, folder / "worker.log")
                 killable.worker.start()
                 yield killable
@@ -129,6 +129,17 @@ class KillableEnvironment:
     def journal_rows(self) -> int:
         """How many rows the journal has."""
         return journal_rows(self.journal)
+
+    @contextlib.asynccontextmanager
+    async def silent_server(self) -> AsyncIterator[None]:
+        """Holds the server up while the block runs, so that it notes nothing."""
+        assert self.server._process
+        server = server_process(self.server._process.pid)
+        server.suspend()
+        try:
+            yield
+        finally:
+            server.resume()
 
     async def kill_server(self) -> None:
         """Kills the server."""

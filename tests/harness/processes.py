@@ -78,9 +78,15 @@ def baton(
     )
 
 
+def server_process(starter: int) -> psutil.Process:
+    """The Temporal server that a process has started."""
+    [server] = [each for each in psutil.Process(starter).children(recursive=True) if each.name() == "temporal"]
+    return server
+
+
 def kill_server(starter: int) -> None:
     """Kills the Temporal server that a process has started, as ``kill -9`` does."""
-    [server] = [each for each in psutil.Process(starter).children(recursive=True) if each.name() == "temporal"]
+    server = server_process(starter)
     server.kill()
     server.wait()
 

@@ -44,7 +44,7 @@ class CollectedSpan:
 class TraceCollector:
     """Keeps every span that has come, in its order, also those that came twice. While it ``is_deaf``, it takes nothing.
 
-    ``asked`` counts the requests, also those that it has not taken.
+    ``asked`` counts the requests, also those that it has not taken. It refuses what has a span named ``refused``.
     """
 
     received: list[CollectedSpan] = field(default_factory=list)
@@ -52,6 +52,7 @@ class TraceCollector:
     url: str = ""
     is_deaf: bool = False
     asked: int = 0
+    refused: str = ""
 
     @contextlib.contextmanager
     def serve(self) -> Iterator[str]:
@@ -63,7 +64,8 @@ class TraceCollector:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of a worker that sends its traces here."""
-        return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_SERVICE_NAME": "tested"}
+        quick = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_SERVICE_NAME": "tested", **quick}
 
     async def _take(self, request: Request) -> Response:
         self.asked += 1
@@ -76,6 +78,8 @@ class TraceCollector:
         self.bodies.append(body)
         message = ExportTraceServiceRequest.FromString(body)
         spans = [each for one in message.resource_spans for scope in one.scope_spans for each in scope.spans]
+        if self.refused in [each.name for each in spans]:
+            return Response(status_code=400)
         self.received += map(_collected, spans)
         return Response(ExportTraceServiceResponse().SerializeToString(), media_type="application/x-protobuf")
 

@@ -1,0 +1,104 @@
+"""Exports spans behind the calls that they are of: no call waits for a collector of traces."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from ...conversation.contracts.traces import SpanData
+from ...conversation.settings_error import SettingsError
+from ...conversation.temporal.encryption import Keys
+from .span_exporter import SpanExporter
+from .span_queue import SpanQueue
+
+CLOSE_SECONDS = 5.0
+"""For how long a worker that ends exports what is left; another one takes the rest over."""
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two tries to export, where the collector takes nothing."""
+
+DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": 1_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 512, "OTEL_BSP_MAX_QUEUE_SIZE": 2_048}
+"""Milliseconds between two exports, and spans: in one export, and that wait at most."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("baton")
+
+
+class SpanExport:
+    """Takes spans, and exports them with an ``exporter`` every ``interval`` seconds, at most ``batch`` at once."""
+
+    def __init__(self, exporter: SpanExporter, queue: SpanQueue, interval: float, batch: int) -> None:
+        self.exporter, self._queue, self._interval, self._batch = exporter, queue, interval, batch
+        self._pause, self._size = interval, batch
+        self._queueing = ThreadPoolExecutor(1, thread_name_prefix="spans")
+        self._exporting = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
+        self._is_due, self._is_closing = asyncio.Event(), False
+        self._task = asyncio.create_task(self._run())
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], folder: Path) -> "SpanExport":
+        """As OpenTelemetry's variables say. Raises SettingsError."""
+        delay, batch, most = (_number(environment, name) for name in DEFAULTS)
+        queue = SpanQueue(folder, Keys.from_environment(environment), most)
+        return cls(SpanExporter(environment), queue, delay / 1_000, min(batch, most))
+
+    async def add(self, spans: Sequence[SpanData]) -> None:
+        """Takes spans over: when it returns, they will be exported, by this process or by another one."""
+        await self._on_queue(self._queue.add, spans)
+        if len(self._queue) >= self._batch:
+            self._is_due.set()
+
+    async def close(self) -> None:
+        """Exports what is left, in CLOSE_SECONDS at most."""
+        self._is_closing = True
+        self._is_due.set()
+        await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+        self._task.cancel()
+        self.exporter.close()
+        await self._on_queue(self._queue.close)
+        for each in (self._queueing, self._exporting):
+            each.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                await self._on_queue(self._queue.take_over)
+                await self._export_waiting()
+            except Exception:  # whatever an exporter raises, the next ones are exported
+                log.exception("spans could not be exported")
+                self._pause = LONGEST_PAUSE
+
+    async def _export_waiting(self) -> None:
+        """Exports the spans that wait now.
+
+        After spans that are not taken, fewer are tried at once: a collector that refuses one span takes the others.
+        """
+        loop, left = asyncio.get_running_loop(), len(self._queue)
+        while left > 0:
+            spans = await self._on_queue(self._queue.first, min(self._size, left))
+            left -= len(spans)
+            if not await loop.run_in_executor(self._exporting, self.exporter.export, spans):
+                self._size, self._pause = max(self._size // 2, 1), min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
+                await self._on_queue(self._queue.put_last, spans)
+                return
+            self._size, self._pause = min(self._size * 2, self._batch), self._interval
+            await self._on_queue(self._queue.remove, spans)
+
+    async def _on_queue(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._queueing, lambda: work(*args, **options))
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    given = environment.get(name) or str(DEFAULTS[name])
+    if not given.isdecimal() or not 0 < int(given) <= 10_000_000:
+        raise SettingsError(f"{name} is '{given}', and not a number from 1 to 10,000,000")
+    return int(given)
