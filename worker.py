@@ -70,7 +70,7 @@ from .conversation.temporal.temporal_client import ConnectionFailed, connect, wi
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
-from .workflows.base.trace_headers import TraceHeaders
+from .workflows.base.traced_workflows import TracedWorkflows
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")
@@ -94,7 +94,7 @@ async def run_worker(
     tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
-    tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact_long)
+    tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
@@ -115,7 +115,7 @@ async def run_worker(
         )
         activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
-        traces = (TraceHeaders(), TracedActivities(tracing)) if tracing.is_on else ()
+        traces = (TracedWorkflows(tracing.take), TracedActivities(tracing)) if tracing.is_on else ()
         options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)
         workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
         checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))

@@ -130,7 +130,7 @@ class Pin:
 
     def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **self._shown}
+        other = {"route": None if queues == TaskQueues() else queues, "hands_spans": self._traced(), **self._shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from pydantic import JsonValue
+
 from ...conversation.contracts.traces import SpanData
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import Keys
@@ -16,6 +18,9 @@ from .span_queue import SpanQueue
 
 CLOSE_SECONDS = 5.0
 """For how long a worker that ends exports what is left; another one takes the rest over."""
+
+LONGEST_TAKE = 1.0
+"""Seconds that a workflow waits for a disk; the SDK stops one that takes two."""
 
 LONGEST_PAUSE = 30.0
 """Seconds between two tries to export, where the collector takes nothing."""
@@ -30,10 +35,16 @@ log = logging.getLogger("baton")
 
 
 class SpanExport:
-    """Takes spans, and exports them with an ``exporter`` every ``interval`` seconds, at most ``batch`` at once."""
+    """Takes spans, and exports them with an ``exporter`` every ``interval`` seconds, at most ``batch`` at once.
 
-    def __init__(self, exporter: SpanExporter, queue: SpanQueue, interval: float, batch: int) -> None:
+    ``redact`` removes secrets from every text.
+    """
+
+    def __init__(
+        self, exporter: SpanExporter, queue: SpanQueue, redact: Callable[[str], str], interval: float, batch: int
+    ) -> None:
         self.exporter, self._queue, self._interval, self._batch = exporter, queue, interval, batch
+        self._redact, self._loop = redact, asyncio.get_running_loop()
         self._pause, self._size = interval, batch
         self._queueing = ThreadPoolExecutor(1, thread_name_prefix="spans")
         self._exporting = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
@@ -41,17 +52,38 @@ class SpanExport:
         self._task = asyncio.create_task(self._run())
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], folder: Path) -> "SpanExport":
+    def of(cls, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> "SpanExport":
         """As OpenTelemetry's variables say. Raises SettingsError."""
         delay, batch, most = (_number(environment, name) for name in DEFAULTS)
         queue = SpanQueue(folder, Keys.from_environment(environment), most)
-        return cls(SpanExporter(environment), queue, delay / 1_000, min(batch, most))
+        return cls(SpanExporter(environment), queue, redact, delay / 1_000, min(batch, most))
 
     async def add(self, spans: Sequence[SpanData]) -> None:
         """Takes spans over: when it returns, they will be exported, by this process or by another one."""
-        await self._on_queue(self._queue.add, spans)
+        await self._on_queue(self._add, spans)
+
+    def take(self, spans: Sequence[SpanData]) -> None:
+        """The same for a thread, which it holds up for LONGEST_TAKE at most."""
+        with contextlib.suppress(TimeoutError):
+            self._queueing.submit(self._add, spans).result(LONGEST_TAKE)
+
+    def _add(self, spans: Sequence[SpanData]) -> None:
+        try:
+            self._queue.add(self._clean(each) for each in spans)
+        except Exception:  # whatever it is, calls and runs go on
+            log.exception("spans are lost")
         if len(self._queue) >= self._batch:
-            self._is_due.set()
+            self._loop.call_soon_threadsafe(self._is_due.set)
+
+    def _clean(self, span: SpanData) -> SpanData:
+        attributes = {name: self._clean_value(value) for name, value in span.attributes.items()}
+        texts = {"name": self._redact(span.name), "message": self._redact(span.message)}
+        return span.model_copy(update={**texts, "attributes": attributes})
+
+    def _clean_value(self, value: JsonValue) -> JsonValue:
+        if isinstance(value, list):
+            return [self._clean_value(each) for each in value]
+        return self._redact(value) if isinstance(value, str) else value
 
     async def close(self) -> None:
         """Exports what is left, in CLOSE_SECONDS at most."""

@@ -3,11 +3,9 @@
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pydantic import JsonValue
 
 from ...conversation.contracts.traces import SpanData
 from ...conversation.temporal.trace_context import TraceContext
@@ -21,29 +19,26 @@ _WANTED = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER
 log = logging.getLogger("baton")
 
 
-def tracing_of(environment: Mapping[str, str], folder: Path, redact: Callable[[str], Awaitable[str]]) -> "Tracing":
+def tracing_of(environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> "Tracing":
     """What reports the spans of a worker, if they are asked for. Raises SettingsError.
 
     ``folder`` has what is not exported yet. ``redact`` removes secrets from every text.
     """
     if not _is_wanted(environment):
-        return Tracing(None, redact)
+        return Tracing(None)
     if importlib.util.find_spec("opentelemetry.sdk") is None:
         log.warning("no traces are reported, though OTEL_… asks for them: pip install 'baton[otel]'")
-        return Tracing(None, redact)
+        return Tracing(None)
     from .span_export import SpanExport  # noqa: PLC0415  # of the extra `otel`
 
-    export = SpanExport.of(environment, folder)
-    return Tracing(export, redact, captures_content=_captures(environment))
+    return Tracing(SpanExport.of(environment, folder, redact), captures_content=_captures(environment))
 
 
 class Tracing:
     """Reports spans; without an ``export`` it does nothing. No call and no run fails because of that."""
 
-    def __init__(
-        self, export: "SpanExport | None", redact: Callable[[str], Awaitable[str]], *, captures_content: bool = False
-    ) -> None:
-        self._export, self._redact, self.captures_content = export, redact, captures_content
+    def __init__(self, export: "SpanExport | None", *, captures_content: bool = False) -> None:
+        self._export, self.captures_content = export, captures_content
 
     @property
     def is_on(self) -> bool:
@@ -65,19 +60,14 @@ class Tracing:
         return self._export.exporter.headers(place) if self._export else {}
 
     async def report(self, spans: Sequence[SpanData]) -> None:
-        """Takes spans over, without secrets. When it returns, not even the death of this process loses them."""
+        """Takes spans over. When it returns, not even the death of this process loses them."""
         if self._export and spans:
-            await self._export.add([await self._clean(span) for span in spans])
+            await self._export.add(spans)
 
-    async def _clean(self, span: SpanData) -> SpanData:
-        attributes = {name: await self._clean_value(value) for name, value in span.attributes.items()}
-        name, message = await self._redact(span.name), await self._redact(span.message)
-        return span.model_copy(update={"name": name, "message": message, "attributes": attributes})
-
-    async def _clean_value(self, value: JsonValue) -> JsonValue:
-        if isinstance(value, list):
-            return [await self._clean_value(each) for each in value]
-        return await self._redact(value) if isinstance(value, str) else value
+    def take(self, spans: Sequence[SpanData]) -> None:
+        """The same in a thread that is not the event loop's: that of a workflow."""
+        if self._export:
+            self._export.take(spans)
 
     async def close(self) -> None:
         """Exports what is left."""

@@ -54,7 +54,8 @@ class TaskQueues(JsonModel):
 class Pinned(JsonModel):
     """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
     For a root run: the beginning of its ``question``, for Temporal's UI, the place ``before`` it, its ``journal``, and
-    as ``notices`` what it goes on without. ``traced``: the run reports its spans.
+    as ``notices`` what it goes on without. ``hands_spans``: the run hands its spans to its worker;
+    ``traced``: it reports them by an activity, as those did that began before that.
     """
 
     thread: Thread
@@ -67,6 +68,7 @@ class Pinned(JsonModel):
     journal: JournalName | None = None
     notices: tuple[str, ...] = ()
     traced: bool = False
+    hands_spans: bool = False
 
 
 class AskModelRequest(JsonModel):

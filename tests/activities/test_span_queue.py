@@ -128,4 +128,4 @@ def test_spans_wait_in_memory_where_no_file_can_be_written(tmp_path: Path, caplo
 @pytest.mark.parametrize("given", ["0", "-1", "a", "1e3", "100000000"])
 async def test_a_variable_that_is_no_number_is_refused_by_its_name(given: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^OTEL_BSP_SCHEDULE_DELAY is '.*', and not a number from 1 to"):
-        SpanExport.of({"OTEL_BSP_SCHEDULE_DELAY": given}, tmp_path)
+        SpanExport.of({"OTEL_BSP_SCHEDULE_DELAY": given}, tmp_path, str)

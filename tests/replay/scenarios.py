@@ -500,7 +500,7 @@ async def memory(env: Environment) -> Handle:
 
 
 async def approvals(env: Environment) -> Handle:
-    """Calls in a run below wait for people: one is approved and changed, one is rejected for all, one times out."""
+    """Calls wait for people: one is approved and changed, one is rejected for all, one times out."""
     ask, late = call("ask", input="Why?"), call("late", input="When?")
     env.script(line("lead", ask, ask, ask, late, "Done."), line("expert", "Because."))
     asks = {"type": "agent", "agent": {"name": "expert"}}
@@ -509,12 +509,11 @@ async def approvals(env: Environment) -> Handle:
         manifest("Tool", "late", {**asks, "approval": {"timeout": "1s", "onTimeout": "proceed"}}),
     ]
     handle = await env.start_query([agent("lead", "ask", "late"), agent("expert"), *tools], "agent/lead")
-    (child,) = await env.find_runs(f"WorkflowId STARTS_WITH '{handle.id}/target-1' AND BatonPhase = 'InputRequired'", 1)
+    await env.find_runs(f"WorkflowId = '{handle.id}' AND BatonPhase = 'InputRequired'", 1)
     for given in ({"arguments": {"input": "How?"}}, {"approved": False, "reason": "No.", "remember": True}):
-        waiting = env.client.get_workflow_handle(child)
-        while not (found := (await waiting.query("status")).get("pendingDecisions")):
+        while not (found := (await handle.query("status")).get("pendingDecisions")):
             await asyncio.sleep(0.02)
-        await waiting.execute_update("approve", {"call": found[0]["id"], "by": "ann", **given})
+        await handle.execute_update("approve", {"call": found[0]["id"], "by": "ann", **given})
     return handle
 
 

@@ -1,4 +1,4 @@
-"""Spans of runs and turns: what they say, and the activity that reports them."""
+"""Spans of runs and turns: what they say, and how they come to the worker, which exports them."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pydantic import JsonValue
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, TimeoutError  # noqa: A004 - the SDK's name
 
 from ...conversation.contracts.plan import AgentPlan, TeamPlan
@@ -17,6 +18,7 @@ from ...conversation.failure import Failure
 from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.trace_context import call_span_id
 from ..state.cancellation import uncancelled
+from ..state.constants import TAKE_SPANS
 from ..state.errors import ActivityFailed, ActivityInterrupted
 from ..state.run_state import RunState
 from ..state.run_trace import CANCELED, RunSpan
@@ -117,22 +119,33 @@ def _error_of(reason: str | None, failure: Failure | None) -> tuple[str | None, 
 
 async def _report_in_any_case(run: RunState, *, if_due: bool) -> None:
     """Reports spans even while the run, or the turn that has ended, is being cancelled."""
-    if spans := run.trace.take_ended(if_due=if_due):
-        await uncancelled(asyncio.create_task(_export(spans)))
+    if (spans := run.trace.take_ended(if_due=if_due)) and not _handed(run, spans):
+        await uncancelled(asyncio.create_task(_report_by_activity(spans)))
 
 
 async def _report_all(run: RunState) -> None:
     """Reports spans before a wait. Where that is cancelled, they are reported later."""
-    if spans := run.trace.take_ended(if_due=False):
+    if (spans := run.trace.take_ended(if_due=False)) and not _handed(run, spans):
         try:
-            await _export(spans)
+            await _report_by_activity(spans)
         except asyncio.CancelledError:
             run.trace.put_back(spans)
             raise
 
 
-async def _export(spans: tuple[SpanData, ...]) -> None:
-    """Hands spans to the worker's exporter; without that a run goes on all the same."""
+def _handed(run: RunState, spans: tuple[SpanData, ...]) -> bool:
+    """Hands spans to the worker, unless this is a replay; False for a run that began before that was possible."""
+    if run.trace.hands_spans and not workflow.unsafe.is_replaying():
+        workflow.extern_functions().get(TAKE_SPANS, _drop)(spans)
+    return run.trace.hands_spans
+
+
+def _drop(_spans: tuple[SpanData, ...]) -> None:
+    """What a worker does that reports no traces."""
+
+
+async def _report_by_activity(spans: tuple[SpanData, ...]) -> None:
+    """Hands spans to the worker by an activity; where that fails a run goes on all the same."""
     request = ReportSpansRequest(spans=spans)
     with contextlib.suppress(ActivityFailed, ActivityInterrupted, LocalActivityTooLong):
         await execute_local_activity("report_spans", request, ReportSpansResult, REPORT_TIMEOUT, "report spans")

@@ -39,6 +39,9 @@ STALL_SIMILARITY = 0.9
 STALL_WORDS = 300
 """Words of a text that are compared; in a language without spaces, pairs of characters."""
 
+TAKE_SPANS = "take_spans"
+"""The name of the worker's function that takes the spans of runs."""
+
 REPORT_INTERVAL, MAX_ENDED_SPANS = timedelta(seconds=10), 50
 """How long ago, and how many spans, a run that is traced reports the spans that have ended before its own end."""
 

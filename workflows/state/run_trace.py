@@ -45,7 +45,7 @@ async def _report_nothing() -> None:
 
 
 class RunTrace:
-    """The part of a trace that one run makes. Workflow code only collects spans; an activity exports them.
+    """The part of a trace that one run makes. Workflow code only collects spans; its worker exports them.
 
     Ids are derived from those of the run, so a span that is reported twice, after the death of a worker, has one id.
     """
@@ -55,7 +55,7 @@ class RunTrace:
         self.run_id, self._first_run = info.run_id, info.first_execution_run_id
         self._given = TraceContext.in_headers(info.headers)
         self._root = self._given or root_of(self._first_run)
-        self._is_pinned = self.is_on = False
+        self._is_pinned = self.is_on = self.hands_spans = False
         self._count = 0
         self._ended: list[SpanData] = []
         self._reported_at = info.start_time
@@ -64,7 +64,8 @@ class RunTrace:
 
     def begin(self, pinned: Pinned, since: datetime) -> None:
         """Begins, or goes on with, the trace of a run that was pinned. A query has a span of its own."""
-        self._is_pinned, self.is_on, plan = True, pinned.traced, pinned.plan
+        self._is_pinned, self.is_on, plan = True, pinned.hands_spans or pinned.traced, pinned.plan
+        self.hands_spans = pinned.hands_spans
         if isinstance(plan, QueryPlan):
             conversation = plan.conversation.id if plan.conversation else workflow.info().workflow_id
             self._root = replace(self._root, conversation=conversation)

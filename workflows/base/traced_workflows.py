@@ -1,6 +1,6 @@
-"""Hands the place in a trace on: from a run to its activities, its children and the run that continues it."""
+"""Hands the place in a trace on, from a run to what it starts, and the spans of a run to its worker."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from temporalio import workflow
@@ -17,18 +17,27 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
+from ...conversation.contracts.traces import SpanData
 from ...conversation.temporal.trace_context import HEADER, TraceContext
+from ..state.constants import TAKE_SPANS
 from ..state.run_trace import RunTrace
 from .base_workflow import BaseWorkflow
 
 Headers = Mapping[str, Payload]
 
 
-class TraceHeaders(Interceptor):
-    """Writes the header of Temporal's SDKs. Headers are no part of what a replay compares."""
+class TracedWorkflows(Interceptor):
+    """Writes the header of Temporal's SDKs, which is no part of what a replay compares.
 
-    def workflow_interceptor_class(self, _input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+    ``take`` takes the spans of runs. It is called in the threads of workflows, and must not raise errors.
+    """
+
+    def __init__(self, take: Callable[[Sequence[SpanData]], None]) -> None:
+        self._take = take
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002
         """The interceptor of each run."""
+        input.unsafe_extern_functions[TAKE_SPANS] = self._take
         return _Inbound
 
 
