@@ -156,7 +156,7 @@ def _span(call: CallSpan, parent: TraceContext) -> SpanData:
     assert call.end
     error, message = _error_of(call.error)
     again: dict[str, JsonValue] = {"baton.attempts": info.attempt} if info.attempt > 1 else {}
-    return SpanData(
+    return SpanData.model_construct(
         trace=parent.trace,
         id=call.place.span or "",
         parent=parent.span,
@@ -176,7 +176,7 @@ def _attempt(call: CallSpan, parent: TraceContext) -> SpanData:
     info = activity.info()
     assert call.end
     error, message = _error_of(call.error)
-    return SpanData(
+    return SpanData.model_construct(
         trace=parent.trace,
         id=derived_id(call.place.span, info.attempt, info.scheduled_time.isoformat()),
         parent=call.place.span,

@@ -137,11 +137,12 @@ class RunTrace:
         """Ends a span below ``parent``, by default below the place at which the run was started."""
         if not self.is_on:
             return
+        above = parent or self._given
         self._ended.append(
-            SpanData(
+            SpanData.model_construct(
                 trace=self._root.trace,
                 id=span.id,
-                parent=parent.span if parent else self._given and self._given.span,
+                parent=above.span if above else None,
                 state=self._root.state,
                 name=span.name,
                 start=span.start,
