@@ -7,30 +7,24 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from pydantic import JsonValue
 
 from ...conversation.contracts.traces import SpanData
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.encryption import Keys
+from ..runtime.threads import in_thread_if_long
 from .span_exporter import SpanExporter
 from .span_queue import SpanQueue
 
 CLOSE_SECONDS = 5.0
 """For how long a worker that ends exports what is left; another one takes the rest over."""
 
-LONGEST_TAKE = 1.0
-"""Seconds that a workflow waits for a disk; the SDK stops one that takes two."""
-
 LONGEST_PAUSE = 30.0
 """Seconds between two tries to export, where the collector takes nothing."""
 
 DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": 1_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 512, "OTEL_BSP_MAX_QUEUE_SIZE": 2_048}
 """Milliseconds between two exports, and spans: in one export, and that wait at most."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 log = logging.getLogger("baton")
 
@@ -47,8 +41,7 @@ class SpanExport:
         self.exporter, self._queue, self._interval, self._batch = exporter, queue, interval, batch
         self._redact, self._loop = redact, asyncio.get_running_loop()
         self._pause, self._size = interval, batch
-        self._queueing = ThreadPoolExecutor(1, thread_name_prefix="spans")
-        self._exporting = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
         self._is_due, self._is_closing = asyncio.Event(), False
         self._task = asyncio.create_task(self._run())
 
@@ -61,16 +54,13 @@ class SpanExport:
 
     async def add(self, spans: Sequence[SpanData]) -> None:
         """Takes spans over: when it returns, they will be exported, by this process or by another one."""
-        await self._on_queue(self._add, spans)
+        size = sum(len(value) for each in spans for value in each.attributes.values() if isinstance(value, str))
+        await in_thread_if_long(size, self.take, spans)
 
     def take(self, spans: Sequence[SpanData]) -> None:
-        """The same for a thread, which it holds up for LONGEST_TAKE at most."""
-        with contextlib.suppress(TimeoutError):
-            self._queueing.submit(self._add, spans).result(LONGEST_TAKE)
-
-    def _add(self, spans: Sequence[SpanData]) -> None:
+        """The same, in any thread."""
         try:
-            self._queue.add(self._clean(each) for each in spans)
+            self._queue.add([self._clean(each) for each in spans])
         except Exception:  # whatever it is, calls and runs go on
             log.exception("spans are lost")
         if len(self._queue) >= self._batch:
@@ -96,9 +86,8 @@ class SpanExport:
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         self._task.cancel()
         self.exporter.close()
-        await self._on_queue(self._queue.close)
-        for each in (self._queueing, self._exporting):
-            each.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._queue.close)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
         while not self._is_closing:
@@ -106,31 +95,28 @@ class SpanExport:
                 async with asyncio.timeout(self._pause):
                     await self._is_due.wait()
             self._is_due.clear()
-            try:
-                await self._on_queue(self._queue.take_over)
-                await self._export_waiting()
-            except Exception:  # whatever an exporter raises, the next ones are exported
-                log.exception("spans could not be exported")
-                self._pause = LONGEST_PAUSE
+            await self._loop.run_in_executor(self._thread, self._export_waiting)
 
-    async def _export_waiting(self) -> None:
-        """Exports the spans that wait now.
+    def _export_waiting(self) -> None:
+        """Exports the spans that wait now, and those that processes have left which live no more.
 
         After spans that are not taken, fewer are tried at once: a collector that refuses one span takes the others.
         """
-        loop, left = asyncio.get_running_loop(), len(self._queue)
-        while left > 0:
-            spans = await self._on_queue(self._queue.first, min(self._size, left))
-            left -= len(spans)
-            if not await loop.run_in_executor(self._exporting, self.exporter.export, spans):
-                self._size, self._pause = max(self._size // 2, 1), min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
-                await self._on_queue(self._queue.put_last, spans)
-                return
-            self._size, self._pause = min(self._size * 2, self._batch), self._interval
-            await self._on_queue(self._queue.remove, spans)
-
-    async def _on_queue(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._queueing, lambda: work(*args, **options))
+        try:
+            self._queue.take_over()
+            left = len(self._queue)
+            while left > 0:
+                spans = self._queue.first(min(self._size, left))
+                left -= len(spans)
+                if not self.exporter.export(spans):
+                    self._size, self._pause = max(self._size // 2, 1), min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
+                    self._queue.put_last(spans)
+                    return
+                self._size, self._pause = min(self._size * 2, self._batch), self._interval
+                self._queue.remove(spans)
+        except Exception:  # whatever an exporter raises, the next spans are exported
+            log.exception("spans could not be exported")
+            self._pause = LONGEST_PAUSE
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

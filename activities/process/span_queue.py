@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,7 @@ log = logging.getLogger("baton")
 
 
 class SpanQueue:
-    """Not safe for several threads at once, and each method may wait for a disk: call it in one thread of its own.
+    """Threads may use it at the same time.
 
     ``most`` spans wait at once; then the oldest are dropped. With ``keys`` the files are encrypted.
     """
@@ -41,62 +42,69 @@ class SpanQueue:
         self._waiting = dict[str, tuple[SpanData, _File | None]]()
         self._file: _File | None = None
         self._is_safe = True
+        self._changing = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, spans: Iterable[SpanData]) -> None:
+    def add(self, spans: Sequence[SpanData]) -> None:
         """Adds spans; when it returns, the death of this process does not lose them."""
-        for span in spans:
-            self._remove(span.id)
-            self._waiting[span.id] = span, self._written(span)
-        if dropped := [*islice(self._waiting, max(len(self._waiting) - self._most, 0))]:
-            log.warning("%d spans were dropped, as the collector of traces does not take them", len(dropped))
-            for each in dropped:
-                self._remove(each)
+        lines = [self._encoded(each) for each in spans]
+        with self._changing:
+            for span, line in zip(spans, lines, strict=True):
+                self._remove(span.id)
+                self._waiting[span.id] = span, self._written(line)
+            if dropped := [*islice(self._waiting, max(len(self._waiting) - self._most, 0))]:
+                log.warning("%d spans were dropped, as the collector of traces does not take them", len(dropped))
+                for each in dropped:
+                    self._remove(each)
 
     def first(self, count: int) -> Sequence[SpanData]:
         """The oldest spans."""
-        return [span for span, _ in islice(self._waiting.values(), count)]
+        with self._changing:
+            return [span for span, _ in islice(self._waiting.values(), count)]
 
     def remove(self, spans: Iterable[SpanData]) -> None:
         """Removes spans that were exported."""
-        for span in spans:
-            if self._waiting.get(span.id, (None,))[0] is span:  # and not what a later attempt says of the same call
-                self._remove(span.id)
+        with self._changing:
+            for span in spans:
+                if self._waiting.get(span.id, (None,))[0] is span:  # and not what a later attempt says of the same call
+                    self._remove(span.id)
 
     def put_last(self, spans: Iterable[SpanData]) -> None:
         """Lets spans wait behind all others."""
-        for span in spans:
-            if found := self._waiting.pop(span.id, None):
-                self._waiting[span.id] = found
+        with self._changing:
+            for span in spans:
+                if found := self._waiting.pop(span.id, None):
+                    self._waiting[span.id] = found
 
     def take_over(self) -> None:
         """Adds the spans that processes have left which live no more."""
         for path in sorted(self._folder.glob("*.spans")):
             if file := _File.left(path):
-                self.add(self._read(file))
+                self.add([*self._read(file)])
                 file.clear()
                 file.close()
 
     def close(self) -> None:
         """Ends the use of the files; another process takes the spans that still wait."""
-        for file in {self._file, *(file for _, file in self._waiting.values())}:
-            if file:
-                file.close()
+        with self._changing:
+            for file in {self._file, *(file for _, file in self._waiting.values())}:
+                if file:
+                    file.close()
 
     def _remove(self, span_id: str) -> None:
         _, file = self._waiting.pop(span_id, (None, None))
         if file and file.is_done() and file is not self._file:
             file.close()
 
-    def _written(self, span: SpanData) -> "_File | None":
-        """The file to which the span is written; None, with a warning, where that is not possible."""
+    def _written(self, line: bytes) -> "_File | None":
+        """The file to which a span is written; None, with a warning, where that is not possible."""
         try:
             if self._file is None or self._file.size >= MAX_FILE:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = _File.new(self._folder)
-            self._file.write(self._encoded(span))
+            self._file.write(line)
         except OSError as error:
             if self._is_safe:
                 log.warning("if this process dies, its last spans are lost: %s: %s", self._folder, error.strerror)

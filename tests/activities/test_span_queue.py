@@ -33,7 +33,7 @@ def names(found: SpanQueue) -> list[str]:
 def left_by_a_process(folder: Path, *numbers: int, keys: tuple[Key, ...] = ()) -> None:
     """Leaves the files of a process that had these spans: a lock ends where its file is closed."""
     other = queue(folder, *keys)
-    other.add(map(span, numbers))
+    other.add([*map(span, numbers)])
     other.close()
 
 
@@ -83,7 +83,7 @@ def test_a_later_attempts_span_of_a_call_replaces_the_earlier_one(tmp_path: Path
 
 def test_the_oldest_spans_are_dropped_where_too_many_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = queue(tmp_path, most=2)
-    one.add(map(span, range(5)))
+    one.add([*map(span, range(5))])
     assert names(one) == ["chat 3", "chat 4"]
     assert "3 spans were dropped" in caplog.text
 
