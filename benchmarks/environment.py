@@ -90,7 +90,7 @@ class Baton:
     ) -> AsyncIterator["Baton"]:
         """Runs the worker while the block runs."""
         folder = env.folder / uuid.uuid4().hex
-        own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "scripted", "BATON_HOME": str(folder)}
+        own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "sk-nobody-0123456789", "BATON_HOME": str(folder)}
         environment = {**own, "BATON_TASK_QUEUE": task_queue, **settings}
         async with worker.run_worker(env.client, Loaded(), environment):
             leave_out_loaded_objects()
