@@ -105,8 +105,7 @@ class SpanExport:
         try:
             self._queue.take_over()
             left = len(self._queue)
-            while left > 0:
-                spans = self._queue.first(min(self._size, left))
+            while left > 0 and (spans := self._queue.first(min(self._size, left))):
                 left -= len(spans)
                 if not self.exporter.export(spans):
                     self._size, self._pause = max(self._size // 2, 1), min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)

@@ -87,11 +87,13 @@ class SpanQueue:
                 file.close()
 
     def close(self) -> None:
-        """Ends the use of the files; another process takes the spans that still wait."""
+        """Ends the use of the files; another process takes the spans that still wait, this one knows them no more."""
         with self._changing:
             for file in {self._file, *(file for _, file in self._waiting.values())}:
                 if file:
                     file.close()
+            self._waiting.clear()
+            self._file = None
 
     def _remove(self, span_id: str) -> None:
         _, file = self._waiting.pop(span_id, (None, None))

@@ -88,6 +88,21 @@ def test_the_oldest_spans_are_dropped_where_too_many_wait(tmp_path: Path, caplog
     assert "3 spans were dropped" in caplog.text
 
 
+def test_an_export_that_ends_after_the_process_has_given_its_spans_up_changes_nothing(tmp_path: Path) -> None:
+    one, other = queue(tmp_path), queue(tmp_path)
+    one.add([span(1), span(2)])
+    exported = one.first(2)
+    one.close()
+    with (tmp_path / "unrelated").open("w") as unrelated:  # which may have the number that the closed file had
+        unrelated.write("kept")
+        unrelated.flush()
+        one.put_last(exported)
+        one.remove(exported)
+    other.take_over()
+    assert names(other) == ["chat 1", "chat 2"]
+    assert (tmp_path / "unrelated").read_text() == "kept"
+
+
 def test_files_are_encrypted_where_there_is_a_key_and_private(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     key = Key.generate("one")
     left_by_a_process(tmp_path, 1, keys=(key,))
