@@ -1,14 +1,16 @@
 """Measures the time of a turn compared with the baseline: of one team, and of 100 teams at once.
 
-python -m benchmarks.overhead [--pairs 15] [--peers FOLDER] [--long]
+python -m benchmarks.overhead [--pairs 15] [--peers FOLDER] [--long] [--postgres]
 
 The baseline and Baton are measured alternately, in one process and on one server; what counts is the ratio of each
 pair. ``--peers`` also measures the other systems on Temporal, each with a worker in a process of its own. ``--long``
-also measures 100 teams of 48 turns each, once.
+also measures 100 teams of 48 turns each, once. ``--postgres`` keeps Baton's journal in PostgreSQL, and the rows of the
+baseline in SQLite as ever.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +22,7 @@ from typing import Any
 from benchmarks.baseline import Baseline
 from benchmarks.environment import Baton, BenchmarkEnvironment, versions, write
 from benchmarks.peers_runner import ALL, Peer
+from tests.harness.postgres import PostgresServer
 
 Row = dict[str, Any]
 
@@ -95,13 +98,14 @@ def rows(kind: str, found: Mapping[str, list[Duration]], turns: int) -> list[Row
     return lines
 
 
-async def measure(count: int, peers: Path | None, *, long: bool) -> Row:
+async def measure(count: int, peers: Path | None, *, long: bool, postgres: bool) -> Row:
     """All rows."""
-    async with (
-        BenchmarkEnvironment.running() as env,
-        Baton.running(env) as baton,
-        Baseline.running(env.address, env.folder, env.model) as baseline,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        env = await stack.enter_async_context(BenchmarkEnvironment.running())
+        server = stack.enter_context(PostgresServer.running(fsync=True)) if postgres else None
+        journal = {"BATON_JOURNAL_URL": await server.database()} if server else {}
+        baton = await stack.enter_async_context(Baton.running(env, **journal))
+        baseline = await stack.enter_async_context(Baseline.running(env.address, env.folder, env.model))
         plays = {"baseline": here(baseline.run_team), "Baton": here(baton.run_team)}
         found = versions()
         for peer in ALL if peers else ():
@@ -123,10 +127,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15, help="how often each is measured; 100 teams a third of it")
     parser.add_argument("--peers", type=Path, help="the folder of the virtual environments of other systems")
     parser.add_argument("--long", action="store_true", help="also 100 teams of 48 turns each, once")
+    parser.add_argument("--postgres", action="store_true", help="keep Baton's journal in a PostgreSQL of its own")
     given = parser.parse_args()
-    result = asyncio.run(measure(given.pairs, given.peers, long=given.long))
+    result = asyncio.run(measure(given.pairs, given.peers, long=given.long, postgres=given.postgres))
     print(json.dumps(result, indent=1))
-    write("overhead-peers" if given.peers else "overhead", result)
+    write("overhead" + ("-peers" if given.peers else "") + ("-postgres" if given.postgres else ""), result)
 
 
 if __name__ == "__main__":
