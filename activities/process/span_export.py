@@ -61,10 +61,10 @@ class SpanExport:
         """The same, in any thread."""
         try:
             self._queue.add([self._clean(each) for each in spans])
+            if len(self._queue) >= self._batch == self._size:
+                self._loop.call_soon_threadsafe(self._is_due.set)
         except Exception:  # whatever it is, calls and runs go on
             log.exception("spans are lost")
-        if len(self._queue) >= self._batch:
-            self._loop.call_soon_threadsafe(self._is_due.set)
 
     def _clean(self, span: SpanData) -> SpanData:
         whole = json.dumps([span.name, span.message, span.attributes], ensure_ascii=False)
@@ -90,32 +90,57 @@ class SpanExport:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        while not self._is_closing:
+        ends = False
+        while not ends:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause):
                     await self._is_due.wait()
             self._is_due.clear()
-            await self._loop.run_in_executor(self._thread, self._export_waiting)
+            ends = self._is_closing
+            try:
+                await self._loop.run_in_executor(self._thread, self._export_waiting)
+            except Exception:  # whatever it is, the next spans are exported
+                log.exception("spans could not be exported")
 
     def _export_waiting(self) -> None:
         """Exports the spans that wait now, and those that processes have left which live no more.
 
-        After spans that are not taken, fewer are tried at once: a collector that refuses one span takes the others.
+        After spans that are not taken, fewer are tried at once. One that is refused by itself, while the next one is
+        taken, is dropped.
         """
-        try:
-            self._queue.take_over()
-            left = len(self._queue)
-            while left > 0 and (spans := self._queue.first(min(self._size, left))):
-                left -= len(spans)
-                if not self.exporter.export(spans):
-                    self._size, self._pause = max(self._size // 2, 1), min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
-                    self._queue.put_last(spans)
-                    return
-                self._size, self._pause = min(self._size * 2, self._batch), self._interval
+        self._queue.take_over()
+        if self._size == self._batch:
+            self._queue.begin_file()
+        left, taken, refused = len(self._queue), False, list[SpanData]()
+        while left > 0 and (spans := self._queue.first(min(self._size, left))):
+            left -= len(spans)
+            if self._is_taken(spans):
                 self._queue.remove(spans)
-        except Exception:  # whatever an exporter raises, the next spans are exported
+                taken, self._size, self._pause = True, min(self._size * 2, self._batch), self._interval
+                continue
+            self._queue.put_last(spans)
+            if len(spans) > 1:
+                self._size = len(spans) // 2
+                break
+            refused += spans
+            if len(refused) > 1 and not taken:
+                break
+        if taken:
+            self._drop(refused)
+        elif refused:
+            self._pause = min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
+
+    def _drop(self, refused: Sequence[SpanData]) -> None:
+        for each in refused:
+            log.warning("a span was dropped, as the collector of traces refuses it: %s", each.name)
+        self._queue.remove(refused)
+
+    def _is_taken(self, spans: Sequence[SpanData]) -> bool:
+        try:
+            return self.exporter.export(spans)
+        except Exception:  # whatever it is, the next spans are exported
             log.exception("spans could not be exported")
-            self._pause = LONGEST_PAUSE
+            return False
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

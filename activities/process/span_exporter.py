@@ -95,13 +95,13 @@ class SpanExporter:
 
     def export(self, spans: Sequence[SpanData]) -> bool:
         """Exports spans, and waits for that; whether an exporter has taken them. For one thread at a time."""
+        self._ended.spans = []
         for each in spans:
             self._make(each)
-        made, self._ended.spans = self._ended.spans, []
         # a program that traces its requests, and in which a worker runs, is not to trace these
         token = otel_context.attach(otel_context.set_value(otel_context._SUPPRESS_INSTRUMENTATION_KEY, True))
         try:
-            return SpanExportResult.SUCCESS in [each.export(made) for each in self._exporters]
+            return SpanExportResult.SUCCESS in [each.export(self._ended.spans) for each in self._exporters]
         finally:
             otel_context.detach(token)
 
