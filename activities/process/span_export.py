@@ -105,8 +105,8 @@ class SpanExport:
     def _export_waiting(self) -> None:
         """Exports the spans that wait now, and those that processes have left which live no more.
 
-        After spans that are not taken, fewer are tried at once. One that is refused by itself, while the next one is
-        taken, is dropped.
+        After spans that are not taken, fewer are tried at once. One that is refused by itself, while others are taken,
+        is dropped.
         """
         self._queue.take_over()
         if self._size == self._batch:

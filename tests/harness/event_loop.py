@@ -16,10 +16,11 @@ class Waits:
     """How long the event loop was kept from what waited for it, in seconds; ``longest`` is the longest time so far.
 
     ``held`` is the longest processor time of this process within such a time: what a busy machine adds does not count.
+    ``used`` is the processor time of this process in the whole block.
     """
 
     def __init__(self) -> None:
-        self.longest = self.total = self.held = 0.0
+        self.longest = self.total = self.held = self.used = 0.0
 
     @property
     def share(self) -> float:
@@ -45,11 +46,11 @@ async def watched_loop() -> AsyncIterator[Waits]:
     waits = Waits()
     task = asyncio.create_task(waits.watch())
     await asyncio.sleep(0)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     try:
         yield waits
         await asyncio.sleep(2 * STEP)
-        waits.total = time.perf_counter() - began
+        waits.total, waits.used = time.perf_counter() - began, time.process_time() - used
     finally:
         task.cancel()
         gc.unfreeze()
