@@ -7,7 +7,8 @@ from pydantic import model_validator
 from ...resources.base import JsonModel, JsonObject
 from ...resources.query import TargetType
 from ..messages.turn import Thread
-from .continuation import Continuation
+from .continuation import Continuation, StopRequest
+from .control_messages import Pause
 
 
 class QueryInput(JsonModel):
@@ -40,8 +41,9 @@ class TurnInput(JsonModel):
 
     A client gives ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and may add ``resources``
     (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn, and the
-    beginning of the ``question``, to be shown. It says with ``fails`` that it reads the result of a turn that failed
-    from the failure of the run. After continue-as-new, ``carried`` stands in place of the input.
+    beginning of the ``question``, to be shown; ``stop`` and ``pause`` where it was asked for them before. It says with
+    ``fails`` that it reads the result of a turn that failed from the failure of the run. After continue-as-new,
+    ``carried`` stands in place of the input.
     """
 
     team: str | None = None
@@ -54,6 +56,8 @@ class TurnInput(JsonModel):
     thread: Thread | None = None
     session: JsonObject = {}
     question: str | None = None
+    stop: StopRequest | None = None
+    pause: Pause | None = None
     fails: bool = False
     carried: Continuation | None = None
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
@@ -330,20 +330,38 @@ async def going_on_with_a_session(env: Environment) -> Handle:
     return await env.start("round-robin", asked)
 
 
+@contextlib.asynccontextmanager
+async def child_held_back(env: Environment, child_id: str) -> AsyncIterator[None]:
+    """A child that is to be started cannot be while the block runs: its id is taken, as it can be after a reset."""
+    former = await env.client.start_workflow("round-robin", id=child_id, task_queue="nobody-polls")
+    while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
+        await asyncio.sleep(0.05)
+    yield
+    await former.terminate()
+
+
 async def a_session_changed_meanwhile(env: Environment) -> Handle:
-    """The session changes while the child cannot be started, since its id is taken, as it can be after a reset."""
+    """The session changes while the child cannot be started."""
     env.script(panelist_line("a", "a1", "a2"))
     ends = "round >= session.rounds && !has(session.old)"
     manifests = [panel(role_member("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
     asked["session"] = {"rounds": 5, "old": 1}
     handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
-    child_id = f"{handle.id}/target-1/panel"
-    former = await env.client.start_workflow("round-robin", id=child_id, task_queue="nobody-polls")
-    while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
-        await asyncio.sleep(0.05)
-    await handle.execute_update("session", {"rounds": 2, "old": None})
-    await former.terminate()
+    async with child_held_back(env, f"{handle.id}/target-1/panel"):
+        await handle.execute_update("session", {"rounds": 2, "old": None})
+    return handle
+
+
+async def resumed_meanwhile(env: Environment) -> Handle:
+    """The query is paused before it begins, and resumed while the child cannot be started."""
+    trio(env)
+    manifests = [*TRIO, team("team", "brainstormer", "critic", strategy="sequential")]
+    asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": manifests}
+    handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
+    await handle.signal("pause", {"name": "Ann"})
+    async with child_held_back(env, f"{handle.id}/target-1/team"):
+        await handle.signal("resume", {"name": "Ann"})
     return handle
 
 
@@ -579,6 +597,7 @@ SCENARIOS: dict[str, Scenario] = {
         refused_at_once,
         ended_at_once,
         a_session_changed_meanwhile,
+        resumed_meanwhile,
         going_on,
         going_on_in_a_turn,
         going_on_with_a_session,

@@ -3,9 +3,12 @@
 import asyncio
 import json
 
+from temporalio.client import WorkflowHistory
+from temporalio.service import RPCError
+
 from tests.harness.continued_runs import continued_runs, count_replies, numbers
-from tests.harness.environment import Environment, Json, agent, team, texts
-from tests.replay.scenarios import a_session_changed_meanwhile
+from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
+from tests.replay.scenarios import a_session_changed_meanwhile, resumed_meanwhile
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
@@ -15,11 +18,12 @@ async def carried(env_with_short_histories: Environment) -> Json:
     env_with_short_histories.answer = count_replies
     handle = await env_with_short_histories.start_team(PAIR)
     await env_with_short_histories.turn_result(handle)
-    began = (
-        (await continued_runs(env_with_short_histories, handle))[1]
-        .events[0]
-        .workflow_execution_started_event_attributes
-    )
+    return input_of((await continued_runs(env_with_short_histories, handle))[1])
+
+
+def input_of(history: WorkflowHistory) -> Json:
+    """With what a run began, as JSON."""
+    began = history.events[0].workflow_execution_started_event_attributes
     given: Json = json.loads(began.input.payloads[0].data)
     return given
 
@@ -62,3 +66,37 @@ async def test_messages_to_a_query_that_never_begins_are_in_the_journal(env: Env
         await handle.signal("cancel")
         await env.status(handle)
     assert [word for word in words if word not in [row["content"] for row in env.rows()]] == []
+
+
+def team_of(env: Environment, handle: Handle) -> Handle:
+    """The run of a query's only target."""
+    child: Handle = env.client.get_workflow_handle(f"{handle.id}/target-1/team")
+    return child
+
+
+async def is_paused(child: Handle) -> bool:
+    """Whether a run has begun, and is paused."""
+    try:
+        return bool((await child.query("status"))["paused"])
+    except RPCError:
+        return False
+
+
+async def test_a_team_below_a_query_that_was_paused_before_it_asks_nobody_until_it_goes_on(env: Environment) -> None:
+    env.script(line("one", "1"), line("two", "2"))
+    manifests = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
+    asked = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
+    handle = await env.start("query", {"spec": asked, "resources": manifests}, start_signal="pause")
+    child = team_of(env, handle)
+    while not await is_paused(child):
+        await asyncio.sleep(0.05)
+    assert input_of(await child.fetch_history())["pause"]["since"]
+    assert not env.model.requests
+    await handle.signal("resume")
+    assert (await env.status(handle)).phase == "Completed"
+
+
+async def test_a_team_below_a_query_goes_on_if_that_was_resumed_while_the_team_was_started(env: Environment) -> None:
+    handle = await resumed_meanwhile(env)
+    assert (await asyncio.wait_for(env.status(handle), 60)).phase == "Completed"
+    assert input_of(await team_of(env, handle).fetch_history())["pause"]["by"] == "Ann"

@@ -59,13 +59,14 @@ class BaseWorkflow(Generic[Input]):
             self._restore(self._given.carried)
 
     def _begin_first(self) -> None:
-        """The session of a run that begins: what a parent hands down is within the bounds already."""
+        """A run begins: what a parent hands down, of its session too, is within the bounds already."""
         run_begins()
-        values = {} if isinstance(self._given, ActivityFailed) else self._given.session
-        if not self._handlers.fits_session(values) and workflow.patched(SESSION_BOUND_AT_START):
+        if isinstance(self._given, ActivityFailed):
+            return
+        if not self._handlers.fits_session(self._given.session) and workflow.patched(SESSION_BOUND_AT_START):
             self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
         else:
-            self.run_state.session.update(values)
+            self.run_state.begin(self._given)
 
     @property
     def given(self) -> Input:

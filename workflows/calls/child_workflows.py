@@ -18,10 +18,9 @@ from ...conversation.messages.message import Head
 from ...conversation.messages.turn import TurnResult
 from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from ...conversation.text import byte_size
-from ...resources.base import JsonObject
 from ...resources.workflow_ids import MAX_WORKFLOW_ID
 from ..state.cancellation import uncancelled
-from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, SESSION_AFTER_START
+from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, RESUME_AFTER_START, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ContinueAsNew
 from ..state.run_state import RunState
@@ -95,11 +94,12 @@ class ChildWorkflows:
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         session = self._run.session.values
-        own = {"session": session} if session else {}
+        asked = {"session": session, "stop": self._run.stop.state, "pause": self._run.inbox.pause}
+        own = {name: value for name, value in asked.items() if value}
         given = given.model_copy(update={**own, "question": self._run.question or None, "fails": True})
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
-        self._send_state(mailbox, session)
+        self._send_state(mailbox, given)
         result: TurnResult | None = None
         try:
             result = await _wait(mailbox.child)
@@ -133,15 +133,17 @@ class ChildWorkflows:
                 await workflow.sleep(wait)
                 wait = min(2 * wait, MAX_RESTART_WAIT)
 
-    def _send_state(self, mailbox: ChildMailbox, session: JsonObject) -> None:
+    def _send_state(self, mailbox: ChildMailbox, given: TurnInput) -> None:
         """Sends a child that has just started what the run got as signals before, and while it started."""
         run = self._run
-        if run.session.values != session and workflow.patched(SESSION_AFTER_START):
-            mailbox.put(ChildMessage("session", {**dict.fromkeys(session), **run.session.values}))
+        if run.session.values != given.session and workflow.patched(SESSION_AFTER_START):
+            mailbox.put(ChildMessage("session", {**dict.fromkeys(given.session), **run.session.values}))
         if run.stop.reason == "terminated":
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
         if run.inbox.pause:
             mailbox.put(ChildMessage("pause", {"name": run.inbox.pause.by}))
+        elif given.pause and workflow.patched(RESUME_AFTER_START):
+            mailbox.put(ChildMessage("resume", {"name": given.pause.by}))
         for rule, decision in run.decisions.remembered.items():
             mailbox.put(ChildMessage("remembered", RememberedDecision(rule=rule, decision=decision)))
         for message in run.inbox.drain():

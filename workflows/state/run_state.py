@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import Priority
 
 from ...conversation.contracts.decisions import shown
+from ...conversation.contracts.inputs import QueryInput, TurnInput
 from ...conversation.contracts.requests import TaskQueues
 from ...conversation.contracts.status import Status
 from .cancellation import StopState
@@ -34,6 +35,13 @@ class RunState:
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
+
+    def begin(self, given: QueryInput | TurnInput) -> None:
+        """Takes up what the run was given at its start, before any signal or update."""
+        self.session.update(given.session)
+        if isinstance(given, TurnInput):
+            self.stop.restore(given.stop)
+            self.inbox.pause = given.pause
 
     def check_stop(self) -> None:
         """Raises ActivityInterrupted if the run is to stop now."""
