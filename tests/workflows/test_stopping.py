@@ -1,6 +1,7 @@
 """Ending a run from outside: gracefully by a signal, at once, or by a cancel; all messages are kept."""
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -143,6 +144,9 @@ async def test_a_query_that_is_terminated_before_it_has_begun_asks_nobody(env: E
     status = await env.status(handle)
     assert (status.phase, status.stop_reason, status.note) == ("Completed", "terminated", "never mind")
     assert not env.model.requests
+    child = await env.client.get_workflow_handle(f"{handle.id}/target-1/team").fetch_history()
+    given = json.loads(child.events[0].workflow_execution_started_event_attributes.input.payloads[0].data)
+    assert given["stop"]["reason"] == "terminated"
 
 
 async def test_a_query_that_is_ended_now_keeps_what_was_said_and_counts_as_completed(env: Environment) -> None:
