@@ -44,13 +44,12 @@ class BaseWorkflow(Generic[Input]):
 
     @workflow.init
     def __init__(self, *given: JsonValue) -> None:
-        self.run_state = RunState()
-        self.children = ChildWorkflows(self.run_state)
+        run = self.run_state = RunState()
+        self.children = ChildWorkflows(run)
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
-        self._decisions = DecisionHandlers(self.run_state, self.children, parent_of(self._given))
-        self._phase = ShownPhase(self.run_state, self._decisions.tell_parent)
-        parts = self.run_state, self.children, self._decisions
-        self._handlers = MessageHandlers(*parts, self.next_turn, self._phase.show_pause)
+        self._decisions = DecisionHandlers(run, self.children, parent_of(self._given))
+        self._phase = ShownPhase(run, self._decisions.tell_parent)
+        self._handlers = MessageHandlers(run, self.children, self._decisions, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
         if isinstance(self._given, ActivityFailed) or not self._given.carried:
