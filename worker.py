@@ -91,11 +91,11 @@ async def run_worker(
     settings.make_journal_file()
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    tools = Tools(secrets, registry, calls, approve_destructive=settings.approve_destructive)
     providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
     single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
     tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
+    tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))

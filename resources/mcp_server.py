@@ -12,32 +12,43 @@ from .manifest import Manifest
 from .questions import Questions
 from .values import Address, Headers, KeyRef, ValueFrom, ValueSource
 
-_ELSEWHERE = NoEffect("whoever keeps the Secret refreshes its token")
-
 
 class TokenSecretRef(JsonModel):
-    """A Secret with an OAuth token, which something outside of Baton keeps fresh."""
+    """A Secret with an OAuth token. With ``refreshTokenKey``, workers refresh it, and keep the new one themselves."""
 
     name: Name = Field(description="the Secret's name")
     access_token_key: Text = Field("access_token", description="the key of the access token")
-    refresh_token_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the refresh token")
-    expires_at_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the time of expiry")
-    client_id_key: Annotated[Text | None, _ELSEWHERE] = Field(
-        None, alias="clientIDKey", description="the key of the client's id"
+    refresh_token_key: Text | None = Field(None, description="the key of the refresh token: workers refresh the token")
+    expires_at_key: Text | None = Field(
+        None, description="the key of the time of expiry, as in '2027-01-31T10:00:00Z' or in seconds since 1970"
     )
-    client_secret_key: Annotated[Text | None, _ELSEWHERE] = Field(None, description="the key of the client's secret")
+    client_id_key: Text | None = Field(None, alias="clientIDKey", description="the key of the client's id")
+    client_secret_key: Text | None = Field(None, description="the key of the client's secret")
+
+    def source(self, key: str | None, *, optional: bool = True) -> ValueSource | None:
+        """The source of the value of one of its keys; None without a key."""
+        ref = KeyRef(name=self.name, key=key, optional=optional) if key else None
+        return ValueSource(value_from=ValueFrom(secret_key_ref=ref)) if ref else None
 
 
 class Authorization(JsonModel):
     """How the worker authorizes itself at an MCP server."""
 
     token_secret_ref: TokenSecretRef = Field(description="the Secret with the token")
+    token_endpoint: Address | None = Field(
+        None, description="where tokens are refreshed, as {value: ADDRESS}; by default, where the server says"
+    )
+
+    @model_validator(mode="after")
+    def _something_to_refresh(self) -> Self:
+        if self.token_endpoint and self.token_secret_ref.refresh_token_key is None:
+            raise FieldError(("tokenEndpoint",), "needs tokenSecretRef.refreshTokenKey: there is nothing to refresh")
+        return self
 
     @property
-    def token(self) -> ValueSource:
-        """The source of the token."""
-        ref = KeyRef(name=self.token_secret_ref.name, key=self.token_secret_ref.access_token_key)
-        return ValueSource(value_from=ValueFrom(secret_key_ref=ref))
+    def token(self) -> ValueSource | None:
+        """The source of the access token."""
+        return self.token_secret_ref.source(self.token_secret_ref.access_token_key, optional=False)
 
 
 def _as_variables(value: object) -> object:

@@ -130,6 +130,18 @@ manifests = Table(
 """The manifests of the store: a row for each version of a resource, counted from 1; an empty ``manifest`` says that it
 was deleted. ``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
 
+tokens = Table(
+    "baton_tokens",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("leased_until", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+)
+"""The OAuth tokens that workers have refreshed, sealed with the token of the Secret whose place they take; empty until
+the first one is there. Until ``leased_until``, in milliseconds since 1970, one worker alone refreshes it; ``changed``
+is in seconds since 1970."""
+
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row for each version that the tables have been migrated to; the highest is that of today."""
 

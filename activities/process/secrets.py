@@ -63,15 +63,14 @@ class SecretStore:
         self._own, self._environment, self._sources = own, environment, sources
         files = [Path(each).absolute() for each in sorted(own_files)]
         self._own_files = files if all(each.is_file() for each in files) else []
-        self._redactor, self._known = Redactor(), set[str]()
-        self._reading = asyncio.Lock()
+        self._redactor, self._known, self._reading = Redactor(), set[str](), asyncio.Lock()
         for value in own.values():
-            self._remember(value.rstrip("\r\n"))
+            self.remember(value.rstrip("\r\n"))
         for name in OF_ENVIRONMENT:
             self.environment_secret(name)
         for name in HEADERS_OF_ENVIRONMENT:
             for each in (self.environment(name) or "").split(","):
-                self._remember(unquote(each.partition("=")[2].strip()))
+                self.remember(unquote(each.partition("=")[2].strip()))
         REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:
@@ -86,7 +85,7 @@ class SecretStore:
     def environment_secret(self, name: str) -> str | None:
         """The same for a variable that holds a secret: its value is redacted from now on."""
         value = self.environment(name)
-        return self._remember(value) if value else None
+        return self.remember(value) if value else None
 
     async def of_run(self, catalog: str) -> RunSecrets:
         """The Secrets in a run's files as they are now; ``catalog`` is the SHA-256 of the run's catalog.
@@ -116,7 +115,7 @@ class SecretStore:
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
             if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
-                return self._remember(value)
+                return self.remember(value)
         wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
@@ -163,7 +162,8 @@ class SecretStore:
         """The same for a text that is not complete: without an end that may be the beginning of a secret."""
         return self._redactor.redact_partial(text)
 
-    def _remember(self, value: str) -> str:
+    def remember(self, value: str) -> str:
+        """The value, which is redacted from now on."""
         if len(value) >= MIN_LENGTH and value not in self._known:
             self._known.add(value)
             self._redactor.add(value)

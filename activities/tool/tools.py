@@ -13,6 +13,8 @@ from ...resources.catalog import Catalog
 from ..context.calls import Calls
 from ..context.lookup import find
 from ..context.value_resolver import ValueResolver
+from ..journal.journal import Journal
+from ..journal.token_store import TokenStore
 from ..process.bounded_process import close_idle
 from ..process.functions import FunctionRegistry
 from ..process.secrets import SecretStore
@@ -36,7 +38,6 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     "builtin": BuiltInTools,
     "http": HttpTools,
     "openapi": OpenApiTools,
-    "mcp": McpTools,
     "agent": AskingTools,
     "team": AskingTools,
 }
@@ -44,18 +45,23 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
 
 
 class Tools:
-    """The tools that a worker can use. ``approve_destructive``: those that say they destroy need a person's yes."""
+    """The tools that a worker can use. ``approve_destructive``: those that say they destroy need a person's yes.
+
+    Without a ``journal``, no token of an MCP server is refreshed.
+    """
 
     def __init__(
         self,
         secrets: SecretStore,
         functions: FunctionRegistry,
         calls: Calls | None = None,
+        journal: Journal | None = None,
         *,
         approve_destructive: bool = False,
     ) -> None:
         self._calls, self._approve_destructive = calls or Calls(), approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
+        self._sources["mcp"] = McpTools(secrets, TokenStore(journal.database) if journal else None)
         self._sources["activity"] = FunctionTools(functions)
         self._filters = ResultFilters(secrets.redact_long)
 

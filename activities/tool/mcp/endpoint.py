@@ -1,6 +1,6 @@
 """Where an MCP server is: its manifest with all values and secrets, as they are at the moment of use."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from ....conversation.errors import InvalidManifest
@@ -32,13 +32,22 @@ class McpEndpoint:
     asks: bool = False
 
     @property
+    def is_authorized(self) -> bool:
+        """Whether its headers authorize the worker, whatever token there is."""
+        return "authorization" in {name.lower() for name, _ in self.headers}
+
+    def with_token(self, token: str) -> "McpEndpoint":
+        """The same with an access token."""
+        return replace(self, headers=(*self.headers, ("Authorization", f"Bearer {token}")))
+
+    @property
     def label(self) -> str:
         """What errors call it."""
         return f"the MCP server {self.name}" + (f" ({urlsplit(self.address).hostname})" if self.address else "")
 
 
 def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = False) -> McpEndpoint:
-    """The endpoint of a server; reads its secrets. ``private`` allows every run to choose any address.
+    """The endpoint of a server, but for its token; reads its secrets. ``private`` lets a run choose any address.
 
     Raises:
         InvalidManifest: a value is no address.
@@ -55,8 +64,6 @@ def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = Fal
     except ValueError as error:
         raise InvalidManifest(f"{server.id}: spec.address {error}") from None
     headers = headers_of(server, spec.headers, values)
-    if spec.authorization and "authorization" not in {name.lower() for name, _ in headers}:
-        headers = (*headers, ("Authorization", f"Bearer {values.resolve(spec.authorization.token, server)}"))
     guarded = values.is_guarded(server) or (not private and bool(spec.address and spec.address.is_from_run))
     return McpEndpoint(server.name, address, spec.transport, headers, guarded, asks=asks)
 

@@ -12,6 +12,7 @@ from ....resources.catalog import Catalog
 from ....resources.mcp_server import MCPServer
 from ...context.lookup import mcp_server_of
 from ...context.value_resolver import ValueResolver
+from ...journal.token_store import TokenStore
 from ...process.secrets import SecretStore
 from ..tool import CallableTool, ToolContext, ToolDefinition
 from .endpoint import McpEndpoint, endpoint_of
@@ -19,6 +20,7 @@ from .pinned_tools import ListedTool, with_listed_tools
 from .users import users_of
 
 if TYPE_CHECKING:
+    from .access_tokens import AccessTokens
     from .connection import McpConnections
 
 # The library takes half a second to load, and few workers have MCP servers: it is imported where it is used.
@@ -32,10 +34,11 @@ async def _load() -> None:
 class McpTools:
     """A ``ToolSource`` (ARK: queries, MCP tools)."""
 
-    def __init__(self, secrets: SecretStore) -> None:
-        self._private = secrets.allows_private_hosts
-        self._redact = secrets.redact_partial
+    def __init__(self, secrets: SecretStore, tokens: TokenStore | None = None) -> None:
+        self._secrets, self._store = secrets, tokens
+        self._private, self._redact = secrets.allows_private_hosts, secrets.redact_partial
         self._opened: McpConnections | None = None
+        self._kept: AccessTokens | None = None
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The one tool of a manifest, which was completed when its run was pinned: no server is asked."""
@@ -102,11 +105,27 @@ class McpTools:
         return await request.send(list_tools, server.timeout)
 
     def _endpoint(self, server: MCPServer, values: ValueResolver) -> Callable[[bool], Awaitable[McpEndpoint]]:
+        used = ""
+
         async def endpoint(anew: bool) -> McpEndpoint:
+            nonlocal used
             current = await values.with_current_secrets() if anew else values
-            return endpoint_of(server, current, private=self._private)
+            found = endpoint_of(server, current, private=self._private)
+            if not server.spec.authorization or found.is_authorized:
+                return found
+            used = await self._tokens().of(server, current, used if anew else "")
+            return found.with_token(used)
 
         return endpoint
+
+    def _tokens(self) -> "AccessTokens":
+        from .access_tokens import AccessTokens  # noqa: PLC0415
+        from .token_endpoint import TokenClient  # noqa: PLC0415
+
+        if self._kept is None:
+            client = TokenClient(private=self._private, redact=self._redact)
+            self._kept = AccessTokens(self._store, client, self._secrets.remember)
+        return self._kept
 
     def _connections(self) -> "McpConnections":
         from .connection import McpConnections  # noqa: PLC0415
@@ -115,6 +134,8 @@ class McpTools:
         return self._opened
 
     async def close(self) -> None:
-        """Closes the connections, and ends the servers that are processes."""
+        """Closes the connections, ends the servers that are processes, and waits for tokens that are refreshed."""
+        if self._kept:
+            await self._kept.close()
         if self._opened:
             await self._opened.close()
