@@ -83,7 +83,7 @@ async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
     """The result of each tool of a server, or its failure, by the tool's name."""
     connections, results = McpConnections(), dict[str, str]()
 
-    async def current(_: bool) -> McpEndpoint:
+    async def current(_: bool, __: bool) -> McpEndpoint:
         return endpoint
 
     try:

@@ -43,6 +43,8 @@ class Authorization(JsonModel):
     def _something_to_refresh(self) -> Self:
         if self.token_endpoint and self.token_secret_ref.refresh_token_key is None:
             raise FieldError(("tokenEndpoint",), "needs tokenSecretRef.refreshTokenKey: there is nothing to refresh")
+        if self.token_endpoint and self.token_endpoint.is_from_run:
+            raise FieldError(("tokenEndpoint",), "can't be chosen by a run: a refresh token is sent there")
         return self
 
     @property

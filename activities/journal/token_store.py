@@ -22,21 +22,30 @@ class TokenStore:
         found = await self._database.run(select(_table.c.token).where(_table.c.id == token_id))
         return found[0].token if found else ""
 
-    async def lease(self, token_id: str, known: str, seconds: float) -> bool:
-        """Whether the caller alone may refresh a token for so many seconds: it is still the ``known`` one."""
+    async def lease(self, token_id: str, known: str, seconds: float) -> int:
+        """Lets the caller alone refresh a token for so many seconds, if it is still the ``known`` one.
+
+        The lease, which is 0 where another one has it, or the token is another one.
+        """
         now = int(time.time() * 1_000)
         row = {"id": token_id, "token": "", "leased_until": 0, "changed": now // 1_000}
+        lease = now + int(seconds * 1_000)
         free = update(_table).where(_table.c.id == token_id, _table.c.token == known, _table.c.leased_until <= now)
 
-        def execute(connection: Connection) -> bool:
+        def execute(connection: Connection) -> int:
             connection.execute(insert_missing(connection.dialect.name, _table), [row])
-            taken = free.values(leased_until=now + int(seconds * 1_000)).returning(_table.c.id)
-            return bool(connection.execute(taken).all())
+            taken = connection.execute(free.values(leased_until=lease).returning(_table.c.id)).all()
+            return lease if taken else 0
 
         return await self._database.transact(execute)
 
     async def write(self, token_id: str, known: str, token: str) -> None:
-        """Replaces the ``known`` token, and ends the lease; nothing if somebody else has replaced it."""
+        """Replaces the ``known`` token, and ends its lease; nothing if somebody else has replaced it."""
         here = update(_table).where(_table.c.id == token_id, _table.c.token == known)
         new = {"token": token, "leased_until": 0, "changed": int(time.time())}
         await self._database.run(here.values(new).returning(_table.c.id))
+
+    async def release(self, token_id: str, lease: int) -> None:
+        """Ends a lease, and nobody else's."""
+        here = update(_table).where(_table.c.id == token_id, _table.c.leased_until == lease)
+        await self._database.run(here.values(leased_until=0).returning(_table.c.id))

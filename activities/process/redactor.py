@@ -5,18 +5,17 @@ import html
 import json
 import re
 import threading
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterator
-from functools import lru_cache
-from urllib.parse import quote, quote_plus, unquote
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus
 
 from ahocorasick_rs import AhoCorasick, MatchKind
 
+from .escapes import levels
+
 PLACEHOLDER = "[secret]"
 
-LEVELS = 3
-"""How often escapes are undone: a JSON text in a JSON text in an address has three."""
+MAX_PASSING = 100
+"""Tokens that are replaced again and again: how many of them are known."""
 
 SHORTEST_ENCODED = 8
 """Characters. What is shorter in base64 or in hexadecimal digits would be found in every text."""
@@ -26,13 +25,7 @@ PIECE = 1_000_000
 
 _HEAD = 6
 _PATH = "/:@!$&'()*+,;=~"  # as the addresses of tools are escaped
-_ESCAPE = re.compile(
-    r"%[0-7][0-9A-Fa-f]|(?:%[89A-Fa-f][0-9A-Fa-f])+"
-    r"|\\+(?:u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"
-    r"|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);"
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Redactor:
@@ -42,21 +35,37 @@ class Redactor:
     """
 
     def __init__(self) -> None:
+        self._secrets, self._passing = dict[str, set[str]](), dict[str, None]()
         self._forms, self._longest = set[str](), 0
         self._search: AhoCorasick | None = None
         self._heads: dict[str, list[str]] = {}
         self._changing = threading.Lock()
 
-    def add(self, secret: str) -> None:
-        """Finds a secret from now on."""
+    def add(self, secret: str, *, passing: bool = False) -> None:
+        """Finds a secret from now on; a ``passing`` one until there are MAX_PASSING newer ones."""
         with self._changing:
-            new = {_valid(each) for each in forms_of(_valid(secret))} - self._forms
-            if new:
-                self._forms = self._forms | new
-                self._search, self._longest = None, max(map(len, self._forms))
-                for form in new:
-                    for length in range(1, min(_HEAD, len(form)) + 1):
-                        self._heads.setdefault(form[:length], []).append(form)
+            if secret in self._secrets and secret not in self._passing:
+                return
+            self._passing.pop(secret, None)
+            if passing:
+                self._passing[secret] = None
+            if secret not in self._secrets:
+                self._secrets[secret] = {_valid(each) for each in forms_of(_valid(secret))}
+                self._know(self._secrets[secret] - self._forms)
+            if len(self._passing) > MAX_PASSING:
+                self._forget(next(iter(self._passing)))
+
+    def _know(self, new: set[str]) -> None:
+        if new:
+            _add_heads(self._heads, new)
+            self._forms = self._forms | new
+            self._search, self._longest = None, max(map(len, self._forms))
+
+    def _forget(self, secret: str) -> None:
+        del self._secrets[secret], self._passing[secret]
+        forms, heads = set[str]().union(*self._secrets.values()), dict[str, list[str]]()
+        _add_heads(heads, forms)  # all at once: another thread may be looking for secrets
+        self._forms, self._heads, self._search, self._longest = forms, heads, None, max(map(len, forms))
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret."""
@@ -69,7 +78,7 @@ class Redactor:
             return clean
         longest = self._longest
         begin = max(0, len(clean) - 6 * longest)  # an escape has at most six characters, as in \\u0041
-        found = ((level, self._begun(level.text, longest)) for level in _levels(clean[begin:]))
+        found = ((level, self._begun(level.text, longest)) for level in levels(clean[begin:]))
         cuts = [begin + level.start_of(cut) for level, cut in found if cut is not None]
         return clean[: min(cuts, default=len(clean))]
 
@@ -77,7 +86,7 @@ class Redactor:
         """Where secrets are in a text."""
         with self._changing:
             search = self._search = self._search or AhoCorasick([*self._forms], matchkind=MatchKind.LeftmostLongest)
-        for level in _levels(text):
+        for level in levels(text):
             text = _valid(level.text)
             for begin in range(0, len(text), PIECE):
                 for _, start, end in search.find_matches_as_indexes(text[begin : begin + PIECE + self._longest]):
@@ -89,6 +98,13 @@ class Redactor:
             if any(form.startswith(text[start:]) for form in self._heads.get(text[start : start + _HEAD], ())):
                 return start
         return None
+
+
+def _add_heads(heads: dict[str, list[str]], forms: Iterable[str]) -> None:
+    """Adds forms under each of their beginnings, of up to _HEAD characters."""
+    for form in forms:
+        for length in range(1, min(_HEAD, len(form)) + 1):
+            heads.setdefault(form[:length], []).append(form)
 
 
 def forms_of(secret: str) -> set[str]:
@@ -103,71 +119,8 @@ def forms_of(secret: str) -> set[str]:
         inside = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
         inside = inside[(0, 2, 3)[shift] : len(inside) - ((shift + len(data)) % 3 > 0)]
         encoded |= {inside, inside.replace("+", "-").replace("/", "_")}
-    forms |= {level.text for level in _levels(secret)}  # one whose own signs look escaped
+    forms |= {level.text for level in levels(secret)}  # one whose own signs look escaped
     return forms | {each for each in encoded if len(each) >= SHORTEST_ENCODED}
-
-
-class _Level:
-    """A text with some escapes undone; a place in it leads to its place in the original text."""
-
-    def __init__(self, text: str, original: "_Level | None" = None) -> None:
-        self.text, self._original = text, original
-        # Of each piece: its place, its place in the original, and its length there if it is an escape. As arrays, since
-        # the collection of garbage looks at millions of tuples with the interpreter's lock held.
-        self._at, self._begins, self._escapes = array("q", [0]), array("q", [0]), array("q", [0])
-
-    def undone(self) -> "_Level | None":
-        """The text with the escapes in it undone; None if there are none."""
-        if not any(sign in self.text for sign in "%\\&"):
-            return None
-        parts, place, size = list[str](), 0, 0
-        made = _Level("", self)
-        for escape in _ESCAPE.finditer(self.text):
-            literal, char = self.text[place : escape.start()], _char(escape[0])
-            made._at.extend((size, size + len(literal), size + len(literal) + len(char)))
-            made._begins.extend((place, escape.start(), escape.end()))
-            made._escapes.extend((0, len(escape[0]), 0))
-            parts += (literal, char)
-            place, size = escape.end(), size + len(literal) + len(char)
-        if not parts:
-            return None
-        made.text = "".join(parts) + self.text[place:]
-        return made
-
-    def start_of(self, at: int) -> int:
-        """The place in the original text at which the character at ``at`` begins."""
-        if self._original is None:
-            return at
-        index = bisect_right(self._at, at) - 1
-        begin, escape = self._begins[index], self._escapes[index]
-        return self._original.start_of(begin if escape else begin + at - self._at[index])
-
-    def end_of(self, at: int) -> int:
-        """The place in the original text at which the character before ``at`` ends."""
-        if self._original is None:
-            return at
-        index = bisect_right(self._at, at - 1) - 1
-        begin, escape = self._begins[index], self._escapes[index]
-        return self._original.end_of(begin + (escape or at - self._at[index]))
-
-
-def _levels(text: str) -> Iterator[_Level]:
-    level: _Level | None = _Level(text)
-    for _ in range(LEVELS + 1):
-        if level is None:
-            return
-        yield level
-        level = level.undone()
-
-
-@lru_cache(maxsize=10_000)
-def _char(escape: str) -> str:
-    if escape[0] == "%":
-        return unquote(escape, errors="replace")
-    if escape[0] == "&":
-        return html.unescape(escape)
-    named = escape.lstrip("\\")
-    return chr(int(named[1:], 16)) if len(named) == 5 else _SHORT.get(named, named or "\\")
 
 
 def _valid(text: str) -> str:

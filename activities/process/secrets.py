@@ -63,7 +63,7 @@ class SecretStore:
         self._own, self._environment, self._sources = own, environment, sources
         files = [Path(each).absolute() for each in sorted(own_files)]
         self._own_files = files if all(each.is_file() for each in files) else []
-        self._redactor, self._known, self._reading = Redactor(), set[str](), asyncio.Lock()
+        self._redactor, self._reading = Redactor(), asyncio.Lock()
         for value in own.values():
             self.remember(value.rstrip("\r\n"))
         for name in OF_ENVIRONMENT:
@@ -162,11 +162,10 @@ class SecretStore:
         """The same for a text that is not complete: without an end that may be the beginning of a secret."""
         return self._redactor.redact_partial(text)
 
-    def remember(self, value: str) -> str:
-        """The value, which is redacted from now on."""
-        if len(value) >= MIN_LENGTH and value not in self._known:
-            self._known.add(value)
-            self._redactor.add(value)
+    def remember(self, value: str, *, passing: bool = False) -> str:
+        """The value, which is redacted from now on; of ``passing`` ones, the last MAX_PASSING."""
+        if len(value) >= MIN_LENGTH:
+            self._redactor.add(value, passing=passing)
         return value
 
     def _read_files(self, catalog: str) -> RunSecrets:

@@ -115,7 +115,7 @@ async def test_what_a_secret_holds_anew_is_used_in_place_of_what_was_refreshed(c
             assert await ask(env) == "hello"
             with (tmp_path / "tokens").open("a") as tokens:
                 tokens.write("by-a-person-1 by-a-person-2\n")
-            assert "can't be refreshed" in await ask(env)
+            assert "HTTP 401" in await ask(env)
             write_own(tmp_path, mcp, {"access_token": "by-a-person-1", "refresh": "by-a-person-2"})
             assert await ask(env) == "hello"
     assert len(given_out(tmp_path)) == 2
@@ -147,7 +147,7 @@ async def test_an_authorization_server_elsewhere_is_asked_if_the_manifest_names_
 ) -> None:
     with serving(tmp_path) as authorization, serving(tmp_path, issuer=authorization.url.removesuffix("/mcp")) as mcp:
         async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp)])) as env:
-            assert "127.0.0.1 lies in the worker's own network" in await ask(env)
+            assert f"it names the authorization server {authorization.url.removesuffix('mcp')}: " in await ask(env)
         assert given_out(tmp_path) == []
         named = {"tokenEndpoint": {"value": f"http://127.0.0.1:{authorization.port}/token"}}
         async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp, **named)])) as env:
@@ -174,8 +174,49 @@ async def test_a_token_is_leased_to_one_at_a_time_until_it_is_another_one(tmp_pa
         await asyncio.sleep(0.6)
         assert await other.lease("id", "", 60)
         await other.write("id", "", "new")
-        assert [await one.lease("id", "", 60), await one.read("id"), await one.read("unknown")] == [False, "new", ""]
-        assert await one.lease("id", "new", 60)
+        assert [await one.lease("id", "", 60), await one.read("id"), await one.read("unknown")] == [0, "new", ""]
+        lease = await one.lease("id", "new", 60)
+        await other.release("id", lease - 1)
+        assert not await other.lease("id", "new", 60)
+        await one.release("id", lease)
+        assert await other.lease("id", "new", 60)
+
+
+async def test_a_server_that_refuses_every_token_uses_up_no_more_than_one(client: Client, tmp_path: Path) -> None:
+    with serving(tmp_path) as mcp:
+        async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp)])) as env:
+            assert await ask(env) == "hello"
+            (tmp_path / "revoked").touch()
+            assert "HTTP 401" in await ask(env)
+            assert "HTTP 401" in await ask(env)
+    assert len(given_out(tmp_path)) == 1
+
+
+async def test_only_a_refused_token_is_refreshed_and_no_other_error_is_hidden(client: Client, tmp_path: Path) -> None:
+    with serving(tmp_path) as mcp:
+        (tmp_path / "tokens").write_text("access-token-0 refresh-token-0\n")
+        server = mcp.manifest()["spec"]["address"].replace("/mcp", "/elsewhere")
+        own = write_own(tmp_path, mcp)
+        own.write_text(own.read_text().replace(mcp.url, server))
+        async with Environment.running(client, tmp_path, load_files([own])) as env:
+            assert "HTTP 404" in await ask(env)
+    assert given_out(tmp_path) == []
+
+
+async def test_a_client_that_sends_its_secret_in_the_form_is_known_too(client: Client, tmp_path: Path) -> None:
+    with serving(tmp_path) as mcp:
+        (tmp_path / "post").touch()
+        async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp)])) as env:
+            assert await ask(env) == "hello"
+
+
+@pytest.mark.parametrize("chosen", [{"queryParameterRef": {"name": "where"}}, {"contributionsRef": {"key": "k"}}])
+def test_no_run_chooses_where_a_refresh_token_is_sent(tmp_path: Path, chosen: Json) -> None:
+    authorization = {"tokenSecretRef": {"name": "safe", "refreshTokenKey": "r"}, "tokenEndpoint": {"valueFrom": chosen}}
+    file = tmp_path / "server.yaml"
+    file.write_text(yaml.safe_dump(manifest("MCPServer", "t", {"address": "http://h", "authorization": authorization})))
+    with pytest.raises(ManifestError, match="tokenEndpoint: can't be chosen by a run"):
+        load_files([file])
 
 
 @pytest.mark.parametrize("field", ["accessTokenKey", "refreshTokenKey"])

@@ -28,10 +28,13 @@ serve(int(sys.argv[1]), {folder!r}, {seconds}, {issuer!r})
 
 
 class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """The file ``tokens`` in a folder has a line for each pair that was given out; only the last one is valid."""
+    """The file ``tokens`` in a folder has a line for each pair that was given out; only the last one is valid.
+
+    With a file ``revoked`` no access token is; with a file ``post`` the client sends its secret in the form.
+    """
 
     def __init__(self, folder: Path, seconds: float) -> None:
-        self._file, self._seconds = folder / "tokens", seconds
+        self._folder, self._file, self._seconds = folder, folder / "tokens", seconds
 
     def _last(self) -> tuple[str, str]:
         access, refresh = self._file.read_text().splitlines()[-1].split()
@@ -44,12 +47,13 @@ class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
             client_secret=CLIENT_SECRET,
             redirect_uris=[AnyHttpUrl("http://localhost")],
             grant_types=["authorization_code", "refresh_token"],
-            token_endpoint_auth_method="client_secret_basic",
+            token_endpoint_auth_method=f"client_secret_{'post' if (self._folder / 'post').exists() else 'basic'}",
         )
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """The token, if it is the last one."""
-        return AccessToken(token=token, client_id=CLIENT, scopes=[]) if token == self._last()[0] else None
+        valid = token == self._last()[0] and not (self._folder / "revoked").exists()
+        return AccessToken(token=token, client_id=CLIENT, scopes=[]) if valid else None
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
         """The token, if it is the last one."""

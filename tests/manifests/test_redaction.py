@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.activities.process.redactor import PIECE, Redactor, forms_of
+from baton.activities.process.redactor import MAX_PASSING, PIECE, Redactor, forms_of
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.log import EscapingFormatter
 from baton.conversation.messages.message import Message, ToolCall
@@ -174,3 +174,18 @@ def test_half_of_a_surrogate_pair_in_a_text_or_a_secret_holds_nothing_up() -> No
         redactor.redact('{"city": "R\\ud83d", "b": "\ud83d sk-abcdef"}')
         == '{"city": "R\\ud83d", "b": "\ud83d [secret]"}'
     )
+
+
+def test_of_tokens_that_are_replaced_again_and_again_the_last_are_found_and_no_secret_is_forgotten() -> None:
+    redactor = Redactor()
+    redactor.add("the-secret-of-a-file")
+    for number in range(3 * MAX_PASSING):
+        redactor.add("a-token-in-use", passing=True)
+        redactor.add(f"token-number-{number}-", passing=True)
+    redactor.add("token-number-299-")  # now it is in a file, too
+    for number in range(MAX_PASSING):
+        redactor.add(f"later-token-{number}-", passing=True)
+    text = "the-secret-of-a-file token-number-299- later-token-0- later-token-99- token-number-0-"
+    assert redactor.redact(text) == "[secret] [secret] [secret] [secret] token-number-0-"
+    assert redactor.redact_partial("it is the-secret-of") == "it is "
+    assert redactor.redact("a-token-in-use") == "a-token-in-use", "which nobody has used for long"

@@ -20,7 +20,7 @@ from ...conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from ...conversation.text import byte_size
 from ...resources.workflow_ids import MAX_WORKFLOW_ID
 from ..state.cancellation import uncancelled
-from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, RESUME_AFTER_START, SESSION_AFTER_START
+from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, PAUSED_AT_START, SESSION_AFTER_START
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ContinueAsNew
 from ..state.run_state import RunState
@@ -94,9 +94,9 @@ class ChildWorkflows:
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         session = self._run.session.values
-        asked = {"session": session, "stop": self._run.stop.state, "pause": self._run.inbox.pause}
-        own = {name: value for name, value in asked.items() if value}
-        given = given.model_copy(update={**own, "question": self._run.question or None, "fails": True})
+        pause = self._run.inbox.pause if self._run.inbox.pause and workflow.patched(PAUSED_AT_START) else None
+        own = {"session": session, "stop": self._run.stop.state, "pause": pause, "question": self._run.question}
+        given = given.model_copy(update={"fails": True, **{name: value for name, value in own.items() if value}})
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
         self._send_state(mailbox, given)
@@ -142,7 +142,7 @@ class ChildWorkflows:
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
         if run.inbox.pause:
             mailbox.put(ChildMessage("pause", {"name": run.inbox.pause.by}))
-        elif given.pause and workflow.patched(RESUME_AFTER_START):
+        elif given.pause:
             mailbox.put(ChildMessage("resume", {"name": given.pause.by}))
         for rule, decision in run.decisions.remembered.items():
             mailbox.put(ChildMessage("remembered", RememberedDecision(rule=rule, decision=decision)))

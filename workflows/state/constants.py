@@ -66,8 +66,8 @@ SESSION_BOUND_AT_START = "session-bound-at-start"
 SESSION_AFTER_START = "session-after-start"
 """Patch: a child is sent the changes that the session has seen while the child was being started."""
 
-RESUME_AFTER_START = "resume-after-start"
-"""Patch: a child that began paused is resumed, if its parent was while the child was being started."""
+PAUSED_AT_START = "paused-at-start"
+"""Patch: a child of a run that is paused begins paused."""
 
 ORDERED_MESSAGES = "ordered-messages"
 """Patch: messages to several children go to all at once, and to each child one after the other."""

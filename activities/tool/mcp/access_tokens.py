@@ -1,16 +1,18 @@
 """The OAuth tokens for MCP servers: refreshed by one worker at a time, and kept, sealed, for all workers of a journal.
 
-A refresh token is often valid once. So what comes back is written down before it is used, and a refresh that has begun
-goes on to its end, whoever has asked for it.
+A refresh token is often valid once. So what comes back is written down before it is used, by a task that goes on to its
+end, whoever has asked for it.
 """
 
 import asyncio
 import base64
+import logging
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
-from pydantic import ValidationError
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ....conversation.errors import InvalidManifest, ToolFailed
 from ....conversation.temporal.encryption import Key
@@ -18,32 +20,39 @@ from ....resources.base import JsonModel
 from ....resources.mcp_server import MCPServer
 from ...context.value_resolver import ValueResolver
 from ...journal.token_store import TokenStore
-from .token_endpoint import Refreshed, TokenClient
+from .token_endpoint import Place, Refreshed, TokenClient
 
 EARLY = 30.0
-"""Seconds before its end at which a token is refreshed."""
+"""Seconds before its end at which a token is refreshed, or half of its time if that is shorter."""
 
-LEASE = 60.0
-"""Seconds for which one worker alone refreshes a token: longer than that takes."""
+LATELY = 10.0
+"""Seconds for which a token counts as new: a server that refuses it would refuse the next one, too."""
+
+LEASE, LONGEST = 60.0, 45.0
+"""Seconds for which one worker alone refreshes a token, and which that takes at most."""
 
 LOOK = 0.2
 """Seconds between two looks whether another worker has refreshed a token."""
 
-_PLACE = b"baton token"
+log = logging.getLogger("baton")
 
 
 class AccessToken(JsonModel):
-    """A token as the Secret holds it, or as it was refreshed at ``endpoint``; ``until`` in seconds since 1970."""
+    """A token as the Secret holds it, or as it was refreshed ``at`` a time at a ``place``.
+
+    It is refreshed from ``renew`` on, and ``ends`` then. All times are in seconds since 1970.
+    """
 
     access: str
     refresh: str
-    until: float | None = None
-    endpoint: str = ""
+    renew: float | None = None
+    ends: float | None = None
+    at: float = 0.0
+    place: Place | None = None
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether it is valid for no more than EARLY seconds."""
-        return self.until is not None and self.until < time.time() + EARLY
+    def is_usable(self, refused: str) -> bool:
+        """Whether a server may take it that has ``refused`` another one, or none."""
+        return self.access != refused and (self.ends is None or time.time() < self.ends)
 
 
 class AccessTokens:
@@ -54,52 +63,62 @@ class AccessTokens:
 
     def __init__(self, store: TokenStore | None, client: TokenClient, remember: Callable[[str], str]) -> None:
         self._store, self._client, self._remember = store, client, remember
-        self._refreshing = dict[str, asyncio.Task[AccessToken]]()
+        self._tasks = dict[str, asyncio.Task[AccessToken]]()
+        self._is_closing = False
 
     async def of(self, server: MCPServer, values: ValueResolver, refused: str = "") -> str:
-        """The access token for a server, which is not the one that the server has just ``refused``.
+        """The access token for a server, which is another one than the server has just ``refused``.
 
-        Raises ToolFailed, which is retryable unless the token can't be refreshed, and what ``values.resolve`` raises.
+        Raises ToolFailed, which is retryable where a later try may do, and what ``values.resolve`` raises.
         """
-        given = _given(server, values)
-        if self._store is None or not given.refresh or _is_foreign(server, values):
-            return given.access
-        seal = _Seal(given)
-        while True:
-            stored = await self._store.read(seal.id)
-            token = self._noted(seal.opened(stored) if stored else given)
-            if token.access != refused and not token.is_ending:
-                return token.access
-            if seal.id in self._refreshing or await self._store.lease(seal.id, stored, LEASE):
-                return (await self._refreshed(server, values, seal, stored, token, refused)).access
-            await asyncio.sleep(LOOK)
+        access, refresh = _in_secret(server, values)
+        if self._store is None or not refresh or _is_foreign(server, values):
+            return access
+        seal = _Seal(access, refresh)
+        stored = await self._store.read(seal.id)
+        token = self._noted(seal.opened(stored) if stored else _first(server, values, access, refresh))
+        usable, due = token.is_usable(refused), token.renew is not None and token.renew < time.time()
+        if (usable and not due) or (not usable and time.time() - token.at < LATELY):
+            return token.access
+        task = self._task(server, values, seal, stored, token)
+        return token.access if usable else (await asyncio.shield(task)).access
 
-    async def _refreshed(
-        self, server: MCPServer, values: ValueResolver, seal: "_Seal", stored: str, token: AccessToken, refused: str
-    ) -> AccessToken:
-        if (task := self._refreshing.get(seal.id)) is None:
-            task = asyncio.create_task(self._refresh(server, values, seal, stored, token))
-            self._refreshing[seal.id] = task
-            task.add_done_callback(lambda _: self._refreshing.pop(seal.id))
-        try:
-            return await asyncio.shield(task)
-        except ToolFailed as failed:
-            if token.access != refused and not failed.non_retryable:
-                return token  # which may still be valid
-            raise
+    def _task(
+        self, server: MCPServer, values: ValueResolver, seal: "_Seal", stored: str, token: AccessToken
+    ) -> "asyncio.Task[AccessToken]":
+        """The one that refreshes this token here."""
+        if (task := self._tasks.get(seal.id)) is None:
+            task = self._tasks[seal.id] = asyncio.create_task(self._renew(server, values, seal, stored, token))
+            task.add_done_callback(lambda done: self._ended(seal.id, done))
+        return task
 
-    async def _refresh(
+    def _ended(self, seal_id: str, task: "asyncio.Task[AccessToken]") -> None:
+        del self._tasks[seal_id]
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("%s", error)
+
+    async def _renew(
         self, server: MCPServer, values: ValueResolver, seal: "_Seal", stored: str, token: AccessToken
     ) -> AccessToken:
+        """Refreshes the token, or waits until another worker has."""
         assert self._store
-        new = stored
+        while not (lease := await self._store.lease(seal.id, stored, LEASE)):
+            if self._is_closing:
+                raise ToolFailed(f"the worker ends while the token of {server.id} is refreshed", retryable=True)
+            await asyncio.sleep(LOOK)
+            if (found := await self._store.read(seal.id)) != stored:
+                return self._noted(seal.opened(found))
         try:
-            refreshed = await self._client.refresh(server, values, token.refresh, token.endpoint)
-            result = self._noted(_after(token, refreshed))
-            new = seal.closed(result)
-            return result
+            async with asyncio.timeout(LONGEST):
+                refreshed = await self._client.refresh(server, values, token.refresh, token.place)
+            new = self._noted(_after(token, refreshed))
+            await self._store.write(seal.id, stored, seal.closed(new))
+            return new
+        except TimeoutError:
+            late = f"the token of the MCP server {server.name} can't be refreshed: no answer in {LONGEST:g} s"
+            raise ToolFailed(late, retryable=True) from None
         finally:
-            await asyncio.shield(self._store.write(seal.id, stored, new))
+            await self._store.release(seal.id, lease)
 
     def _noted(self, token: AccessToken) -> AccessToken:
         for each in (token.access, token.refresh):
@@ -108,19 +127,17 @@ class AccessTokens:
 
     async def close(self) -> None:
         """Waits until what is being refreshed is written down."""
-        await asyncio.gather(*self._refreshing.values(), return_exceptions=True)
+        self._is_closing = True
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._client.close()
 
 
 class _Seal:
-    """Seals what comes in the place of a Secret's token with a key that is made of its refresh token."""
+    """Seals what takes the place of a Secret's token with a key that is made of its refresh token."""
 
-    def __init__(self, given: AccessToken) -> None:
-        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415  # loaded only where it is used
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
-
-        self._key = Key("token", HKDF(SHA256(), 32, salt=None, info=_PLACE).derive(given.refresh.encode()))
-        self.id = self._key.keyed_hash(given.access)
+    def __init__(self, access: str, refresh: str) -> None:
+        self._key = Key("token", HKDF(SHA256(), 32, salt=None, info=b"baton token").derive(refresh.encode()))
+        self.id = self._key.keyed_hash(access)
 
     def closed(self, token: AccessToken) -> str:
         return base64.b64encode(self._key.encrypt(token.model_dump_json().encode(), self.id.encode())).decode()
@@ -130,36 +147,43 @@ class _Seal:
 
 
 def _is_foreign(server: MCPServer, values: ValueResolver) -> bool:
-    """Whether a run chooses where the refresh token would go to."""
-    assert server.spec.authorization
-    chosen = server.spec.address and server.spec.address.is_from_run and not server.spec.authorization.token_endpoint
-    return bool(chosen) or values.catalog.is_brought(server.id)
+    """Whether a run chooses where the token goes to."""
+    return values.catalog.is_brought(server.id) or bool(server.spec.address and server.spec.address.is_from_run)
 
 
-def _given(server: MCPServer, values: ValueResolver) -> AccessToken:
-    """The token as the Secret holds it."""
+def _in_secret(server: MCPServer, values: ValueResolver) -> tuple[str, str]:
+    """The access token and the refresh token, empty where there is none."""
     assert server.spec.authorization
     ref = server.spec.authorization.token_secret_ref
     access = values.resolve(server.spec.authorization.token, server) or ""
-    refresh = values.resolve(ref.source(ref.refresh_token_key), server) or ""
-    until = values.resolve(ref.source(ref.expires_at_key), server)
+    return access, values.resolve(ref.source(ref.refresh_token_key), server) or ""
+
+
+def _first(server: MCPServer, values: ValueResolver, access: str, refresh: str) -> AccessToken:
+    """The token as the Secret holds it."""
+    assert server.spec.authorization
+    ref = server.spec.authorization.token_secret_ref
+    text = values.resolve(ref.source(ref.expires_at_key), server)
     try:
-        return AccessToken(access=access, refresh=refresh, until=_seconds(until) if until else None)
-    except (ValueError, ValidationError):
+        ends = _seconds(text) if text else None
+    except (ValueError, OverflowError):
         path = "spec.authorization.tokenSecretRef.expiresAtKey"
-        raise InvalidManifest(f"{server.id}: {path}: the Secret holds no time there") from None
+        raise InvalidManifest(
+            f"{server.id}: {path}: the Secret holds no time there, such as 2027-01-31T10:00:00Z"
+        ) from None
+    return AccessToken(access=access, refresh=refresh, renew=ends and ends - EARLY, ends=ends)
 
 
 def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() else datetime.fromisoformat(text).timestamp()
+    """A time in seconds since 1970; one without a zone is in UTC."""
+    if text.isdecimal():
+        return float(text)
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _after(token: AccessToken, refreshed: Refreshed) -> AccessToken:
+def _after(token: AccessToken, new: Refreshed) -> AccessToken:
     """The token that has come back; a server that gives no new refresh token lets the old one be used again."""
-    seconds = refreshed.token.expires_in
-    return AccessToken(
-        access=refreshed.token.access_token,
-        refresh=refreshed.token.refresh_token or token.refresh,
-        until=None if seconds is None else time.time() + seconds,
-        endpoint=refreshed.endpoint,
-    )
+    now, seconds = time.time(), new.seconds
+    times = {"renew": now + max(seconds - EARLY, seconds / 2), "ends": now + seconds} if seconds else {}
+    return AccessToken(access=new.access, refresh=new.refresh or token.refresh, at=now, place=new.place, **times)

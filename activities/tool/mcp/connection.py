@@ -36,7 +36,7 @@ class McpConnection:
         self.endpoint = endpoint
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
-        self._users = 0
+        self._users, self.is_unauthorized = 0, False
         self._stdio = StdioServer(endpoint) if endpoint.command else None
         self._task = asyncio.create_task(self._run(), context=Context())
 
@@ -118,6 +118,7 @@ class McpConnection:
             started = not isinstance(error, OSError)
             why, retryable = (self.failure, True) if started else (f"can't be started: {error}", False)
         elif exchange.status:
+            self.is_unauthorized = exchange.status == 401
             why, retryable, wait = _http_error(exchange), is_retryable(exchange.status), exchange.wait
         elif exchange.failure:
             why, retryable = exchange.failure, not exchange.final

@@ -23,32 +23,35 @@ RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts to send a request that the server has not carried out: it is away, or restarts."""
 
 
+CurrentEndpoint = Callable[[bool, bool], Awaitable[McpEndpoint]]
+"""Gives the endpoint of a server: with its secrets read anew, and with another token where it has refused the last."""
+
+
 class _NotCarriedOut(Exception):
     """The server has carried out nothing, so that every request can be sent again; or only ``once`` more."""
 
-    def __init__(self, failed: ToolFailed, *, once: bool = False) -> None:
-        self.failed, self.once = failed, once
+    def __init__(self, failed: ToolFailed, *, once: bool = False, unauthorized: bool = False) -> None:
+        self.failed, self.once, self.unauthorized = failed, once, unauthorized
         super().__init__(str(failed))
 
 
 class McpRequest:
     """A request. ``repeatable``: it may be sent again if its outcome is unknown.
 
-    ``endpoint`` gives the server's; with True it reads the secrets anew. ``begin_once`` is awaited right before the
-    request is sent for the first time.
+    ``begin_once`` is awaited right before the request is sent for the first time.
     """
 
     def __init__(
         self,
         connections: McpConnections,
-        endpoint: Callable[[bool], Awaitable[McpEndpoint]],
+        endpoint: CurrentEndpoint,
         *,
         repeatable: bool = True,
         begin_once: BeginOnce = no_guard,
     ) -> None:
         self._connections, self._endpoint = connections, endpoint
         self._repeatable, self._begin_once = repeatable, begin_once
-        self._begun, self._label = False, ""
+        self._begun, self._sent, self._label = False, False, ""
 
     async def send(self, operation: Callable[[Client], Awaitable[T]], seconds: float) -> T:
         """What ``operation`` returns, in ``seconds`` at most.
@@ -60,21 +63,32 @@ class McpRequest:
             async with asyncio.timeout(seconds):
                 return await self._persistently(operation)
         except TimeoutError:
+            if not self._label:
+                raise ToolFailed(f"no token for it came in {seconds:g} s", retryable=True) from None
             late = f"{self._label} gave no answer in {seconds:g} s"
-            raise self._unanswered(late, sent=self._begun) from None
+            raise self._unanswered(late, sent=self._sent) from None
 
     async def _persistently(self, operation: Callable[[Client], Awaitable[T]]) -> T:
         """Sends the request until the server has carried it out, or refuses it, or the delays are used up."""
-        refused = False
+        refused = unauthorized = False
         for wait in (*RECONNECT_DELAYS, None):
             try:
-                return await self._send(operation, await self._endpoint(refused))
+                return await self._send(operation, await self._current(refused, unauthorized))
             except _NotCarriedOut as failure:
                 if wait is None or (failure.once and refused):
                     raise failure.failed from None
-                refused = failure.once
+                refused, unauthorized, self._sent = failure.once, failure.unauthorized, False
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _current(self, refused: bool, unauthorized: bool) -> McpEndpoint:
+        """The endpoint. Where that fails after a call that must not be repeated has begun, no later attempt may try."""
+        try:
+            return await self._endpoint(refused, unauthorized)
+        except ToolFailed as failed:
+            if self._begun and not self._repeatable:
+                raise ToolFailed(failed.message) from None
+            raise
 
     async def _send(self, operation: Callable[[Client], Awaitable[T]], endpoint: McpEndpoint) -> T:
         connection, self._label = self._connections.to(endpoint), endpoint.label
@@ -82,10 +96,11 @@ class McpRequest:
             try:
                 client = await connection.client()
             except ToolFailed as failed:
-                raise _NotCarriedOut(failed, once=failed.non_retryable) from None
+                unauthorized = connection.is_unauthorized
+                raise _NotCarriedOut(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
             if not (self._repeatable or self._begun):
                 await self._begin_once()
-            self._begun, exchange.sent = True, connection.is_running
+            self._begun, self._sent, exchange.sent = True, True, connection.is_running
             try:
                 return await operation(client)
             except MCPError as error:
@@ -118,7 +133,7 @@ class McpRequest:
         retryable = self._repeatable and is_retryable(exchange.status)
         outage = exchange.status >= 500
         failed = ToolFailed(text[:MAX_ERROR_TEXT], retryable=retryable, retry_after=exchange.wait, outage=outage)
-        return _NotCarriedOut(failed, once=True) if exchange.status == 401 else failed
+        return _NotCarriedOut(failed, once=True, unauthorized=True) if exchange.status == 401 else failed
 
     def _unanswered(self, text: str, *, sent: bool) -> ToolFailed:
         """The failure of a request whose outcome is unknown if it was ``sent``."""

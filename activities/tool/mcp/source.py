@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ....conversation.errors import InvalidManifest, ToolFailed
@@ -22,13 +22,15 @@ from .users import users_of
 if TYPE_CHECKING:
     from .access_tokens import AccessTokens
     from .connection import McpConnections
+    from .request import CurrentEndpoint
 
 # The library takes half a second to load, and few workers have MCP servers: it is imported where it is used.
 
 
 async def _load() -> None:
     """Loads the library of MCP in a thread, for the half second that it takes: only runs with such tools need it."""
-    await asyncio.to_thread(importlib.import_module, f"{__package__}.connection")
+    for module in ("connection", "access_tokens"):
+        await asyncio.to_thread(importlib.import_module, f"{__package__}.{module}")
 
 
 class McpTools:
@@ -104,16 +106,16 @@ class McpTools:
         request = McpRequest(self._connections(), self._endpoint(server, values))
         return await request.send(list_tools, server.timeout)
 
-    def _endpoint(self, server: MCPServer, values: ValueResolver) -> Callable[[bool], Awaitable[McpEndpoint]]:
+    def _endpoint(self, server: MCPServer, values: ValueResolver) -> "CurrentEndpoint":
         used = ""
 
-        async def endpoint(anew: bool) -> McpEndpoint:
+        async def endpoint(anew: bool, unauthorized: bool) -> McpEndpoint:
             nonlocal used
             current = await values.with_current_secrets() if anew else values
             found = endpoint_of(server, current, private=self._private)
             if not server.spec.authorization or found.is_authorized:
                 return found
-            used = await self._tokens().of(server, current, used if anew else "")
+            used = await self._tokens().of(server, current, used if unauthorized else "")
             return found.with_token(used)
 
         return endpoint
@@ -123,8 +125,8 @@ class McpTools:
         from .token_endpoint import TokenClient  # noqa: PLC0415
 
         if self._kept is None:
-            client = TokenClient(private=self._private, redact=self._redact)
-            self._kept = AccessTokens(self._store, client, self._secrets.remember)
+            remember = partial(self._secrets.remember, passing=True)
+            self._kept = AccessTokens(self._store, TokenClient(self._redact), remember)
         return self._kept
 
     def _connections(self) -> "McpConnections":
