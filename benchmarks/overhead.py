@@ -131,7 +131,8 @@ def main() -> None:
     given = parser.parse_args()
     result = asyncio.run(measure(given.pairs, given.peers, long=given.long, postgres=given.postgres))
     print(json.dumps(result, indent=1))
-    write("overhead" + ("-peers" if given.peers else "") + ("-postgres" if given.postgres else ""), result)
+    kinds = {"peers": given.peers, "postgres": given.postgres, "long": given.long}
+    write("-".join(("overhead", *(name for name, chosen in kinds.items() if chosen))), result)
 
 
 if __name__ == "__main__":
