@@ -166,8 +166,8 @@ async def test_the_token_of_a_server_that_a_run_brings_is_not_refreshed(client: 
     assert given_out(tmp_path) == []
 
 
-async def test_a_token_is_leased_to_one_at_a_time_until_it_is_another_one(tmp_path: Path) -> None:
-    async with Database.open(f"sqlite:///{tmp_path}/journal.db") as database:
+async def test_a_token_is_leased_to_one_at_a_time_until_it_is_another_one(journal_url: str) -> None:
+    async with Database.open(journal_url) as database:
         one, other = TokenStore(database), TokenStore(database)
         assert await one.lease("id", "", 0.5)
         assert not await other.lease("id", "", 60)

@@ -64,7 +64,7 @@ class McpRequest:
                 return await self._persistently(operation)
         except TimeoutError:
             if not self._label:
-                raise ToolFailed(f"no token for it came in {seconds:g} s", retryable=True) from None
+                raise ToolFailed(f"the token of the MCP server did not come in {seconds:g} s", retryable=True) from None
             late = f"{self._label} gave no answer in {seconds:g} s"
             raise self._unanswered(late, sent=self._sent) from None
 
