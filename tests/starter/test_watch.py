@@ -238,7 +238,7 @@ async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environme
     watching = asyncio.create_task(watcher.watch(server, *handles))
     await watcher.sees("15 of 15 runs are running · 0 model calls")
     await watcher.sees("and 5 more")
-    assert f" · {handles[0].id}\x1b" in watcher.text
+    assert len([each for each in handles if f" · {each.id}\x1b" in watcher.text]) >= 10
     watch = await watching
     assert len(watch.state.runs) == 15
     assert watcher.height == 12
