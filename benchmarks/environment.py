@@ -31,6 +31,7 @@ QUESTION = "How do we write a good report?"
 MEMBERS = ("writer", "critic")
 """The members, who take turns. Every member gets the whole conversation."""
 
+KEY = "sk-nobody-0123456789"
 PROMPT = "You are the {}. Say what you think of it."
 
 
@@ -86,13 +87,13 @@ class Baton:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, env: BenchmarkEnvironment, task_queue: str = TASK_QUEUE, **settings: str
+        cls, env: BenchmarkEnvironment, own: Loaded | None = None, /, *, task_queue: str = TASK_QUEUE, **settings: str
     ) -> AsyncIterator["Baton"]:
-        """Runs the worker while the block runs."""
+        """Runs the worker while the block runs, with manifests of its ``own``."""
         folder = env.folder / uuid.uuid4().hex
-        own = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": "sk-nobody-0123456789", "BATON_HOME": str(folder)}
-        environment = {**own, "BATON_TASK_QUEUE": task_queue, **settings}
-        async with worker.run_worker(env.client, Loaded(), environment):
+        model = {"OPENAI_BASE_URL": env.model, "OPENAI_API_KEY": KEY, "BATON_HOME": str(folder)}
+        environment = {**model, "BATON_TASK_QUEUE": task_queue, **settings}
+        async with worker.run_worker(env.client, own or Loaded(), environment):
             leave_out_loaded_objects()
             yield cls(env.client, folder, task_queue)
 
@@ -105,9 +106,13 @@ class Baton:
         return run_id
 
     async def ask(self, turns: int, size: int) -> None:
-        """Asks one agent one question, by a query."""
-        spec = {"input": QUESTION, "targets": [{"type": "agent", "name": MEMBERS[0]}]}
-        given = {"spec": spec, "resources": [agent(MEMBERS[0], size)]}
+        """Asks one agent one question, by a query that brings the agent."""
+        await self.ask_agent(MEMBERS[0], agent(MEMBERS[0], size))
+
+    async def ask_agent(self, name: str, *brought: dict[str, Any]) -> None:
+        """Asks an agent that the worker knows, or that the query brings, one question."""
+        spec = {"input": QUESTION, "targets": [{"type": "agent", "name": name}]}
+        given = {"spec": spec, "resources": [*brought]}
         status = await self.client.execute_workflow("query", given, id=f"query-{uuid.uuid4().hex}", **self._options)
         assert status["phase"] == "Completed", status
 
@@ -135,9 +140,16 @@ def manifests(turns: int, size: int, window: int | None = None) -> list[dict[str
     return [_manifest("Team", "team", team), *(agent(name, size) for name in MEMBERS)]
 
 
-def agent(name: str, size: int) -> dict[str, Any]:
-    """An agent whose model replies with so many characters."""
-    return _manifest("Agent", name, {"prompt": PROMPT.format(name), "model": {"name": f"random-{size}"}})
+def agent(name: str, size: int, model: str | None = None) -> dict[str, Any]:
+    """An agent whose model replies with so many characters, or that asks the Model ``model``."""
+    return _manifest("Agent", name, {"prompt": PROMPT.format(name), "model": {"name": model or f"random-{size}"}})
+
+
+def whole_model(name: str, url: str, size: int) -> dict[str, Any]:
+    """A model that replies with so many characters, as a whole."""
+    config = {"openai": {"baseUrl": url, "apiKey": KEY}}
+    given = {"type": "completions", "provider": "openai", "model": f"random-{size}", "config": config}
+    return _manifest("Model", name, {**given, "stream": False})
 
 
 def _manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 python -m benchmarks.single [--rounds 5] [--peers FOLDER] [--postgres]
 
 The model answers after 50 ms, with 1,000 characters. The *baseline* is a workflow with one activity that is as durable
-as Baton, the *lean* one is as fast as can be. All are measured alternately on one server; what counts is the ratio of
-each round.
+as Baton, the *lean* one is as fast as can be. A query of Baton brings its agent, or asks one that the worker knows, as
+the others do, whose model answers with a stream or, as for the others, as a whole. All are measured alternately on one
+server; what counts is the ratio of each round.
 """
 
 import argparse
@@ -15,8 +16,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from baton.resources.loader import Loaded, load_files
 from benchmarks.baseline import Baseline
-from benchmarks.environment import Baton, BenchmarkEnvironment, versions, write
+from benchmarks.environment import Baton, BenchmarkEnvironment, agent, versions, whole_model, write
 from benchmarks.overhead import SIZE, Duration, Play, Row, here, pairs, playing, rows
 from benchmarks.peers_runner import ALL
 from tests.harness.postgres import PostgresServer
@@ -39,18 +41,28 @@ def in_turn(ask: Callable[[int, int], Awaitable[object]]) -> Play:
     return ask_all
 
 
+def known(env: BenchmarkEnvironment) -> Loaded:
+    """The manifests of the worker: an agent whose model streams, and one whose model does not."""
+    manifests = [agent("streamed", SIZE), agent("whole", SIZE, "whole"), whole_model("whole", env.model, SIZE)]
+    file = env.folder / "manifests.json"
+    file.write_text(json.dumps({"kind": "List", "items": manifests}))
+    return load_files([file])
+
+
 async def measure(rounds: int, peers: Path | None, *, postgres: bool) -> Row:
     """All rows."""
     async with contextlib.AsyncExitStack() as stack:
         env = await stack.enter_async_context(BenchmarkEnvironment.running(DELAY))
         server = stack.enter_context(PostgresServer.running(fsync=True)) if postgres else None
         journal = {"BATON_JOURNAL_URL": await server.database()} if server else {}
-        baton = await stack.enter_async_context(Baton.running(env, **journal))
+        baton = await stack.enter_async_context(Baton.running(env, known(env), **journal))
         where = env.address, env.folder, env.model
         durable = await stack.enter_async_context(Baseline.running(*where))
         lean = await stack.enter_async_context(Baseline.running(*where, lean=True))
         asks = {"baseline": durable.run_team, "lean": lean.run_team}
         asks |= {"Baton, query": baton.ask, "Baton, agent": baton.run_agent}
+        asks["Baton, query to a known agent"] = lambda *_: baton.ask_agent("streamed")
+        asks["… without a stream"] = lambda *_: baton.ask_agent("whole")
         at_once, found = {name: here(ask) for name, ask in asks.items()}, versions()
         for peer in ALL[:2] if peers else ():
             assert peers

@@ -43,7 +43,7 @@ async def measure(count: int) -> Row:
                 plays = dict[str, Play]()
                 for name in names:
                     traces = {ENDPOINT: url} if name == "with" else {}
-                    worker = await stack.enter_async_context(Baton.running(env, name, **traces))
+                    worker = await stack.enter_async_context(Baton.running(env, task_queue=name, **traces))
                     plays[name] = here(worker.run_team)
                 for found, more in (
                     (alone, await pairs(plays, 1, ONE, max(count // 2, 1))),

@@ -24,6 +24,11 @@ class ChainedModel(NamedTuple):
         """The seconds that one answer may take."""
         return (self.manifest and self.manifest.timeout) or TIMEOUT
 
+    @property
+    def streams(self) -> bool:
+        """Whether its answers are asked for as streams."""
+        return self.manifest is None or self.manifest.spec.stream
+
 
 def model_chain(speaker: Agent | Model, catalog: Catalog) -> list[ChainedModel]:
     """The models of an agent, or of a Model that is asked by itself. There is always one."""

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 
 from ...conversation.messages.message import Message
 from ...resources.base import JsonObject
-from ...resources.model import Model
 from ..context.model_chain import ChainedModel
 from ..context.value_resolver import ValueResolver
 from .openai.endpoint import environment_model
@@ -42,10 +41,10 @@ def model_name(model: ChainedModel, values: ValueResolver) -> str:
     return environment_model(model.name, values.secrets)
 
 
-def request_attributes(model: Model | None, name: str) -> JsonObject:
+def request_attributes(model: ChainedModel, name: str) -> JsonObject:
     """What is known of a call before it is made."""
-    provider = PROVIDER_NAMES[model.spec.server if model else "openai"]
-    return {"gen_ai.provider.name": provider, "gen_ai.request.model": name, "gen_ai.request.stream": True}
+    provider = PROVIDER_NAMES[model.manifest.spec.server if model.manifest else "openai"]
+    return {"gen_ai.provider.name": provider, "gen_ai.request.model": name, "gen_ai.request.stream": model.streams}
 
 
 def parameter_attributes(properties: Mapping[str, JsonValue]) -> JsonObject:

@@ -62,7 +62,7 @@ def _span(model: ChainedModel, values: ValueResolver, request: ModelRequest) -> 
         name = model_name(model, values)
     except BatonError:  # the call will say what is wrong
         name = model.name
-    attributes = partial(request_attributes, model.manifest, name)
+    attributes = partial(request_attributes, model, name)
     return call_span("chat", name, attributes, label=request.label)
 
 
@@ -117,7 +117,7 @@ class Providers:
     def found(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
         """Tells the trace of a call whose answer an earlier attempt has written down."""
         name = model_name(model, values)
-        attributes = {**request_attributes(model.manifest, name), **answer_attributes(answer)}
+        attributes = {**request_attributes(model, name), **answer_attributes(answer)}
         found_call("chat", name, lambda: attributes, label=label)
 
     async def of(self, model: ChainedModel) -> Provider:

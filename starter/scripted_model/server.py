@@ -71,7 +71,8 @@ class ScriptedModel:
         if reply.status:
             return JSONResponse(error(reply), reply.status, reply.headers)
         if reply.raw is not None:
-            return Response(reply.raw, 200, reply.headers, media_type="text/event-stream")
+            kind = "text/event-stream" if body.get("stream") else "application/json"
+            return Response(reply.raw, 200, reply.headers, media_type=kind)
         if body.get("stream"):
             return StreamingResponse(_stream(received, reply), media_type="text/event-stream")
         received.answered = True

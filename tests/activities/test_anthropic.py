@@ -1,5 +1,6 @@
 """Tests of the provider for Anthropic: what is sent, what is streamed, and the error for each failure."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,6 +74,17 @@ async def test_an_answer_is_streamed_with_its_tool_calls_and_its_tokens(claude: 
     usage = message.usage
     assert usage
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.total_tokens) == (100, 90, 7, 107)
+
+
+async def test_a_model_that_does_not_stream_is_asked_for_the_whole_answer(claude: AnthropicServer) -> None:
+    calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")]
+    claude.answers(StandInReply(text="Because. " * 50, calls=calls, cached=90))
+    pieces: list[str] = []
+    message = await ask(claude, on_text=pieces.append, stream=False)
+    assert pieces == [message.content] == ["Because. " * 50]
+    given = [(each.id, each.name, json.loads(each.arguments or "{}")) for each in message.tool_calls]
+    assert given == [("toolu_1", "noop", {"x": 1}), ("toolu_2", "terminate", {})]
+    assert (message.model, message.usage) == ("stand-in:claude-x", (await ask(claude)).usage)
 
 
 async def test_the_conversation_is_sent_in_turns_of_user_and_assistant(claude: AnthropicServer) -> None:
@@ -203,13 +215,27 @@ FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
+WHOLE: list[tuple[Reply, type[BatonError], bool]] = [
+    *(
+        (reply, error, again)
+        for reply, error, again in FAILURES
+        if not (reply.raw is not None or reply.cut or reply.calls)
+    ),
+    (StandInReply(raw=""), errors.BrokenReply, True),
+    (StandInReply(raw="{}"), errors.BrokenReply, True),
+    (StandInReply(raw="<html>oops</html>"), errors.BrokenReply, True),
+]
+BOTH = [(reply, error, again, True) for reply, error, again in FAILURES]
+BOTH += [(reply, error, again, False) for reply, error, again in WHOLE]
+
+
+@pytest.mark.parametrize(("reply", "error", "again", "stream"), BOTH, ids=lambda value: str(value)[:40])
 async def test_a_failure_is_retried_where_that_can_help(
-    claude: AnthropicServer, reply: Reply, error: type[BatonError], again: bool
+    claude: AnthropicServer, reply: Reply, error: type[BatonError], again: bool, stream: bool
 ) -> None:
     claude.answers(reply)
     with pytest.raises(BatonError) as raised:
-        await ask(claude)
+        await ask(claude, stream=stream)
     assert type(raised.value) is error
     assert raised.value.non_retryable is not again
     assert KEY not in str(raised.value)

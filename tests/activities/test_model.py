@@ -51,12 +51,19 @@ class Server:
         """What a worker knows whose environment names the server."""
         return resolver(OPENAI_BASE_URL=self.url, OPENAI_API_KEY=KEY)
 
-    async def ask(self, on_text: Callable[[str], None] = lambda _: None, *messages: Message) -> Message:
+    async def ask(
+        self, on_text: Callable[[str], None] = lambda _: None, *messages: Message, model: ChainedModel = MODEL
+    ) -> Message:
         provider = OpenAIProvider()
         try:
-            return await provider.ask(MODEL, self.values(), ModelRequest([*messages] or ASKED), on_text)
+            return await provider.ask(model, self.values(), ModelRequest([*messages] or ASKED), on_text)
         finally:
             await provider.close()
+
+    def model_of(self, **spec: object) -> ChainedModel:
+        """A Model of the server."""
+        given = {"type": "openai", "model": "gpt", "config": {"openai": {"baseUrl": self.url}}, **spec}
+        return ChainedModel(Model.model_validate(manifest("Model", "m", given)), "m")
 
 
 @pytest.fixture
@@ -80,6 +87,27 @@ async def test_an_answer_is_streamed_and_returned_as_a_whole(model_server: Serve
     assert message.model == "scripted:gpt"
     assert message.usage
     assert message.usage.total_tokens > 100
+
+
+async def test_a_model_that_does_not_stream_is_asked_for_the_whole_answer(model_server: Server) -> None:
+    calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")]
+    model_server.reply = Reply(text="Because. " * 50, calls=calls)
+    pieces: list[str] = []
+    message = await model_server.ask(pieces.append, model=model_server.model_of(stream=False))
+    assert pieces == [message.content] == ["Because. " * 50]
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "{}")]
+    assert (message.model, message.usage) == ("scripted:gpt", (await model_server.ask()).usage)
+    asked, streamed = (each.body for each in model_server.model.requests)
+    assert (asked["stream"], "stream_options" in asked) == (False, False)
+    assert (streamed["stream"], "stream_options" in streamed) == (True, True)
+
+
+async def test_calls_without_a_place_are_kept_apart(model_server: Server) -> None:
+    """As some servers send them, several in one event."""
+    calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in ("noop", "terminate")]
+    event = {"choices": [{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    model_server.reply = Reply(raw=f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
+    assert [call.name for call in (await model_server.ask()).tool_calls] == ["noop", "terminate"]
 
 
 def streamed(text: str, finish: str, **usage: object) -> Reply:
@@ -181,6 +209,39 @@ async def test_a_failure_is_retried_where_that_can_help(
     assert KEY not in str(raised.value)
 
 
+def whole(**completion: object) -> Reply:
+    """A whole answer, or something else in its place."""
+    return Reply(raw=json.dumps(completion))
+
+
+WHOLE: list[tuple[Reply, type[BatonError], bool]] = [
+    *((reply, error, again) for reply, error, again in FAILURES if reply.status),
+    (whole(), errors.EmptyReply, True),
+    (Reply(raw=""), errors.BrokenReply, True),
+    (Reply(raw="<html>oops</html>"), errors.BrokenReply, True),
+    (Reply(raw="[1]"), errors.BrokenReply, True),
+    (whole(choices=[{"message": {"content": 7}}]), errors.BrokenReply, True),
+    (whole(choices=[{"message": {"content": "And"}}]), errors.BrokenReply, True),
+    (whole(choices=[{"message": {"content": "I"}, "finish_reason": "content_filter"}]), errors.ContentFiltered, False),
+    (whole(choices=[{"message": {"content": ""}, "finish_reason": "length"}]), errors.AnswerTooLong, False),
+    (whole(error={"code": "insufficient_quota", "message": "no"}), errors.QuotaSpent, False),
+    (whole(error={"code": 401, "message": f"Incorrect API key provided: {KEY}"}), errors.KeyRefused, False),
+    (whole(error="out of order"), errors.BrokenReply, True),
+]
+
+
+@pytest.mark.parametrize(("reply", "error", "again"), WHOLE, ids=lambda value: str(value)[:40])
+async def test_a_failure_without_a_stream_is_retried_where_that_can_help(
+    model_server: Server, reply: Reply, error: type[BatonError], again: bool
+) -> None:
+    model_server.reply = reply
+    with pytest.raises(BatonError) as raised:
+        await model_server.ask(model=model_server.model_of(stream=False))
+    assert type(raised.value) is error
+    assert raised.value.non_retryable is not again
+    assert KEY not in str(raised.value)
+
+
 def test_an_invalid_address_is_not_retried() -> None:
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
@@ -188,12 +249,9 @@ def test_an_invalid_address_is_not_retried() -> None:
 
 async def test_a_server_that_never_answers_times_out_and_is_retried(model_server: Server) -> None:
     model_server.reply = Reply(hang=True)
-    spec = {"type": "openai", "model": "gpt", "timeout": "300ms", "config": {"openai": {"baseUrl": model_server.url}}}
-    asking, hasty = OpenAIProvider(), Model.model_validate(manifest("Model", "m", spec))
     with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
-        await asking.ask(ChainedModel(hasty, "m"), model_server.values(), ModelRequest(ASKED), lambda _: None)
+        await model_server.ask(model=model_server.model_of(timeout="300ms"))
     assert not raised.value.non_retryable
-    await asking.close()
 
 
 async def test_a_server_that_refuses_connections_is_retried(model_server: Server) -> None:

@@ -159,6 +159,19 @@ async def test_the_text_is_seen_while_it_is_written(env: Environment, provider: 
     assert (await env.turn_result(handle)).message == "word " * 200
 
 
+async def test_a_model_without_a_stream_is_used_with_tools_and_as_a_fallback(
+    env: Environment, provider: Provider
+) -> None:
+    sums = [ScriptedToolCall(name="calculator", arguments={"expression": each}) for each in ("2+3", "4*5")]
+    whole = provider.model("whole", stream=False)
+    provider.server.answers(Reply(status=401), Reply(text="Let me see.", calls=sums), Reply(text="5 and 20."))
+    brought = [asks("one", "calculator"), provider.model(fallback={"name": "whole"}), whole]
+    result = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": brought}))
+    assert result.message == "5 and 20.", result.failure
+    assert (result.usage.model_calls, result.usage.tool_calls, result.usage.total_tokens) == (2, 2, 2 * 17)
+    assert "'20'" in str(provider.server.requests[-1]["messages"])
+
+
 async def test_cached_tokens_are_counted(env: Environment, provider: Provider) -> None:
     provider.server.answers(StandInReply(text="Because.", cached=90))
     status = await env.status(await env.start_query([asks("one"), provider.model()], "agent/one"))

@@ -156,6 +156,7 @@ async def test_what_a_call_was_and_what_it_cost_stands_on_its_span(
     assert turn.attributes["gen_ai.agent.name"] == "a"
     assert used.attributes["gen_ai.tool.name"] == "look"
     assert first.attributes["gen_ai.provider.name"] == "openai"
+    assert first.attributes["gen_ai.request.stream"] is True
     assert first.attributes["gen_ai.response.finish_reasons"] == ["tool_calls"]
     tokens = [first.attributes[f"gen_ai.usage.{each}_tokens"] for each in ("input", "output")]
     (message,) = [row for row in env.rows() if row["role"] == "assistant" and row.get("toolCalls")]

@@ -1,4 +1,4 @@
-"""A server that speaks Anthropic's Messages API with streams, and refuses what that API refuses."""
+"""A server that speaks Anthropic's Messages API, with and without streams, and refuses what that API refuses."""
 
 import asyncio
 import json
@@ -34,7 +34,9 @@ class AnthropicServer(StandIn):
         if reply.status:
             return _refusal(reply.status, reply.code or "api_error", reply.text, reply.headers)
         if reply.raw is not None:
-            return Response(reply.raw, 200, media_type="text/event-stream")
+            return Response(reply.raw, 200, media_type="text/event-stream" if body["stream"] else "application/json")
+        if not body["stream"]:
+            return JSONResponse(_whole(body, reply))
         return StreamingResponse(_stream(body, reply), media_type="text/event-stream")
 
 
@@ -43,7 +45,7 @@ def _refusal(status: int, kind: str, text: str, headers: dict[str, str] | None =
 
 
 def _wrong(body: Json, headers: Json) -> str | None:
-    if not body.get("max_tokens") or not body.get("stream") or not headers.get("anthropic-version"):
+    if not body.get("max_tokens") or "stream" not in body or not headers.get("anthropic-version"):
         return "max_tokens, stream and anthropic-version are wanted here"
     schema = body.get("output_config", {}).get("format", {}).get("schema", {})
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
@@ -61,6 +63,18 @@ def _part(block: Json) -> Part:
             return Part("result", block["tool_use_id"])
         case _:
             return Part("text", block["text"])
+
+
+def _whole(body: Json, reply: StandInReply) -> Json:
+    calls = [
+        {"type": "tool_use", "id": call.id or f"toolu_{index}", "name": call.name, "input": call.arguments or {}}
+        for index, call in enumerate(reply.calls, 1)
+    ]
+    usage = {"input_tokens": 10, "cache_read_input_tokens": reply.cached, "output_tokens": 7}
+    said = [{"type": "text", "text": reply.text, "citations": None}] if reply.text else []
+    stop = reply.stop or ("tool_use" if reply.calls else "end_turn")
+    head = {"id": "msg", "type": "message", "role": "assistant", "model": f"stand-in:{body['model']}"}
+    return {**head, "content": said + calls, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
 
 async def _stream(body: Json, reply: StandInReply) -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-"""A server that speaks Bedrock's Converse API with AWS' binary event streams, and refuses what that API refuses."""
+"""A server that speaks Bedrock's Converse API, with and without streams, and refuses what that API refuses."""
 
 import asyncio
 import binascii
@@ -28,6 +28,8 @@ class BedrockServer(StandIn):
         self.models: list[str] = []
 
     async def _converse(self, http: HttpRequest) -> Response:
+        if (await http.json()).get("messages"):
+            return await self._answer(http, stream=False)
         if "wrong" in http.headers["authorization"]:
             return _refusal(403, "UnrecognizedClientException", "The security token included is invalid.")
         if http.path_params["model"] == "unknown":
@@ -35,6 +37,9 @@ class BedrockServer(StandIn):
         return _refusal(400, "ValidationException", "A conversation must start with a user message.")
 
     async def _stream(self, http: HttpRequest) -> Response:
+        return await self._answer(http, stream=True)
+
+    async def _answer(self, http: HttpRequest, *, stream: bool) -> Response:
         body: Json = await http.json()
         self.requests.append(body)
         self.headers.append(dict(http.headers))
@@ -46,10 +51,10 @@ class BedrockServer(StandIn):
         if reply.status:
             code = reply.code or CODES.get(reply.status, "UnknownException")
             return _refusal(reply.status, code, reply.text, reply.headers)
-        kind = "application/vnd.amazon.eventstream"
+        kind = "application/vnd.amazon.eventstream" if stream else "application/json"
         if reply.raw is not None:
             return Response(reply.raw, 200, media_type=kind)
-        return StreamingResponse(_events(reply), media_type=kind)
+        return StreamingResponse(_events(reply), media_type=kind) if stream else JSONResponse(_whole(reply))
 
 
 def _refusal(status: int, code: str, text: str, headers: dict[str, str] | None = None) -> Response:
@@ -92,9 +97,25 @@ async def _events(reply: StandInReply) -> AsyncIterator[bytes]:
         for piece in (given[:5], given[5:]):
             yield event("contentBlockDelta", contentBlockIndex=index, delta={"toolUse": {"input": piece}})
         yield event("contentBlockStop", contentBlockIndex=index)
-    yield event("messageStop", stopReason=reply.stop or ("tool_use" if reply.calls else "end_turn"))
-    counts = {"inputTokens": 10, "outputTokens": 7, "totalTokens": 17, "cacheReadInputTokens": reply.cached}
-    yield event("metadata", usage=counts, metrics={"latencyMs": 1})
+    yield event("messageStop", stopReason=_stop_reason(reply))
+    yield event("metadata", usage=_usage(reply), metrics={"latencyMs": 1})
+
+
+def _whole(reply: StandInReply) -> Json:
+    content: list[Json] = [{"text": reply.text}] if reply.text else []
+    for index, call in enumerate(reply.calls, 1):
+        use = {"toolUseId": call.id or f"tooluse_{index}", "name": call.name, "input": call.arguments or {}}
+        content.append({"toolUse": use})
+    answer = {"output": {"message": {"role": "assistant", "content": content}}, "metrics": {"latencyMs": 1}}
+    return {**answer, "stopReason": _stop_reason(reply), "usage": _usage(reply)}
+
+
+def _stop_reason(reply: StandInReply) -> str:
+    return reply.stop or ("tool_use" if reply.calls else "end_turn")
+
+
+def _usage(reply: StandInReply) -> Json:
+    return {"inputTokens": 10, "outputTokens": 7, "totalTokens": 17, "cacheReadInputTokens": reply.cached}
 
 
 def event(kind: str, message_type: str = "event", **data: Any) -> bytes:

@@ -221,7 +221,8 @@ def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMach
     assert watched.returncode == 0
     assert "Completed (terminated)" in watched.stderr
     status = json.loads(machine.run("status", "talk", "-o", "json").stdout)["status"]
-    assert (status["phase"], status["note"], status["message"]) == ("Completed", "enough", "2")
+    assert (status["phase"], status["note"]) == ("Completed", "enough")
+    assert status["message"] in ("2", "b"), "the team hears of it a little later than the query"
     printed = machine.run("transcript", "talk").stdout
     assert [word for word in printed.split() if word in ("1", "a", "2")].count("2") >= 1
 

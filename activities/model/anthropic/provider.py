@@ -21,7 +21,7 @@ from ..provider import ModelRequest
 from .endpoint import AnthropicEndpoint, anthropic_endpoint
 from .errors import anthropic_error
 from .request import request_body
-from .stream import AnthropicStream, StreamEvent
+from .stream import AnthropicStream, StreamEvent, WholeMessage
 
 
 class AnthropicProvider:
@@ -33,24 +33,21 @@ class AnthropicProvider:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer, streamed."""
+        """One answer, streamed if the model streams."""
         endpoint = anthropic_endpoint(model, values)
         answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
-        events = AnthropicStream(answer)
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                stream = await client.post(  # not by `messages`: that is slow for every event
+                answered = await client.post(  # not by `messages`: that is slow for every event
                     "/v1/messages",
                     cast_to=object,
-                    body=request_body(endpoint, request),
+                    body=request_body(endpoint, request, stream=model.streams),
                     options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
-                    stream=True,
+                    stream=model.streams,
                     stream_cls=stream_class,
                 )
-                async with stream:
-                    async for event in stream:
-                        events.add(StreamEvent.model_validate(event))
+                await _read(answered, AnthropicStream(answer))
             return answer.message()
         except BatonError:
             raise
@@ -72,6 +69,16 @@ class AnthropicProvider:
     async def close(self) -> None:
         """Closes the connections."""
         await self._clients.close()
+
+
+async def _read(answered: object, events: AnthropicStream) -> None:
+    """Reads a stream, or the whole answer."""
+    if isinstance(answered, anthropic.AsyncStream):
+        async with answered:
+            async for event in answered:
+                events.add(StreamEvent.model_validate(event))
+    else:
+        events.add_whole(WholeMessage.model_validate(answered))
 
 
 def _server_of(endpoint: AnthropicEndpoint) -> AnthropicEndpoint:

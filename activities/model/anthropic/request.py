@@ -16,7 +16,7 @@ MAX_TOKENS = 8_192
 Body = dict[str, Any]
 
 
-def request_body(endpoint: AnthropicEndpoint, request: ModelRequest) -> Body:
+def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: bool) -> Body:
     """The body of a request. The Model's properties count more than what follows from the request, except for text."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     properties: Body = dict(endpoint.properties)
@@ -24,7 +24,7 @@ def request_body(endpoint: AnthropicEndpoint, request: ModelRequest) -> Body:
         **{"model": endpoint.model, "max_tokens": MAX_TOKENS},
         **_tools(request),
         **properties,
-        **{"messages": messages, "stream": True},
+        **{"messages": messages, "stream": stream},
     }
     if system := system_prompt(request.messages):
         body["system"] = system

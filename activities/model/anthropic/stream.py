@@ -1,4 +1,4 @@
-"""Reads the events of a stream of Anthropic's Messages API into an answer."""
+"""Reads an answer of Anthropic's Messages API: the events of a stream, or the whole."""
 
 import json
 from typing import Any
@@ -50,6 +50,13 @@ class _BlockDelta(_Piece):
     stop_reason: str | None = None
 
 
+class WholeMessage(_Start):
+    """An answer that was asked for without a stream."""
+
+    content: tuple[_ContentBlock, ...]
+    stop_reason: str | None = None
+
+
 class StreamEvent(_Piece):
     """One event of the stream. Which fields it has depends on its ``type``."""
 
@@ -84,6 +91,13 @@ class AnthropicStream:
             self._count(event.usage)
             if event.delta.stop_reason:
                 answer.end = ENDS.get(event.delta.stop_reason, "complete")
+
+    def add_whole(self, message: WholeMessage) -> None:
+        """Adds a whole answer."""
+        self.add(StreamEvent(type="message_start", message=message))
+        for index, block in enumerate(message.content):
+            self._begin(index, block)
+        self.add(StreamEvent(type="message_delta", delta=_BlockDelta(stop_reason=message.stop_reason or "")))
 
     def _begin(self, index: int, block: _ContentBlock) -> None:
         self._answer.add_text(block.text)

@@ -24,8 +24,8 @@ from ..provider import ModelRequest
 from .endpoint import BedrockEndpoint, Credentials, bedrock_endpoint
 from .errors import bedrock_error
 from .http_session import BedrockSession, GuardedResolver
-from .request import converse_fields
-from .stream import add_event
+from .request import Fields, converse_fields
+from .stream import add_event, add_whole
 
 SERVICE: Literal["bedrock-runtime"] = "bedrock-runtime"
 CONNECTIONS = 200
@@ -58,7 +58,7 @@ class BedrockProvider:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer, streamed."""
+        """One answer, streamed if the model streams."""
         endpoint = bedrock_endpoint(model, values)
         answer = StreamedAnswer(on_text)
         answer.model = endpoint.model
@@ -67,10 +67,8 @@ class BedrockProvider:
                 if endpoint.guarded and endpoint.base_url:
                     await public_address_of(endpoint.base_url)
                 async with self._clients.client(_server_of(endpoint)) as client:
-                    reply = await client.api.converse_stream(**converse_fields(endpoint, request, client.known))
-                    with contextlib.closing(reply["stream"]) as stream:
-                        async for event in stream:
-                            add_event(answer, event)
+                    fields = converse_fields(endpoint, request, client.known)
+                    await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))
             return answer.message()
         except BatonError:
             raise
@@ -112,6 +110,17 @@ class BedrockProvider:
                 api.meta.events.register("request-created", _bearer(keys.api_key))
             members = api.meta.service_model.operation_model("ConverseStream").input_shape.members
             yield _Client(api, frozenset(members))
+
+
+async def _stream(client: _Client, fields: Fields, answer: StreamedAnswer) -> None:
+    reply = await client.api.converse_stream(**fields)
+    with contextlib.closing(reply["stream"]) as stream:
+        async for event in stream:
+            add_event(answer, event)
+
+
+async def _converse(client: _Client, fields: Fields, answer: StreamedAnswer) -> None:
+    add_whole(answer, await client.api.converse(**fields))
 
 
 def _server_of(endpoint: BedrockEndpoint) -> BedrockEndpoint:

@@ -19,7 +19,7 @@ INFERENCE = frozenset({"maxTokens", "temperature", "topP", "stopSequences"})
 
 
 def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Collection[str]) -> Fields:
-    """The arguments of ``converse_stream``; ``known`` are those that the installed library knows."""
+    """The arguments of ``converse`` and ``converse_stream``; ``known`` are those that the installed library knows."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     fields: Fields = {"inferenceConfig": {}, "additionalModelRequestFields": {}}
     for name, value in endpoint.properties:

@@ -1,5 +1,6 @@
-"""Reads the events of a ConverseStream into an answer."""
+"""Reads an answer of Converse: the events of a stream, or the whole."""
 
+import json
 from typing import Any
 
 from ....conversation.messages.message import TokenUsage
@@ -31,6 +32,19 @@ def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
             answer.end = ENDS.get(reason, "complete")
         case {"metadata": {"usage": counts}}:
             answer.usage = _usage(counts)
+
+
+def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
+    """Adds an answer that was asked for without a stream."""
+    add_event(answer, {"messageStart": {}})
+    for index, block in enumerate(reply["output"]["message"]["content"]):
+        match block:
+            case {"toolUse": use}:
+                answer.add_call(index, use["toolUseId"], use["name"], json.dumps(use["input"]))
+            case {"text": text}:
+                answer.add_text(text)
+    add_event(answer, {"messageStop": reply})
+    add_event(answer, {"metadata": reply})
 
 
 def _usage(counts: dict[str, int]) -> TokenUsage:

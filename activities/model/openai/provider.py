@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypedDict, cast
 
+import httpx2
 import openai
 from openai.types.chat import (
     ChatCompletionMessageParam,
@@ -41,23 +42,21 @@ class OpenAIProvider:
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer, streamed."""
+        """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
         answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                stream = await client.post(  # not by chat.completions: that is slow for every chunk
+                answered = await client.post(  # not by chat.completions: that is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
-                    body=_body(endpoint, request),
+                    body=_body(endpoint, request, stream=model.streams),
                     options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
-                    stream=True,
+                    stream=model.streams,
                     stream_cls=stream_class,
                 )
-                async with stream:
-                    async for chunk in stream:
-                        Chunk.model_validate(chunk).add_to(answer)
+                await _read(answered, answer, endpoint)
             return answer.message()
         except BatonError:
             raise
@@ -79,6 +78,19 @@ class OpenAIProvider:
     async def close(self) -> None:
         """Closes the connections."""
         await self._clients.close()
+
+
+async def _read(answered: object, answer: StreamedAnswer, endpoint: Endpoint) -> None:
+    """Reads a stream, or the whole answer. Raises openai.APIError, as streams do, for an error with HTTP 200."""
+    if isinstance(answered, openai.AsyncStream):
+        async with answered:
+            async for chunk in answered:
+                Chunk.model_validate(chunk).add_to(answer)
+        return
+    if wrong := isinstance(answered, dict) and answered.get("error"):
+        words = str(wrong.get("message") if isinstance(wrong, dict) else wrong)
+        raise openai.APIError(words, httpx2.Request("POST", endpoint.base_url), body=wrong)
+    Chunk.model_validate(answered).add_to(answer)
 
 
 def _server_of(endpoint: Endpoint) -> Endpoint:
@@ -105,12 +117,13 @@ def _left_out(endpoint: Endpoint) -> dict[str, Any]:
     return dict.fromkeys(names if endpoint.brought else (), openai.Omit())
 
 
-def _body(endpoint: Endpoint, request: ModelRequest) -> dict[str, object]:
+def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:
     return {
-        **{"model": endpoint.model, "stream_options": {"include_usage": True}},
+        **{"model": endpoint.model},
+        **({"stream_options": {"include_usage": True}} if stream else {}),
         **_options(request),
         **dict(endpoint.properties),
-        **{"messages": [*map(_message, request.messages)], "stream": True},
+        **{"messages": [*map(_message, request.messages)], "stream": stream},
     }
 
 

@@ -1,6 +1,6 @@
-"""Reads the chunks of a stream of chat completions into an answer."""
+"""Reads a chat completion into an answer: the chunks of a stream, or the whole."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from ....conversation.messages.message import TokenUsage
 from ..answer import End, StreamedAnswer
@@ -21,7 +21,7 @@ class _Function(_Part):
 
 
 class _Call(_Part):
-    index: int = 0
+    index: int | None = None
     id: str | None = None
     function: _Function | None = None
 
@@ -33,7 +33,7 @@ class _Delta(_Part):
 
 
 class _Choice(_Part):
-    delta: _Delta = _Delta()
+    delta: _Delta = Field(_Delta(), validation_alias=AliasChoices("delta", "message"))
     finish_reason: str | None = None
 
 
@@ -57,7 +57,7 @@ class _Usage(_Part):
 
 
 class Chunk(_Part):
-    """One event of the stream: what the model has written since the last one."""
+    """One event of a stream: what the model has written since the last one. Or the whole answer, without a stream."""
 
     id: str | None = None
     model: str | None = None
@@ -75,6 +75,6 @@ class Chunk(_Part):
                 answer.end = ENDS.get(choice.finish_reason, "complete")
             for text in (choice.delta.content, choice.delta.refusal):
                 answer.add_text(text or "")
-            for call in choice.delta.tool_calls or ():
-                function = call.function or _Function()
-                answer.add_call(call.index, call.id, function.name or "", function.arguments or "")
+            for place, call in enumerate(choice.delta.tool_calls or ()):
+                function, index = call.function or _Function(), place if call.index is None else call.index
+                answer.add_call(index, call.id, function.name or "", function.arguments or "")
