@@ -9,6 +9,7 @@ from baton.conversation.contracts.status import Status
 from baton.starter.runs import decisions
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, manifest
+from tests.harness.memory_server import MemoryServer
 
 WINDOW: Json = {"maxTokens": 50, "summarize": {"after": 100}}
 LONG = "x" * 100
@@ -157,3 +158,17 @@ async def test_another_model_sums_up_and_agents_without_that_read_everything(env
     said = [each["content"] for each in talk.read[-1]]
     assert said[0] == "question 1"
     assert not [each for each in said if "summary" in each]
+
+
+async def test_a_memory_service_is_given_the_messages_without_summaries(env: Environment) -> None:
+    talk = Talk(env)
+    with MemoryServer("items").serving() as service:
+        service.records["c"] = [{"role": "user", "content": f"before {number} {LONG}"} for number in range(5)]
+        memory = manifest("Memory", "default", {"address": service.url})
+        for number in range(1, 3):
+            status = await ask(env, f"question {number}", memory)
+            assert status.phase == "Completed", status.error
+    said = [(each["role"], each["content"].split(" x")[0]) for each in service.records["c"][5:]]
+    assert said == [("user", "question 1"), ("assistant", "answer 1"), ("user", "question 2"), ("assistant", "answer 2")]
+    assert len(talk.summed) >= 2
+    assert not [each for each in talk.read[-1] if "summary 1" in each["content"]]
