@@ -28,7 +28,7 @@ from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.environment import KEY, Environment, agent, line, manifest
+from tests.harness.environment import KEY, Environment, Json, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
@@ -108,6 +108,22 @@ async def test_calls_without_a_place_are_kept_apart(model_server: Server) -> Non
     event = {"choices": [{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
     model_server.reply = Reply(raw=f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
     assert [call.name for call in (await model_server.ask()).tool_calls] == ["noop", "terminate"]
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+async def test_calls_that_come_one_after_the_other_at_one_place_are_told_apart_by_their_ids(
+    model_server: Server, index: Json
+) -> None:
+    """As Gemini streams them: each call whole, in an event of its own."""
+    pieces = [("a", "noop", '{"x": 1}'), ("b", "terminate", '{"response":'), (None, None, ' "Do'), ("c", None, 'ne."}')]
+    calls = [{**index, "id": id, "function": {"name": name, "arguments": given}} for id, name, given in pieces]
+    events: list[Json] = [{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls]
+    events.append({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    model_server.reply = Reply(raw="".join(f"data: {json.dumps(each)}\n\n" for each in events))
+    assert (await model_server.ask()).tool_calls == (
+        ToolCall(id="a", name="noop", arguments='{"x": 1}'),
+        ToolCall(id="b", name="terminate", arguments='{"response": "Done."}'),
+    )
 
 
 def streamed(text: str, finish: str, **usage: object) -> Reply:
