@@ -116,7 +116,9 @@ async def test_calls_that_come_one_after_the_other_at_one_place_are_told_apart_b
 ) -> None:
     """As Gemini streams them: each call whole, in an event of its own."""
     pieces = [("a", "noop", '{"x": 1}'), ("b", "terminate", '{"response":'), (None, None, ' "Do'), ("c", None, 'ne."}')]
-    calls = [{**index, "id": id, "function": {"name": name, "arguments": given}} for id, name, given in pieces]
+    calls = [
+        {**index, "id": call_id, "function": {"name": name, "arguments": given}} for call_id, name, given in pieces
+    ]
     events: list[Json] = [{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls]
     events.append({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     model_server.reply = Reply(raw="".join(f"data: {json.dumps(each)}\n\n" for each in events))

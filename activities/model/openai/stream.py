@@ -24,6 +24,7 @@ class _Call(_Part):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: object = None
 
 
 class _Delta(_Part):
@@ -78,3 +79,5 @@ class Chunk(_Part):
             for place, call in enumerate(choice.delta.tool_calls or ()):
                 function, index = call.function or _Function(), place if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")
+                if isinstance(call.extra_content, dict):
+                    answer.add_extra(index, call.extra_content)
