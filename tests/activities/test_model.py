@@ -144,6 +144,38 @@ async def test_tokens_that_came_from_the_servers_cache_are_counted(model_server:
     assert (await model_server.ask()).usage == TokenUsage(prompt_tokens=100, completion_tokens=5, total_tokens=105)
 
 
+COUNTS: list[tuple[Json, tuple[int, int, int]]] = [
+    ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": 100, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": None, "completion_tokens": 5, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": 100, "completion_tokens": 5}, (100, 5, 105)),
+    ({"completion_tokens": 5}, (0, 5, 5)),
+    ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 165}, (100, 65, 165)),
+    ({"total_tokens": 105}, (105, 0, 105)),
+    ({}, (0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("counts", "expected"), COUNTS)
+async def test_an_answer_is_kept_also_if_its_server_leaves_out_counts_of_tokens(
+    model_server: Server, counts: Json, expected: tuple[int, int, int]
+) -> None:
+    """Thoughts that only the total counts are tokens of the answer."""
+    choice = {"delta": None, "message": {"content": "Because."}, "finish_reason": "stop"}
+    model_server.reply = Reply(raw=json.dumps({"choices": [choice], "usage": counts}))
+    message = await model_server.ask(model=model_server.model_of(stream=False))
+    usage = message.usage or TokenUsage()
+    assert message.content == "Because."
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == expected
+
+
+async def test_a_last_event_without_a_piece_of_the_answer_ends_it(model_server: Server) -> None:
+    choices = [{"delta": {"content": "Because."}}, {"delta": None, "finish_reason": "stop"}]
+    events = [json.dumps({"choices": [each]}) for each in choices]
+    model_server.reply = Reply(raw="".join(f"data: {each}\n\n" for each in events))
+    assert (await model_server.ask()).content == "Because."
+
+
 async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(model_server: Server) -> None:
     model_server.reply = streamed("Half of", "length")
     assert (await model_server.ask()).content == "Half of"
