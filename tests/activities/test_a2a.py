@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ async def test_the_conversation_so_far_is_sent_and_what_the_agent_says_is_read_b
     assert agents.turns[0].texts == ["The conversation so far:\n\none: First.", "Why?"]
     read = [message["content"] for message in env.model.requests[-1].body["messages"]]
     assert "Yes." in read[-1] or "Yes." in read[-2]
+
+
+async def test_an_empty_question_is_sent_to_an_agent_as_any_other(env: Environment, agents: AgentServer) -> None:
+    with agents.serving():
+        given = {"agent": "oracle", "input": "", "resources": [a2a_agent("oracle"), a2a_server(agents)]}
+        turn = await env.turn_result(await env.start("agent", given, execution_timeout=timedelta(seconds=30)))
+    assert (turn.message, agents.turns[0].texts) == ("Yes.", [""])
 
 
 async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_open_task(
