@@ -69,7 +69,9 @@ class Handle:
 
     async def approvals(self) -> list[PendingDecision]:
         """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
-        return [each for each in await pending_decisions(self._client, self.id) if each.kind != "question"]
+        return [
+            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind != "question"
+        ]
 
     async def approve(
         self,
@@ -106,7 +108,9 @@ class Handle:
 
     async def inbox(self) -> list[PendingDecision]:
         """What people are asked, in this run and in the runs below it, the oldest first."""
-        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "question"]
+        return [
+            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind == "question"
+        ]
 
     async def reply(self, text: str, to: str | None = None, *, by: str | None = None) -> PersonDecision:
         """Replies to the question with the id ``to``, or to the only one. Raises Refused, as where it doesn't fit."""
@@ -119,6 +123,9 @@ class Handle:
         check_text(reason, "reason")
         request = ReplyRequest(text=reason, to=to, by=by or client_identity(), declines=True)
         return await self._decided(reply(self._client, self._run, request))
+
+    async def _pending(self) -> list[PendingDecision]:
+        return await pending_decisions(self._client, self.id, self._run.run_id)
 
     async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:
         try:
