@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
@@ -19,19 +18,8 @@ from ...resources.override import ALLOW_BROUGHT
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 from ..runtime.threads import in_thread_if_long
+from .environment_secrets import environment_secrets
 from .redactor import PLACEHOLDER, Redactor
-
-OF_ENVIRONMENT = (
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "TEMPORAL_API_KEY",
-)
-"""Variables of a worker's environment that hold secrets."""
-
-HEADERS_OF_ENVIRONMENT = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")  # as name=secret,…
 
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
@@ -66,11 +54,8 @@ class SecretStore:
         self._redactor, self._reading = Redactor(), asyncio.Lock()
         for value in own.values():
             self.remember(value.rstrip("\r\n"))
-        for name in OF_ENVIRONMENT:
-            self.environment_secret(name)
-        for name in HEADERS_OF_ENVIRONMENT:
-            for each in (self.environment(name) or "").split(","):
-                self.remember(unquote(each.partition("=")[2].strip()))
+        for value in environment_secrets(environment):
+            self.remember(value)
         REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:

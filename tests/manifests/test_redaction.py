@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.activities.process import escapes
 from baton.activities.process.redactor import MAX_PASSING, PIECE, Redactor, forms_of
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.log import EscapingFormatter
@@ -108,6 +109,32 @@ def store(**values: str) -> SecretStore:
 def test_a_worker_knows_its_own_secrets_from_its_start_also_those_that_nobody_has_read() -> None:
     text = store(token=f"{SECRET}\n").redact(f"{SECRET} and sk-environment-0123")
     assert text == "[secret] and [secret]"
+
+
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "of-openai-0123",
+    "ANTHROPIC_AUTH_TOKEN": "of-anthropic-0123",
+    "OPENAI_CUSTOM_HEADERS": "X-Gateway: of-a-gateway-0123\nAuthorization: Bearer of-a-bearer-0123",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Other: of-another-0123",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic%20of-traces-0123,x=of-x-0123",
+    "BATON_ENCRYPTION_KEYS": "one:b2YtYS1rZXktMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY=",
+    "BATON_JOURNAL_URL": "postgresql://baton:of-a%40database-0123@db/baton",
+}
+
+
+def test_a_worker_knows_the_secrets_of_its_environment_also_those_that_only_libraries_read() -> None:
+    store = SecretStore(Secrets(), ENVIRONMENT)
+    for each in ("openai", "anthropic", "a-gateway", "a-bearer", "another", "traces", "x", "a@database"):
+        assert store.redact(f"key of-{each}-0123.") == "key [secret]."
+    assert store.redact("b2YtYS1rZXktMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY=") == "[secret]"
+
+
+def test_escapes_of_any_length_are_not_kept() -> None:
+    kept = escapes._char.cache_info().currsize
+    store = knowing("secret-0123")
+    for size in range(20, 60):
+        assert store.redact("\\" * size + "n" + "%e2" * size + "secret-0123").endswith("[secret]")
+    assert escapes._char.cache_info().currsize <= kept + 1
 
 
 async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
