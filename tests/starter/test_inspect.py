@@ -116,7 +116,7 @@ def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMach
     assert "answered HTTP 503" in failure
     assert yaml.safe_load(machine.run("status", "talk", "-o", "yaml").stdout)["status"]["phase"] == "Running"
     machine.run("cancel", "talk")
-    machine.run("watch", "talk")
+    assert machine.run("watch", "talk").returncode == 2
     assert machine.run("status", "talk").stderr.startswith("Canceled (canceled) talk-")
 
 
