@@ -31,13 +31,13 @@ class Expire:
     async def expire(self, request: ExpireRequest) -> ExpireResult:
         """Deletes the executions of a query and of the runs below it, after their rows in the journal.
 
-        Rows from which others go on stay, and so does what a younger run with the same workflow id has. Another attempt
-        finds what is left.
+        Rows from which others go on stay, and so do those of an execution that was reset, and what a younger run with
+        the same workflow id has. Another attempt finds what is left.
         """
         client = activity.client()
         tree = await _closed_tree(client, request)
         runs = {request.run_id, *(each.run_id for each in tree)}
-        kept = not await self._delete_rows(client, runs)
+        kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
         await self._delete_long_values(client, request.workflow_id, runs)
         for each in reversed(tree):
             await _delete(client, each)
@@ -74,6 +74,21 @@ async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecut
         if not any(each.is_open for each in tree):
             return tree
         await asyncio.sleep(POLL_INTERVAL)
+
+
+async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]) -> bool:
+    """Whether one of these executions goes on in another, as it was reset: that reads rows, and may have none yet."""
+    first_runs = {each.first_run_id for each in tree}
+    for workflow_id in {each.workflow_id for each in tree}:
+        try:
+            latest = await client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            continue  # it was deleted meanwhile
+        if latest.run_id not in runs and latest.raw_info.first_run_id in first_runs:
+            return True
+    return False
 
 
 async def _is_any_known(client: Client, runs: Iterable[str]) -> bool:

@@ -1,9 +1,9 @@
 """Messages of a conversation: text, tool calls, token usage; places in a conversation; the last of many messages."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
@@ -17,6 +17,13 @@ At continue-as-new they are copied twice more into the input of the next run.
 """
 
 
+MAX_COUNT = 10**12
+"""The largest count that is believed: what a server sends is stored in columns of 64 bits, and summed up there."""
+
+Count = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_COUNT))]
+"""A count that a server may have sent: a wrong one is taken as the nearest that can be."""
+
+
 class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
@@ -24,12 +31,12 @@ class TokenUsage(JsonModel):
     ``cost`` is in US dollars, of those models whose price is known.
     """
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    model_calls: int = 0
-    tool_calls: int = 0
-    cached_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    total_tokens: Count = 0
+    model_calls: Count = 0
+    tool_calls: Count = 0
+    cached_tokens: Count = 0
     cost: float | None = None
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":

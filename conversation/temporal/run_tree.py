@@ -13,10 +13,14 @@ CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
 
 
 class RunExecution(NamedTuple):
-    """One execution of a run: its ids, its workflow type, and whether it is still open."""
+    """One execution of a run: its ids, its workflow type, and whether it is still open.
+
+    ``first_run_id`` is that of the first execution, which a run keeps when it continues as new, and when it is reset.
+    """
 
     workflow_id: str
     run_id: str
+    first_run_id: str
     type: str
     is_open: bool
 
@@ -63,4 +67,4 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
             raise
         return None
     is_open = about.status == WorkflowExecutionStatus.RUNNING
-    return RunExecution(workflow_id, run_id, about.workflow_type, is_open), below
+    return RunExecution(workflow_id, run_id, about.raw_info.first_run_id, about.workflow_type, is_open), below

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -14,6 +15,7 @@ from baton.activities.journal import schema
 from baton.activities.journal.accounts import Account, Accounts, Amount
 from baton.activities.journal.database import Database
 from baton.activities.journal.prune import delete_runs
+from baton.conversation.messages.message import TokenUsage
 
 LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens": 30}, {"model_calls": 2})
 
@@ -100,6 +102,20 @@ async def test_an_answer_to_a_run_that_was_deleted_is_charged_to_nobody(journal_
     await database.engine.run(partial(delete_runs, runs={run}))
     await accounts.settle(f"{run}/a", account, Amount(70, model_calls=1))
     assert not await database.run(select(schema.charges).where(schema.charges.c.call == f"{run}/a"))
+    await database.close()
+
+
+@pytest.mark.parametrize(("sent", "counted"), [(10**30, 10**12), (-5, 0), (7, 7)])
+async def test_a_count_of_a_server_that_no_column_can_hold_is_bounded(
+    journal_url: str, sent: int, counted: int
+) -> None:
+    database, call = await Database.connect(journal_url, upgrade=True), f"{uuid.uuid4()}"
+    accounts, account = Accounts(database), [Account(f"{call}/o", ())]
+    usage = TokenUsage.model_validate_json(f'{{"totalTokens": {sent}}}')
+    await accounts.reserve(call, account, Amount(5, model_calls=1))
+    await accounts.settle(call, account, Amount(usage.total_tokens, model_calls=1))
+    [charge] = await database.run(select(schema.charges).where(schema.charges.c.call == call))
+    assert charge.tokens == counted
     await database.close()
 
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, team, texts
 from tests.harness.postgres import execute
 from tests.harness.resets import reset, reset_points
 
@@ -151,6 +151,18 @@ async def test_a_reset_run_keeps_the_rows_that_it_goes_on_from(env: Environment)
     second = await reset(env, first, (await reset_points(first))[0])
     await expired(env, first)
     assert [each.message for each in (await env.status(second)).responses] == ["Again.", "Once more."]
+
+
+async def test_a_reset_run_that_has_written_no_row_yet_keeps_the_rows_that_it_goes_on_from(env: Environment) -> None:
+    env.script(line("one", call("noop"), "I begin."))
+    first = await env.start_query([agent("one", "noop")], "agent/one", ttl="3s")
+    await env.status(first)
+    env.script(line("one", {"text": "Again.", "delay": 5}))
+    before = await rows(env, str(first.first_execution_run_id))
+    second = await reset(env, first, (await reset_points(first))[2])  # before its last call of a model
+    assert (await expired(env, first))["journalKept"] is True
+    assert await rows(env, str(first.first_execution_run_id)) == before
+    assert [each.message for each in (await env.status(second)).responses] == ["Again."]
 
 
 async def test_nobody_else_can_have_a_run_deleted(env: Environment) -> None:
