@@ -1,5 +1,6 @@
 """The activity ``execute_agent``: lets an agent be executed elsewhere, and writes its messages to the journal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -125,7 +126,7 @@ class ExecuteAgent:
             tools=[tool.definition for tool in given],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
-            since=[values.message_of(row, question) for row in rows[1:]] if begun else (),
+            since=[values.message_of(each, question) for each in _without_summaries(rows[1:])] if begun else (),
         )
 
     async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:
@@ -143,6 +144,10 @@ def _question(last: Row, context: _Context) -> Question:
     waits = "waits for an authorization. Reply when it is given:" if auth else "asks:"
     text = f"{context.executor.id}, agent {context.agent.name}, {waits}\n{truncate(last.message.content, MAX_QUESTION)}"
     return Question(id=decision_id(last.id, "question"), text=text)
+
+
+def _without_summaries(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.message.summarizes is None]
 
 
 def _is_of(row: Row, agent: Agent) -> bool:

@@ -12,7 +12,7 @@ from ..resources.agent import Agent
 from ..resources.team import Team
 from ..resources.team_fields import SelectorSpec
 from ..resources.template import fill
-from .context.context_window import apply_window, past_rows, window_end
+from .context.context_window import history_within, window_end
 from .context.lookup import find_team
 from .context.metering import Meter, estimate
 from .context.model_chain import ChainedModel, selector_model_chain
@@ -130,12 +130,13 @@ class Select:
         return [Message(role="system", content=system), Message(role="user", content=instruction)]
 
     async def _history(self, context: _Context) -> list[Message]:
-        """The question, and what the team's context window keeps of the conversation after it."""
+        """The question, and what the team's context window keeps of the conversation, after the newest summary."""
         thread, window = context.request.thread, context.team.spec.context_window
         question = await self._journal.row(thread.question)
         rows = await self._journal.read(thread.head, window_end(thread.question, thread.head.depth, window))
-        history = apply_window(past_rows(rows, thread.question, thread.head.depth), window)
-        return [context.values.message_of(row, question) for row in (question, *history)]
+        summary, history = history_within(rows, thread.question, thread.head.depth, window)
+        asked, *said = (context.values.message_of(row, question) for row in (question, *history))
+        return [asked, *summary, *said]
 
 
 def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:

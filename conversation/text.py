@@ -10,6 +10,13 @@ MAX_MESSAGE = 64_000
 """Bytes of one message, as JSON, that a workflow's history holds; the journal holds the whole message."""
 
 
+BYTES_PER_TOKEN = 4
+"""Bytes of text that count as one token before a server has counted them: only that knows how the model counts.
+
+Bytes, not characters: a Chinese character has three of them, and is about one token.
+"""
+
+
 def repair_surrogates(text: str) -> str:
     """The text with pairs of surrogates joined to one character; a surrogate without its partner becomes U+FFFD.
 

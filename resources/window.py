@@ -20,7 +20,7 @@ class ContextWindow(JsonModel):
     """The latest messages, up to a number of messages or tokens; optionally also the first ones."""
 
     max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")
-    max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four characters each")
+    max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four bytes each")
     keep_first: int = Field(0, ge=0, description="how many of its first messages are read in any case")
     summarize: Summarize | None = Field(None, description="how older messages become a summary, {model, after}")
 

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from ...conversation.messages.message import Message
+from ...conversation.text import BYTES_PER_TOKEN
 from ...resources.window import ContextWindow
 from ..journal.row import Row
 
 SUMMARY = "Summary of what was said before:"
 """The heading under which a model reads a summary."""
-
-CHARACTERS = 4
-"""Characters that count as one token: only the model's server knows how the model really counts."""
 
 
 def model_messages(
@@ -23,19 +21,36 @@ def model_messages(
     the question belongs to other queries of the conversation. (ARK: agent execution, local execution)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
-    if window and window.summarize:
-        summary, history = summarized(rows, question.id, begun)
-        system += [Message(role="user", content=f"{SUMMARY}\n{summary.message.content}")] if summary else []
-    else:
-        history = apply_window(past_rows(rows, question.id, begun), window)
+    summary, history = history_within(rows, question.id, begun, window)
     own = (row for row in rows if row.depth > begun and row.id != question.id and row.message.summarizes is None)
     said = (row.message if row.depth >= question.depth else row.message.without_placeholders for row in history)
-    return [*system, *said, *(row.message for row in (question, *own))]
+    return [*system, *summary, *said, *(row.message for row in (question, *own))]
 
 
 def past_rows(rows: Sequence[Row], question: str, begun: int) -> list[Row]:
     """The history of a turn: the rows up to depth ``begun`` without the question, and without summaries."""
     return [row for row in rows if row.depth <= begun and row.id != question and row.message.summarizes is None]
+
+
+def history_within(
+    rows: Sequence[Row], question: str, begun: int, window: ContextWindow | None
+) -> tuple[list[Message], list[Row]]:
+    """The newest summary as a model reads it, if the window says so and there is one, and the history that it keeps."""
+    if window is None or not window.summarize:
+        return [], apply_window(past_rows(rows, question, begun), window)
+    summary, history = summarized(rows, question, begun)
+    read = [Message(role="user", content=f"{SUMMARY}\n{summary.message.content}")] if summary else []
+    return read, unsummarized(history, window)
+
+
+def unsummarized(history: Sequence[Row], window: ContextWindow) -> list[Row]:
+    """What is read of a history after the newest summary.
+
+    All of it, unless it is so long that a summary is to be made: then the latest messages, those that would follow it.
+    """
+    if _size(history, window) <= window.summary_limit * BYTES_PER_TOKEN:
+        return [*history]
+    return apply_window(history, window)
 
 
 def summarized(rows: Sequence[Row], question: str, begun: int) -> tuple[Row | None, list[Row]]:
@@ -112,8 +127,8 @@ def _first(units: list[list[Row]], messages: int) -> int:
 
 
 def _limit(window: ContextWindow) -> int:
-    return window.max_messages or (window.max_tokens or 0) * CHARACTERS
+    return window.max_messages or (window.max_tokens or 0) * BYTES_PER_TOKEN
 
 
-def _size(unit: list[Row], window: ContextWindow) -> int:
+def _size(unit: Sequence[Row], window: ContextWindow) -> int:
     return len(unit) if window.max_messages else sum(row.message.byte_size for row in unit)

@@ -10,15 +10,13 @@ from ...conversation.errors import BudgetExceeded
 from ...conversation.failure import BatonError, BudgetReached
 from ...conversation.messages.message import Message, TokenUsage
 from ...conversation.messages.turn import Thread
+from ...conversation.text import BYTES_PER_TOKEN
 from ...resources.budget import NANO, Budget
 from ...resources.catalog import Catalog
 from ...resources.model import Model
 from ..journal.accounts import AMOUNTS, Account, Accounts, Amount, ReachedLimit
 from ..journal.journal import Journal
 from .model_chain import ChainedModel
-
-BYTES_PER_TOKEN = 4
-"""Bytes of text that count as one token before a server has counted them."""
 
 
 class Meter:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from ...conversation.contracts.requests import AskModelRequest
 from ...conversation.errors import EmptyReply
 from ...conversation.messages.message import Head, Message, TokenUsage
+from ...conversation.text import truncate
 from ...resources.base import Reference
 from ...resources.model import Model
 from ...resources.window import ContextWindow
-from ..context.context_window import CHARACTERS, apply_window, summarized, summary_end
+from ..context.context_window import summarized, summary_end, unsummarized
 from ..context.lookup import find
 from ..context.metering import Meter, estimate
 from ..context.model_chain import ChainedModel, model_chain
@@ -26,8 +27,8 @@ PROMPT = """Sum up the conversation below for those who continue it without havi
 decisions, open questions, what the user wants, and what tools have found. Write only the summary, in the language of
 the conversation."""
 
-MAX_CHARACTERS = 200_000
-"""Characters that one summary sums up at most, besides the summary before it; a longer history takes several."""
+MAX_BYTES = 200_000
+"""Bytes that one summary sums up at most, besides the summary before it; a longer history takes several."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,7 @@ class Summaries:
         """What is to be summed up next: the summary before, and the rows after it that the window does not keep."""
         question, rows = request.thread.question, await self.journal.read(head, summary_end())
         summary, history = summarized(rows, question, request.begun)
-        if sum(row.message.byte_size for row in history) <= window.summary_limit * CHARACTERS:
-            return ()
-        kept = apply_window(history, window.model_copy(update={"summarize": None}))
+        kept = unsummarized(history, window)
         if not (older := _portion(history[: len(history) - len(kept)])):
             return ()
         between = range((summary.message.summarizes or 0) + 1 if summary else 1, older[-1].depth + 1)
@@ -109,7 +108,7 @@ def _portion(older: Sequence[Row]) -> Sequence[Row]:
     size = 0
     for place, row in enumerate(older):
         size += row.message.byte_size
-        if size > MAX_CHARACTERS and place and row.message.role != "tool":
+        if size > MAX_BYTES and place and row.message.role != "tool":
             return older[:place]
     return older
 
@@ -118,7 +117,7 @@ def _lines(messages: Iterable[Message]) -> Iterable[str]:
     for each in messages:
         calls = "".join(f"\n(calls {call.name} {call.arguments})" for call in each.tool_calls)
         who = "summary so far" if each.summarizes is not None else each.name or each.role
-        yield f"{who}: {each.content[:MAX_CHARACTERS]}{calls[:MAX_CHARACTERS]}"
+        yield f"{who}: {truncate(each.content, MAX_BYTES)}{truncate(calls, MAX_BYTES)}"
 
 
 def _model(window: ContextWindow, values: ValueResolver) -> ChainedModel | None:

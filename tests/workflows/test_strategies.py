@@ -405,3 +405,11 @@ async def test_a_context_window_leaves_the_latest_messages_and_the_first(
     await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=3, contextWindow=window)]))
     last = [each["content"] for each in env.model.requests[5].body["messages"]]
     assert last == ["You are b.", *received, "Why?"]
+
+
+async def test_four_bytes_count_as_a_token_of_a_context_window(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="\u4e2d" * 12)
+    window = {"maxTokens": 20}
+    await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=2, contextWindow=window)]))
+    last = [each["content"] for each in env.model.requests[3].body["messages"]]
+    assert last == ["You are b.", *["\u4e2d" * 12] * 2, "Why?"]

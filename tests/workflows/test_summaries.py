@@ -8,8 +8,10 @@ from baton.conversation.contracts.decisions import ApproveRequest
 from baton.conversation.contracts.status import Status
 from baton.starter.runs import decisions
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from tests.harness.environment import Environment, Json, agent, manifest
+from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.memory_server import MemoryServer
+from tests.harness.remote_agents import engine, engine_agent, said
+from tests.harness.tool_server import ToolServer
 
 WINDOW: Json = {"maxTokens": 50, "summarize": {"after": 100}}
 LONG = "x" * 100
@@ -168,7 +170,52 @@ async def test_a_memory_service_is_given_the_messages_without_summaries(env: Env
         for number in range(1, 3):
             status = await ask(env, f"question {number}", memory)
             assert status.phase == "Completed", status.error
-    said = [each.split(" x")[0] for each in service.texts()[5:]]
-    assert said == ["question 1", "answer 1", "question 2", "answer 2"]
+    texts = [each.split(" x")[0] for each in service.texts()[5:]]
+    assert texts == ["question 1", "answer 1", "question 2", "answer 2"]
     assert len(talk.summed) >= 2
     assert not [each for each in talk.read[-1] if "summary 1" in each["content"]]
+
+
+async def test_an_agent_that_is_executed_elsewhere_reads_the_latest_messages_where_nobody_sums_up(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answer = lambda number: said(f"far {number} {LONG}")
+    far = engine_agent("far", contextWindow=WINDOW)
+    for number in range(1, 7):
+        asked = {"conversationId": "c", "input": f"question {number}"}
+        status = await env.status(await env.start_query([far, engine(tool_server)], "agent/far", **asked))
+        assert status.phase == "Completed", status.error
+    read = [[each["content"].split(" x")[0] for each in json.loads(seen.body)["history"]] for seen in tool_server.seen]
+    assert read[3] == ["question 1", "far 1", "question 2", "far 2", "question 3", "far 3"]
+    assert read[5] == ["question 5", "far 5"]
+
+
+async def test_an_agent_that_is_executed_elsewhere_and_a_selector_read_the_summary_of_others(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    talk = Talk(env)
+    for number in range(1, 6):
+        await ask(env, f"question {number}")
+    plain, chosen = talk.answer, list[str]()
+
+    def answer(request: Request) -> Reply:
+        if "tools" not in request:
+            return plain(request)
+        chosen.append(request["messages"][0]["content"])
+        return Reply(calls=[ScriptedToolCall(name="select-next-speaker", arguments={"name": "far"})])
+
+    env.answer = answer
+    tool_server.answer = lambda _: said("far")
+    members = [engine_agent("far"), agent("one"), engine(tool_server)]
+    led: Json = {"strategy": "selector", "maxTurns": 1, "onMaxTurns": "complete", "contextWindow": WINDOW}
+    asked = {"conversationId": "c", "input": "question 6"}
+    status = await env.status(
+        await env.start_query([*members, team("team", "far", "one", **led)], "team/team", **asked)
+    )
+    assert status.phase == "Completed", status.error
+    summary = "Summary of what was said before:\nsummary 1"
+    history = json.loads(tool_server.seen[0].body)["history"]
+    later = ["question 4", "answer 4", "question 5", "answer 5"]
+    assert [each["content"].split(" x")[0] for each in history] == [summary, *later]
+    assert f"question 6\n\n# user:\n{summary}\n\n# user:\nquestion 4" in chosen[0]
+    assert "answer 3" not in chosen[0]
