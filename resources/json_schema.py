@@ -41,7 +41,8 @@ def resolver_of(schema: JsonObject) -> "Resolver[JsonValue]":
 
     root = DRAFT202012.create_resource(schema)
     uri = root.id() or ""
-    return Registry[JsonValue]().with_resource(uri, root).crawl().resolver(uri)
+    registry: Registry[JsonValue] = Registry[JsonValue]().with_resource(uri, root).crawl()
+    return registry.resolver(uri)
 
 
 def _parts(schema: JsonValue) -> int:

@@ -18,6 +18,7 @@ from baton.activities.process import escapes
 from baton.activities.process.redactor import MAX_PASSING, PIECE, Redactor, forms_of
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.log import EscapingFormatter
+from baton.conversation.messages.call_extra import CallExtra
 from baton.conversation.messages.message import Message, ToolCall
 from baton.resources.secret import Secret
 from baton.resources.secret_extraction import Secrets
@@ -138,11 +139,14 @@ def test_escapes_of_any_length_are_not_kept() -> None:
 
 
 async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
-    call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}))
+    extra = CallExtra(model=f"gpt-{SECRET} at example.com", content=json.dumps({"google": SECRET}))
+    call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}), extra=extra)
     message = Message(role="assistant", content=SECRET, model=f"gpt-{SECRET}", tool_calls=(call,))
     clean = await store(token=SECRET).redact_message(message)
     assert clean.model == "gpt-[secret]"
-    assert clean.tool_calls == (ToolCall(id="call-[secret]", name="n[secret]", arguments='{"x": "[secret]"}'),)
+    (cleaned,) = clean.tool_calls
+    assert (cleaned.id, cleaned.name, cleaned.arguments) == ("call-[secret]", "n[secret]", '{"x": "[secret]"}')
+    assert cleaned.extra == CallExtra(model="gpt-[secret] at example.com", content='{"google": "[secret]"}')
 
 
 async def test_a_long_answer_full_of_escapes_does_not_hold_the_event_loop() -> None:
