@@ -45,6 +45,7 @@ from .activities.process.fleet import Fleet, worker_identity
 from .activities.process.functions import FunctionRegistry
 from .activities.process.garbage_collection import leave_out_loaded_objects
 from .activities.process.health import MetricsText, checks_of, serve_health
+from .activities.process.known_attributes import KnownAttributes
 from .activities.process.metrics_export import exporting_metrics
 from .activities.process.sdk_options import sdk_options
 from .activities.process.secrets import SecretStore
@@ -65,7 +66,6 @@ from .conversation.errors import JournalUnavailable
 from .conversation.settings_error import SettingsError
 from .conversation.temporal.encryption import Keys
 from .conversation.temporal.live_workers import describe_namespace
-from .conversation.temporal.search_attributes import registered, shows_cost
 from .conversation.temporal.temporal_client import ConnectionFailed, connect, with_external_storage
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
@@ -107,8 +107,7 @@ async def run_worker(
             brought=settings.brought_manifests,
             identity=identity,
             name=whose.name,
-            searchable=await registered(client),
-            shows_cost=await shows_cost(client),
+            attributes=KnownAttributes(client),
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
             traced=partial(run_is_sampled, tracing),

@@ -33,6 +33,7 @@ from .journal.conversations import Conversations
 from .journal.journal import Journal
 from .plan import Startable, build_plan
 from .plan.pin_request import find_start, load_brought
+from .process.known_attributes import KnownAttributes
 from .process.secrets import SecretStore
 from .process.settings import BroughtManifests
 from .runtime.ids import root_id, workflow_id
@@ -45,7 +46,7 @@ class Pin:
     """The activity ``pin``.
 
     ``own`` are the worker's manifests, ``identity`` is its name in Temporal, ``name`` the journal's, ``queues`` are for
-    a run's activities. ``searchable``: the server has Baton's search attributes.
+    a run's activities. ``attributes`` are the search attributes that the server has.
     ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``dialect``: of runs that begin.
     ``traced`` says of the run that is being pinned whether it reports its spans.
     """
@@ -61,8 +62,7 @@ class Pin:
         brought: BroughtManifests,
         identity: str,
         name: JournalName,
-        searchable: bool,
-        shows_cost: bool,
+        attributes: KnownAttributes,
         query_ttl: float | None = None,
         dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
@@ -71,7 +71,7 @@ class Pin:
         self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
         self._query_ttl, self._dialect = query_ttl, None if dialect == "baton" else dialect
         self._traced = traced
-        self._shown = {"searchable": searchable, "shows_cost": shows_cost}
+        self._attributes = attributes
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -87,7 +87,7 @@ class Pin:
         catalog = await self._journal.catalog(thread.catalog)
         start = find_start(request, catalog)
         plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow, dialect=thread.dialect)
-        return self._pinned(_below(start, thread), plan, self._queues)
+        return await self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and begins a conversation with the question as its first row."""
@@ -109,7 +109,7 @@ class Pin:
         thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
         labels = start.metadata.labels
         order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
-        pinned = self._pinned(thread, plan, self._queues.model_copy(update=order))
+        pinned = await self._pinned(thread, plan, self._queues.model_copy(update=order))
         shown = truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION)
         other: dict[str, object] = {"question": shown, "before": row.before if row.before.id else None}
         other |= {"journal": self._name, "notices": catalog.notices}
@@ -128,9 +128,10 @@ class Pin:
             "that runs name, as in: baton worker -f PATH, or store them for all: baton apply -f PATH"
         )
 
-    def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
+    async def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
-        other = {"route": None if queues == TaskQueues() else queues, "hands_spans": self._traced(), **self._shown}
+        shown = await self._attributes.known()
+        other = {"route": None if queues == TaskQueues() else queues, "hands_spans": self._traced(), **shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:

@@ -18,7 +18,7 @@ PHASES = ("InputRequired", "Paused")
 
 @contextlib.asynccontextmanager
 async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """Watches them while the block runs, where the server knows Baton's search attributes."""
+    """Watches them while the block runs, as soon as the server has Baton's search attributes."""
     task = asyncio.create_task(_watch(client, task_queue))
     try:
         yield
@@ -29,10 +29,8 @@ async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[N
 
 
 async def _watch(client: Client, task_queue: str) -> None:
-    if not await registered(client):
-        return
     while True:
-        for phase in PHASES:
+        for phase in PHASES if await registered(client) else ():
             with contextlib.suppress(RPCError):  # the next time, perhaps
                 RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
         await asyncio.sleep(INTERVAL)

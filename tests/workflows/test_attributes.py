@@ -8,6 +8,7 @@ import pytest_asyncio
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 
+from baton.activities.process.known_attributes import KnownAttributes
 from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer
@@ -75,6 +76,11 @@ async def test_a_server_without_the_attributes_runs_teams_as_well(bare: Client, 
         trio(env)
         turn = await env.turn_result(await env.start_team([*TRIO, TEAM]))
     assert turn.stop_reason == "max_turns"
+    attributes, patient = KnownAttributes(bare, interval=0), KnownAttributes(bare)
+    nothing = {"searchable": False, "shows_cost": False}
+    assert await attributes.known() == await patient.known() == nothing
     await search_attributes.register(bare)
     await search_attributes.register(bare)
+    assert await patient.known() == nothing, "it asks again after a while only"
+    assert await attributes.known() == {"searchable": True, "shows_cost": True}, "a worker that began before them"
     assert await search_attributes.registered(bare)
