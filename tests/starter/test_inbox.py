@@ -93,7 +93,7 @@ def test_a_lawyer_replies_from_another_terminal(machine: UserMachine) -> None:
     out, err = running.communicate(timeout=60)
     assert out.strip() == "We lend the hotel 40 lamps for one week; our liability is limited to 10,000 EUR."
     assert f"? lawyer is asked: baton reply {question['root']} TEXT --to {question['id']}" in err
-    assert re.search(r"lawyer  replied by \S+@\S+\nLimit our liability to 10,000 EUR\.", err)
+    assert re.search(r"lawyer  replied by \S+@\S+\n    Limit our liability to 10,000 EUR\.", err)
 
 
 def test_the_member_of_the_page_stands_in_the_sample() -> None:
