@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.activities.runtime.heartbeat import Heartbeat, run_with
-from baton.activities.tool.mcp.connection import McpConnections
+from baton.activities.tool.mcp.connections import McpConnections
 from baton.activities.tool.mcp.content import result_text
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation

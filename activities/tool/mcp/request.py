@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from ....conversation.errors import ToolFailed
 from ...runtime.retry import is_retryable
 from ..tool import BeginOnce, no_guard
-from .connection import McpConnection, McpConnections
+from .connection import McpConnection
+from .connections import McpConnections
 from .endpoint import McpEndpoint
 from .exchange import Exchange, watch_exchange
 from .http_client import MAX_ERROR_TEXT
@@ -100,7 +101,11 @@ class McpRequest:
                 raise _NotCarriedOut(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
             if not (self._repeatable or self._begun):
                 await self._begin_once()
-            self._begun, self._sent, exchange.sent = True, True, connection.is_running
+            self._begun = True
+            if not connection.is_open:
+                closed = f"the connection to {self._label} was closed before the call"
+                raise _NotCarriedOut(ToolFailed(closed, retryable=True))
+            self._sent, exchange.sent = True, connection.is_running
             try:
                 return await operation(client)
             except MCPError as error:
