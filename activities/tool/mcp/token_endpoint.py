@@ -76,8 +76,12 @@ class TokenClient:
         assert server.spec.authorization
         address = _plain(values.resolve(server.spec.address, server) or "")
         own, (client, secret) = _own_endpoint(server, values), _client(server, values)
+        if own:
+            known = Place(endpoint=own, resource=address)
+        elif known and not _is_of(known, address):
+            known = None
         try:
-            place = Place(endpoint=own, resource=address) if own else known or await self._place(address)
+            place = known or await self._place(address)
             form = {"grant_type": "refresh_token", "refresh_token": token, "resource": place.resource}
             answer = await self._post(place.endpoint, form | ({"client_id": client} if client else {}), secret)
             return _refreshed(answer, place)
@@ -188,6 +192,11 @@ def _fields(found: Mapping[str, JsonValue]) -> tuple[str, str, float | None]:
 def _plain(address: str) -> str:
     """The address without query and fragment, which may hold a secret, in the form of the metadata of servers."""
     return str(AnyHttpUrl(urlsplit(address)._replace(query="", fragment="").geturl()))
+
+
+def _is_of(place: Place, address: str) -> bool:
+    """Whether a token of a server at an address may be sent to a place, which an earlier manifest may have named."""
+    return _same(place.endpoint, address) and check_resource_allowed(address, place.resource)
 
 
 def _same(url: str, address: str) -> bool:
