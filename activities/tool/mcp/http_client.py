@@ -17,6 +17,9 @@ from .exchange import Exchange, current_exchange
 MAX_ANSWER = 4_000_000
 """Bytes of one answer, or of one event of a stream."""
 
+MAX_OBJECTS = 30_000
+"""Objects and lists in one: many small values take far longer to read than one long text."""
+
 MAX_ERROR = 20_000
 """Bytes of the text of an error."""
 
@@ -115,7 +118,7 @@ class McpHttpClient(httpx2.AsyncClient):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of a response, which ends where the connection breaks or ``limit`` bytes were read.
+    """The body of a response, which ends where the connection breaks, or ``limit`` bytes or too many objects were read.
 
     With an ``event`` the limit is that of one event of a stream.
     """
@@ -132,14 +135,15 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._on_failure = on_failure
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = objects = 0
         try:
             async for chunk in self._stream:
                 ended, rest = self._event.take(chunk) if self._event else (False, chunk)
-                size = len(rest) if ended else size + len(rest)
-                if size > self._limit:
-                    self._exchange.failure = f"gave an answer of more than {self._limit:,} bytes"
-                    self._exchange.final = True
+                size, objects = (0, 0) if ended else (size, objects)
+                size, objects = size + len(rest), objects + count_objects(rest)
+                if size > self._limit or objects > MAX_OBJECTS:
+                    much = f"{self._limit:,} bytes" if size > self._limit else f"{MAX_OBJECTS:,} objects"
+                    self._exchange.failure, self._exchange.final = f"gave an answer of more than {much}", True
                     self._on_failure()
                     return
                 yield chunk
@@ -148,6 +152,11 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def count_objects(data: bytes) -> int:
+    """How many objects and lists JSON has, and those in texts, but for those of which a backslash shows that."""
+    return sum(data.count(each) - data.count(each + b"\\") for each in (b"{", b"["))
 
 
 def _is_call(request: httpx2.Request) -> bool:

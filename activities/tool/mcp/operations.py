@@ -34,11 +34,13 @@ async def list_tools(client: Client) -> list[ListedTool]:
     tools, cursor = list[ListedTool](), None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
+        if len(tools) + len(page.tools) > MAX_TOOLS:
+            break
         for each in page.tools:
             hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else None
             tools.append(ListedTool(each.name, each.description or each.title, each.input_schema, hints))
         cursor = page.next_cursor
-        if not cursor and len(tools) <= MAX_TOOLS:
+        if not cursor:
             return tools
     raise ToolFailed(f"an MCP server lists more than {MAX_TOOLS:,} tools, or has more than {MAX_PAGES} pages of them")
 
