@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from baton.activities.tool.mcp.connections import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
-from baton.activities.tool.mcp.operations import use_tool
+from baton.activities.tool.mcp.operations import list_tools, use_tool
 from baton.activities.tool.mcp.request import McpRequest
 from baton.conversation.errors import ToolFailed
-from tests.harness.mcp_process import command
+from tests.harness.mcp_process import McpServerProcess, command
 from tests.harness.scripted_mcp_server import ScriptedMcpServer
 
 
@@ -118,3 +118,42 @@ async def test_an_sse_server_that_refuses_the_connection_is_told_as_any_other(
         await McpRequest(connections, current).send(use_tool("echo", {}, "test"), 30)
     assert failure.value.non_retryable
     assert seen[: len(asked)] == asked
+
+
+async def test_many_small_parts_of_an_answer_are_not_read(
+    connections: McpConnections, server: ScriptedMcpServer
+) -> None:
+    server.results = {"tools/call": lambda _: {"content": [{"type": "text", "text": "1"}] * 40_000}}
+    with pytest.raises(ToolFailed, match="gave an answer of more than 30,000 objects") as failure:
+        await ask(connections, at(server))
+    assert failure.value.non_retryable
+
+
+async def test_a_long_text_may_hold_many_objects(connections: McpConnections, server: ScriptedMcpServer) -> None:
+    text = '{"a": 1}' * 40_000
+    server.results = {"tools/call": lambda _: {"content": [{"type": "text", "text": text}]}}
+    assert await ask(connections, at(server)) == text
+
+
+async def test_no_page_is_read_after_the_thousandth_tool(
+    connections: McpConnections, server: ScriptedMcpServer
+) -> None:
+    tools = [{"name": f"tool-{number}", "inputSchema": {"type": "object"}} for number in range(600)]
+    server.results = {"tools/list": lambda _: {"tools": tools, "nextCursor": "more"}}
+
+    async def current(_: bool, __: bool) -> McpEndpoint:
+        return at(server)
+
+    with pytest.raises(ToolFailed, match="lists more than 1,000 tools"):
+        await McpRequest(connections, current).send(list_tools, 30)
+    assert server.seen.count("tools/list") == 2
+
+
+async def test_a_server_that_is_put_back_to_an_older_version_is_met_again(
+    connections: McpConnections, tmp_path: Path
+) -> None:
+    newer = McpServerProcess("2026", tmp_path)
+    with newer.running():
+        assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()
+    with McpServerProcess("2025", tmp_path, port=newer.port).running():
+        assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()

@@ -116,8 +116,9 @@ class McpRequest:
     def _failure(self, error: MCPError, exchange: Exchange, connection: McpConnection) -> Exception:
         label = connection.endpoint.label
         if exchange.session_lost:
-            connection.close()
-            return _NotCarriedOut(ToolFailed(f"{label} has forgotten the session", retryable=True))
+            connection.retire()
+            unknown = ToolFailed(f"{label} does not know the session: {error.message}"[:MAX_ERROR_TEXT], retryable=True)
+            return _NotCarriedOut(unknown, once=not exchange.in_session)
         if exchange.status:
             return self._refused(f"{label} answered HTTP {exchange.status}: {error.message}", exchange)
         if exchange.final:
