@@ -69,9 +69,10 @@ async def use(request: McpRequest, name: str, given: JsonObject) -> str:
     """The result of a tool, or its failure; goes on until it asks nothing more."""
     answered = None
     for _ in range(MAX_QUESTIONS):
-        operation = use_tool(name, given, "the server", Elicitation("the server", answered))
+        elicitation = Elicitation("the server", answered)
+        operation = use_tool(name, given, "the server", elicitation)
         try:
-            return result_text(await request.send(operation, SECONDS))
+            return result_text(await request.send(operation, SECONDS, elicitation))
         except AsksPerson as asks:
             answered = answer(asks)
         except BatonError as error:

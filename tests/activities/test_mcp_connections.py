@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from baton.activities.tool.mcp.connections import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
+from baton.activities.tool.mcp.input import Elicitation
 from baton.activities.tool.mcp.operations import list_tools, use_tool
 from baton.activities.tool.mcp.request import McpRequest
 from baton.conversation.errors import ToolFailed
@@ -157,3 +158,24 @@ async def test_a_server_that_is_put_back_to_an_older_version_is_met_again(
         assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()
     with McpServerProcess("2025", tmp_path, port=newer.port).running():
         assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()
+
+
+async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and_has_not_begun(
+    connections: McpConnections, server: ScriptedMcpServer
+) -> None:
+    server.seconds = 1
+    begun = list[int]()
+
+    async def current(_: bool, __: bool) -> McpEndpoint:
+        return at(server, asks=True)
+
+    async def begin() -> None:
+        begun.append(server.seen.count("echo"))
+
+    async def one() -> str:
+        request, asks = McpRequest(connections, current, repeatable=False, begin_once=begin), Elicitation("test", None)
+        result = await request.send(use_tool("echo", {}, "test", asks), 4, asks)
+        return result.content[0].text  # type: ignore[union-attr]  # the tool answers with a text
+
+    assert await asyncio.gather(*(one() for _ in range(6))) == ["done"] * 6
+    assert begun == [*range(6)]

@@ -1,7 +1,8 @@
 """One request to an MCP server: what is sent again after which failure, and what the failure is called."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from mcp import Client, MCPError
@@ -16,7 +17,7 @@ from .connections import McpConnections
 from .endpoint import McpEndpoint
 from .exchange import Exchange, watch_exchange
 from .http_client import MAX_ERROR_TEXT
-from .input import NEEDS_INPUT, needs_input
+from .input import NEEDS_INPUT, Elicitation, answering, needs_input
 
 T = TypeVar("T")
 
@@ -53,15 +54,20 @@ class McpRequest:
         self._connections, self._endpoint = connections, endpoint
         self._repeatable, self._begin_once = repeatable, begin_once
         self._begun, self._sent, self._label = False, False, ""
+        self._elicitation: Elicitation | None = None
+        self._clock = asyncio.timeout(None)
 
-    async def send(self, operation: Callable[[Client], Awaitable[T]], seconds: float) -> T:
-        """What ``operation`` returns, in ``seconds`` at most.
+    async def send(
+        self, operation: Callable[[Client], Awaitable[T]], seconds: float, elicitation: Elicitation | None = None
+    ) -> T:
+        """What ``operation`` returns, in ``seconds`` at most, and what its ``elicitation`` waits for another one.
 
         Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; what ``begin_once``
         raises; and what reading the secrets raises.
         """
+        self._elicitation, self._clock = elicitation, asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with self._clock:
                 return await self._persistently(operation)
         except TimeoutError:
             if not self._label:
@@ -99,19 +105,30 @@ class McpRequest:
             except ToolFailed as failed:
                 unauthorized = connection.is_unauthorized
                 raise _NotCarriedOut(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
-            if not (self._repeatable or self._begun):
-                await self._begin_once()
-            self._begun = True
-            if not connection.is_open:
-                closed = f"the connection to {self._label} was closed before the call"
-                raise _NotCarriedOut(ToolFailed(closed, retryable=True))
-            self._sent, exchange.sent = True, connection.is_running
-            try:
-                return await operation(client)
-            except MCPError as error:
-                raise self._failure(error, exchange, connection) from None
-            except ValidationError:
-                raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+            async with self._turn(client):
+                if not (self._repeatable or self._begun):
+                    await self._begin_once()
+                self._begun = True
+                if not connection.is_open:
+                    closed = f"the connection to {self._label} was closed before the call"
+                    raise _NotCarriedOut(ToolFailed(closed, retryable=True))
+                self._sent, exchange.sent = True, connection.is_running
+                try:
+                    return await operation(client)
+                except MCPError as error:
+                    raise self._failure(error, exchange, connection) from None
+                except ValidationError:
+                    raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+
+    @asynccontextmanager
+    async def _turn(self, client: Client) -> AsyncIterator[None]:
+        """Answers what the server asks while the block runs; until then the clock stands still."""
+        now = asyncio.get_running_loop().time
+        left = (self._clock.when() or now()) - now()
+        self._clock.reschedule(None)
+        async with answering(client, self._elicitation):
+            self._clock.reschedule(now() + left)
+            yield
 
     def _failure(self, error: MCPError, exchange: Exchange, connection: McpConnection) -> Exception:
         label = connection.endpoint.label

@@ -66,7 +66,7 @@ class McpTools:
             )
             name = manifest.mcp_name
             asks = Elicitation(f"{server.id}, tool {name},", context.answered) if server.spec.questions else None
-            result = await request.send(use_tool(name, arguments, server.id, asks), server.call_timeout)
+            result = await request.send(use_tool(name, arguments, server.id, asks), server.call_timeout, asks)
             return result_text(result, self._redact)
 
         return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
