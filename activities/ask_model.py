@@ -61,7 +61,7 @@ class AskModel:
             self._providers.found(row.message, context.model, context.values)
         else:
             head = await self._journal.append(request.thread.head, request.pending, key)
-            head = await self._summaries.make(request, head, context.values, context.model, key)
+            head = await self._summaries.make(request, head, context.values, context.model)
             messages = await speaker_messages(
                 request, head, context.speaker, context.values, self._journal, self._functions
             )
@@ -77,7 +77,7 @@ class AskModel:
         await meter.settle(row.message.usage)
         wrong = await output_error(row.message, context.schema)
         result = AskModelResult(message=row.message.truncated(), head=row.head, wrong=wrong)
-        cost = await self._summaries.cost(request, key)
+        cost = await self._summaries.cost(request)
         return result.model_copy(update={"summaries": cost}) if cost else result
 
     async def _context(self, request: AskModelRequest) -> _Context:

@@ -32,11 +32,14 @@ class Remember:
         return RememberResult()
 
     async def _add_remotely(self, request: RememberRequest, key: str) -> None:
-        """Sends the messages, unless an earlier attempt has begun to, and they are there."""
+        """Sends the messages, unless an earlier attempt has begun to, and they are there.
+
+        Summaries are not sent: nobody said them, and whoever reads the service would take them for messages.
+        """
         conversation, before = request.conversation, request.before
         head = await self._journal.append(before, request.items, key)
         rows = await self._journal.read(head, lambda row: row.parent == before.id)
-        said = [row.message for row in rows]
+        said = [row.message for row in rows if row.message.summarizes is None]
         thread = Thread(catalog=request.catalog, question="", head=head)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         memory, record = find_memory(values.catalog, conversation), CallRecord(self._journal, self._secrets, head, key)

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from .base import JsonModel, Pattern
 from .duration import parse_duration
-from .template import names_in
+from .template import names_in, with_places_as
 from .values import Headers, Parameter, check_url
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -16,12 +16,10 @@ _SPELLED = Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
 
-_PARAMETER = re.compile(r"\{\{.*?\}\}")
-
 
 def arguments_in(template: str) -> list[str]:
     """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
-    return ARGUMENT.findall(_PARAMETER.sub("", template))
+    return ARGUMENT.findall(with_places_as("", template))
 
 
 def timeout_seconds(timeout: str) -> float:
@@ -43,8 +41,8 @@ def _check_template(text: str) -> str:
 
 
 def _check_address(text: str) -> str:
-    begun = _PARAMETER.sub("http://x", text, count=1) if _check_template(text).startswith("{{") else text
-    check_url(ARGUMENT.sub("x", _PARAMETER.sub("x", begun)))
+    begun = with_places_as("http://x", text, count=1) if _check_template(text).startswith("{{") else text
+    check_url(ARGUMENT.sub("x", with_places_as("x", begun)))
     return text
 
 

@@ -1,22 +1,28 @@
 """The type `JsonSchema`: a checked JSON Schema, for the arguments of tools and the answers of agents."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, JsonValue
 
 from .base import JsonObject
 
+if TYPE_CHECKING:
+    from referencing._core import Resolver
+
+MAX_PARTS = 10_000
+"""Objects and lists in one schema: checking them takes seconds."""
+
 
 def _check_schema(schema: JsonObject) -> JsonObject:
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to load, and few manifests need it
-    from referencing import Registry, Resource  # noqa: PLC0415
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
-    from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
 
     try:
+        if _parts(schema) > MAX_PARTS:
+            raise ValueError(f"has more than {MAX_PARTS:,} objects and lists")
         Draft202012Validator.check_schema(schema)
-        own = Registry().resolver_with_root(Resource.from_contents(schema, default_specification=DRAFT202012))
+        own = resolver_of(schema)
         for ref in _refs(schema):
             own.lookup(ref)
     except SchemaError as error:
@@ -26,6 +32,24 @@ def _check_schema(schema: JsonObject) -> JsonObject:
     except Unresolvable as error:
         raise ValueError(f"refers to '{error.ref}', which it does not contain") from None
     return schema
+
+
+def resolver_of(schema: JsonObject) -> "Resolver[JsonValue]":
+    """What finds the references of a schema. It has read the schema once, else it would do so for each reference."""
+    from referencing import Registry  # noqa: PLC0415
+    from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
+
+    root = DRAFT202012.create_resource(schema)
+    uri = root.id() or ""
+    registry: Registry[JsonValue] = Registry[JsonValue]().with_resource(uri, root).crawl()
+    return registry.resolver(uri)
+
+
+def _parts(schema: JsonValue) -> int:
+    """The objects and lists in a schema, itself included."""
+    if not isinstance(schema, dict | list):
+        return 0
+    return 1 + sum(map(_parts, schema.values() if isinstance(schema, dict) else schema))
 
 
 def _refs(schema: JsonValue) -> Iterator[str]:

@@ -6,6 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from pydantic import JsonValue
 
 from .base import JsonObject
+from .json_schema import resolver_of
 
 _REFS = ("$ref", "$dynamicRef")
 _ONE = ("not", "if", "then", "else")
@@ -26,11 +27,9 @@ class _Schemas:
     """A schema and all schemas in it."""
 
     def __init__(self, schema: JsonObject) -> None:
-        from referencing import Registry  # noqa: PLC0415  # slow to load, and few manifests need it
-        from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
+        from referencing.jsonschema import DRAFT202012  # noqa: PLC0415  # slow to load, and few manifests need it
 
-        root = DRAFT202012.create_resource(schema)
-        self._resolver = Registry[JsonValue]().resolver_with_root(root)
+        self._resolver = resolver_of(schema)
         self._known: dict[int, JsonObject] = {}
         waiting: list[JsonValue] = [schema]
         while waiting:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-_PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _NAME = re.compile(r"\s*\.?([\w-]+(?:\.[\w-]+)*)\s*")
 
 
@@ -22,14 +22,31 @@ class TemplatePart(NamedTuple):
 def parse_template(template: str) -> Iterator[TemplatePart]:
     """The parts of a template in order; ``{{city}}`` and ``{{.city}}`` have the name ``city``. Raises TemplateError."""
     end = 0
-    for place in _PLACE.finditer(template):
-        yield TemplatePart(template[end : place.start()])
-        name = _NAME.fullmatch(place[1])
+    for begin, after in _places(template):
+        yield TemplatePart(template[end:begin])
+        place, end = template[begin:after], after
+        name = _NAME.fullmatch(place, 2, len(place) - 2)
         if not name:
-            raise TemplateError(f"'{place[0]}' is invalid: a placeholder has only a name, as in {{{{city}}}}")
-        yield TemplatePart(place[0], name[1])
-        end = place.end()
+            raise TemplateError(f"'{place}' is invalid: a placeholder has only a name, as in {{{{city}}}}")
+        yield TemplatePart(place, name[1])
     yield TemplatePart(template[end:])
+
+
+def with_places_as(text: str, template: str, count: int | None = None) -> str:
+    """The template with a text in place of each placeholder, or of the first ``count``, whatever stands in it."""
+    parts, end = list[str](), 0
+    for begin, after in islice(_places(template), count):
+        parts += (template[end:begin], text)
+        end = after
+    return "".join(parts) + template[end:]
+
+
+def _places(template: str) -> Iterator[tuple[int, int]]:
+    """Where placeholders begin and end. No regular expression, as that reads on from each ``{{`` that is not closed."""
+    begin = template.find("{{")
+    while begin >= 0 and (close := template.find("}}", begin + 2)) >= 0:
+        yield begin, close + 2
+        begin = template.find("{{", close + 2)
 
 
 def names_in(template: str) -> list[str]:

@@ -125,7 +125,7 @@ def _message(said: _Said, agent: str, engine: str) -> Message:
 async def engine_request(execution: Execution) -> EngineRequest:
     """The request for an execution."""
     agent, values, engine = execution.agent, execution.values, execution.executor
-    *history, asked = (each for each in execution.messages if each.content)
+    *history, asked = execution.messages
     keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys and not values.catalog.is_brought(engine.id)
     return EngineRequest(
         agent=AgentConfig(
@@ -138,7 +138,7 @@ async def engine_request(execution: Execution) -> EngineRequest:
             output_schema=execution.schema,
         ),
         user_input=_engine_message(asked),
-        history=[_engine_message(each) for each in history],
+        history=[_engine_message(each) for each in history if each.content],
         tools=[EngineTool(name=t.name, description=t.description, parameters=t.parameters) for t in execution.tools],
     )
 

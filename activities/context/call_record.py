@@ -1,5 +1,7 @@
 """What a call notes in the journal for its next attempt: rows outside the conversation, by the call's id."""
 
+import uuid
+
 from ...conversation.errors import OutcomeUnknown
 from ...conversation.messages.message import Head, Message
 from ..journal.journal import Journal
@@ -19,18 +21,22 @@ class CallRecord:
 
     async def write(self, name: str, text: str = "") -> None:
         """Notes a text under a name, without secrets; what stands there already is kept."""
-        message = await self._secrets.redact_message(Message(role="tool", content=text))
-        await self._journal.append_once(self._head, message, f"{self.key}/{name}")
+        await self._note(name, await self._secrets.redact_message(Message(role="tool", content=text)))
+
+    async def _note(self, name: str, message: Message) -> str:
+        """The text under a name, which is that of the message if nothing stood there."""
+        row = await self._journal.append_once(self._head, message, f"{self.key}/{name}")
+        return row.message.content
 
     async def begin_once(self, what: str) -> None:
         """To be awaited right before something that must not be done twice.
 
-        Raises OutcomeUnknown if an earlier attempt has begun it, and not noted that it was ``not_sent``.
+        Raises OutcomeUnknown if another attempt has begun it, and not noted that it was ``not_sent``. Of attempts that
+        begin it at once, one goes on: that whose random text stands in the journal.
         """
-        begun = await self._begun()
-        if await self.read(begun) is not None:
+        own = uuid.uuid4().hex
+        if await self._note(await self._begun(), Message(role="tool", content=own)) != own:
             raise OutcomeUnknown(f"{what} was begun before and broken off; whether it was carried out is unknown")
-        await self.write(begun)
 
     async def has_begun(self) -> bool:
         """Whether an earlier attempt has begun it, and not noted that it was not sent."""

@@ -22,17 +22,18 @@ def headers_of(manifest: Manifest, given: Headers, values: ValueResolver) -> Pai
     queries, overrides). One whose optional key is missing is left out. Raises what ``ValueResolver.resolve`` raises.
     """
     found = {each.name.lower(): (each.name, values.resolve(each.value, manifest)) for each in given}
-    for owner, override in _overrides(values):
+    for owner, override in _overrides(values, manifest):
         if override.is_for(manifest):
             for each in override.headers:
                 found[each.name.lower()] = each.name, values.resolve(each.value, owner)
     return tuple((name, value.strip()) for name, value in found.values() if value is not None)
 
 
-def _overrides(values: ValueResolver) -> Iterator[tuple[Agent | Query, Override]]:
-    """The overrides that count, the strongest last."""
+def _overrides(values: ValueResolver, manifest: Manifest) -> Iterator[tuple[Agent | Query, Override]]:
+    """The overrides that count, the strongest last: those of the worker's own are not for what a run has brought."""
+    brought = values.catalog.is_brought
     for owner in (values.agent, values.query()):
-        if owner:
+        if owner and (brought(owner.id) or not brought(manifest.id)):
             yield from ((owner, each) for each in owner.spec.overrides)
 
 

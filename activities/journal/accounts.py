@@ -69,7 +69,10 @@ class Accounts:
         return await self._database.transact(lambda connection: _reserve(connection, call, accounts, amount))
 
     async def settle(self, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
-        """Replaces the estimate by what the call has used; None if it has used nothing, and may be charged again."""
+        """Replaces the estimate by what the call has used; None if it has used nothing, and may be charged again.
+
+        What is used is charged once, also if another attempt has settled the call with None meanwhile.
+        """
         await self._database.transact(lambda connection: _settle(connection, call, accounts, amount))
 
     async def grant(self, account: str, number: int, amount: Amount, seconds: float | None) -> None:
@@ -93,8 +96,7 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
     for account in accounts:
         if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, now):
             return refused
-    charges = [{"call": call, "account": each.id, "settled": False, **vars(amount)} for each in accounts]
-    connection.execute(schema.charges.insert(), charges)
+    _charge(connection, call, accounts, amount, settled=False)
     _add(connection, accounts, amount)
     return None
 
@@ -119,17 +121,21 @@ def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, l
 
 
 def _settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
-    _locked(connection, accounts)
+    kept = _locked(connection, accounts)
     charges = _charges(connection, call)
-    if not charges or charges[0].settled:
+    if charges and charges[0].settled:
         return
-    estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS))
-    of_call = schema.charges.c.call == call
-    if amount is None:
-        connection.execute(delete(schema.charges).where(of_call))
-    else:
-        connection.execute(update(schema.charges).where(of_call).values(settled=True, **vars(amount)))
+    estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS)) if charges else Amount()
+    connection.execute(delete(schema.charges).where(schema.charges.c.call == call))
+    if amount is not None:  # also if there is no charge: another attempt, which has failed, has taken it back
+        _charge(connection, call, [each for each in accounts if each.id in kept], amount, settled=True)
     _add(connection, accounts, (amount or Amount()) - estimate)
+
+
+def _charge(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount, *, settled: bool) -> None:
+    charges = [{"call": call, "account": each.id, "settled": settled, **vars(amount)} for each in accounts]
+    if charges:
+        connection.execute(schema.charges.insert(), charges)
 
 
 def _locked(connection: Connection, accounts: Sequence[Account]) -> dict[str, Any]:

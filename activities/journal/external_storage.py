@@ -67,15 +67,20 @@ class _BucketDriver(S3StorageDriver):
         except (KeyError, ValueError):  # the claim names no object, or another one stands there
             return missing_value("what refers to a value in the bucket does not fit to one")
         except RuntimeError as error:
-            if not _is_missing(error.__cause__):
+            if not _is_missing(error.__cause__, of_another=claim.claim_data.get("bucket") != self._bucket):
                 raise
             return missing_value("the bucket does not hold a value that a run refers to")
 
 
-def _is_missing(error: BaseException | None) -> bool:
-    """Whether S3 says that there is no such object, to somebody who may list the bucket."""
+def _is_missing(error: BaseException | None, *, of_another: bool) -> bool:
+    """Whether S3 says that there is no such object, to somebody who may list the bucket; or never will give it.
+
+    A reference is whatever a client has written: its names may be none, and its bucket ``of_another`` may be closed.
+    """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
-    return code in ("NoSuchKey", "NoSuchBucket", "404")
+    closed = of_another and code in ("AccessDenied", "403", "AllAccessDisabled", "PermanentRedirect")
+    is_name = type(error).__name__ != "ParamValidationError"
+    return closed or not is_name or code in ("NoSuchKey", "NoSuchBucket", "InvalidBucketName", "404")
 
 
 async def _connected(use: Callable[[S3StorageDriverClient], Awaitable[_Result]]) -> _Result:

@@ -55,11 +55,20 @@ def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T |
     """The result of a write, or its error, which takes back that write and no other of the transaction."""
     if alone:
         return work(connection), None
+    result, failed = None, None
     connection.exec_driver_sql("SAVEPOINT one")
     try:
-        return work(connection), None
+        result = work(connection)
     except Exception as error:
+        if _is_rolled_back(connection):
+            raise  # and with it the other writes: all fail with this error
         connection.exec_driver_sql("ROLLBACK TO one")
-        return None, error
-    finally:
-        connection.exec_driver_sql("RELEASE one")
+        failed = error
+    connection.exec_driver_sql("RELEASE one")
+    return result, failed
+
+
+def _is_rolled_back(connection: Connection) -> bool:
+    """Whether SQLite has ended the whole transaction by itself, as it does on a full disk and after an I/O error."""
+    raw: Any = connection.connection.dbapi_connection
+    return not raw.in_transaction

@@ -1,10 +1,13 @@
 """Puts a model's answer together from the pieces in which any provider streams it, and says how it has ended."""
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from ...conversation.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
+from ...conversation.messages.call_extra import CallExtra
 from ...conversation.messages.message import Message, TokenUsage, ToolCall
 from ...conversation.text import parse_json
 from ...resources.base import JsonObject
@@ -17,6 +20,9 @@ LONGEST_NAME = 64
 MAX_TOOL_CALLS = 128
 """Tool calls of one message that are executed; the rest is dropped."""
 
+LONGEST_EXTRA = 100_000
+"""Characters of what a server adds to a tool call; a longer one is dropped."""
+
 MAX_ANSWER = 16_000_000
 """Characters of one answer, its tool calls included. Reading ends there."""
 
@@ -24,17 +30,27 @@ End = Literal["complete", "length", "filtered", "context"]
 """How an answer has ended: at its end, at its limit of tokens, by a content filter, or at the end of the context."""
 
 
+@dataclass
+class _GrowingCall:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: str = ""
+
+
 class StreamedAnswer:
     """An answer that grows piece by piece; ``on_text`` gets each new piece of its text.
 
+    ``asked`` is the model that answers, with its server, if it may add something to its tool calls.
     ``end`` stays None until the server says how the answer has ended.
     """
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
-        self._on_text = on_text
+    def __init__(self, on_text: Callable[[str], None], asked: str = "") -> None:
+        self._on_text, self._asked = on_text, asked
         self._text: list[str] = []
         self._size = 0
-        self._tool_calls: dict[int, ToolCall] = {}
+        self._calls: list[_GrowingCall] = []
+        self._latest: dict[int, _GrowingCall] = {}
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
@@ -49,16 +65,34 @@ class StreamedAnswer:
             self._on_text(text)
 
     def add_call(self, index: int, call_id: str | None = None, name: str = "", arguments: str = "") -> None:
-        """Adds a piece of the tool call with this index: its id, a part of its name, a part of its arguments."""
+        """Adds a piece of the latest tool call with this index: its id, a part of its name, a part of its arguments.
+
+        Another id with a name begins another call: some servers give all calls of an answer the same index, or none.
+        An id without a name does not: some servers give each piece of a call an id of its own.
+        """
         self._grow(name + arguments)
-        if index not in self._tool_calls and len(self._tool_calls) == MAX_TOOL_CALLS:
-            return
-        so_far = self._tool_calls.get(index, ToolCall(id="", name="", arguments=""))
-        self._tool_calls[index] = ToolCall(
-            id=so_far.id or (call_id or f"call_{index}")[:LONGEST_NAME],
-            name=(so_far.name + name)[:LONGEST_NAME],
-            arguments=so_far.arguments + arguments,
-        )
+        if call := self._call_at(index, (call_id or "")[:LONGEST_NAME], name):
+            call.name = (call.name + name)[:LONGEST_NAME]
+            call.arguments += arguments
+
+    def add_extra(self, index: int, extra: JsonObject) -> None:
+        """Adds what the server wants back with the latest tool call with this index."""
+        text = json.dumps(extra, ensure_ascii=False)
+        self._grow(text)
+        if (call := self._latest.get(index)) and len(text) <= LONGEST_EXTRA:
+            call.extra = text
+
+    def _call_at(self, index: int, call_id: str, name: str) -> _GrowingCall | None:
+        """The call that a piece belongs to; None for one that is dropped."""
+        call = self._latest.get(index)
+        if call is None or (name and call_id and call.id not in ("", call_id)):
+            if len(self._calls) == MAX_TOOL_CALLS:
+                self._latest.pop(index, None)
+                return None
+            call = self._latest[index] = _GrowingCall()
+            self._calls.append(call)
+        call.id = call.id or call_id
+        return call
 
     def message(self) -> Message:
         """The whole answer.
@@ -74,7 +108,7 @@ class StreamedAnswer:
             raise ContentFiltered("the model's server stopped the answer: its content filter, or the model, refused")
         if self.end == "context":
             raise ContextTooLong("the conversation and its answer don't fit into the model's context")
-        calls = tuple(self._tool_calls[index] for index in sorted(self._tool_calls))
+        calls = tuple(self._tool_call(call, place) for place, call in enumerate(self._calls))
         if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
             raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
         content, usage = "".join(self._text), self.usage.without_defaults
@@ -82,6 +116,11 @@ class StreamedAnswer:
         message = message.model_copy(update={"tool_calls": calls}) if calls else message
         self._note(message)
         return message
+
+    def _tool_call(self, call: _GrowingCall, place: int) -> ToolCall:
+        made = ToolCall(id=call.id or f"call_{place}", name=call.name, arguments=call.arguments)
+        extra = CallExtra(model=self._asked, content=call.extra)
+        return made.model_copy(update={"extra": extra}) if call.extra else made
 
     def _note(self, message: Message) -> None:
         """Tells the trace how the answer has ended, and what it is."""

@@ -29,10 +29,13 @@ NO_KEY = "none"
 
 
 def http_options(*, guarded: bool) -> dict[str, Any]:
-    """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones."""
+    """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones.
+
+    Redirects are not followed: keys, headers and the conversation would go to whatever address a server names.
+    """
     trusted = read_once(httpx2.create_ssl_context)
     transport = {"transport": GuardedTransport(verify=trusted)} if guarded else {}
-    return {**client_options(LIMITS), "verify": trusted, **transport}
+    return {**client_options(LIMITS), "follow_redirects": False, "verify": trusted, **transport}
 
 
 def environment_headers(variable: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Sums up what is older than a context window: each summary is written to the journal, and never asked for twice."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from ..context.value_resolver import ValueResolver
 from ..journal.journal import Journal
 from ..journal.row import Row
 from ..process.secrets import SecretStore
+from ..runtime.ids import key_of
 from .provider import ModelRequest
 from .providers import Providers
 
@@ -30,21 +32,23 @@ MAX_CHARACTERS = 200_000
 
 @dataclass(frozen=True)
 class Summaries:
-    """Makes the summaries for model calls; ``key`` is the idempotency key of the call."""
+    """Makes the summaries for model calls."""
 
     journal: Journal
     providers: Providers
     secrets: SecretStore
 
-    async def make(
-        self, request: AskModelRequest, head: Head, values: ValueResolver, own: ChainedModel, key: str
-    ) -> Head:
-        """The head after the summaries that the window asks for; one that an earlier attempt has made is kept."""
+    async def make(self, request: AskModelRequest, head: Head, values: ValueResolver, own: ChainedModel) -> Head:
+        """The head after the summaries that the window asks for.
+
+        One that was made for the same request is kept: by an earlier attempt, before a model whose fallback is asked
+        now, or before a person has granted more to a budget.
+        """
         window, number = request.window, 0
         if window is None or window.summarize is None or request.brief:
             return head
         while older := await self._too_old(request, head, window):
-            row_id, model = f"{key}/summary/{number}", _model(window, values) or own
+            row_id, model = f"{_key(request)}/{number}", _model(window, values) or own
             meter = Meter(self.journal, request.thread, request.speaker, values.catalog, row_id)
             label = f"summary/{number}"
             if row := await self.journal.find(row_id):
@@ -56,11 +60,11 @@ class Summaries:
             head, number = row.head, number + 1
         return head
 
-    async def cost(self, request: AskModelRequest, key: str) -> TokenUsage | None:
-        """What the summaries of a call have cost; None if there are none."""
+    async def cost(self, request: AskModelRequest) -> TokenUsage | None:
+        """What the summaries for a request have cost, whichever activity has made them; None if there are none."""
         total = TokenUsage()
         while request.window and request.window.summarize:
-            row = await self.journal.find(f"{key}/summary/{total.model_calls}")
+            row = await self.journal.find(f"{_key(request)}/{total.model_calls}")
             if row is None:
                 break
             total += (row.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
@@ -92,6 +96,12 @@ class Summaries:
         answer = await self.secrets.redact_message(answer)
         given = {"model": answer.model, "usage": answer.usage}
         return Message(role="system", content=answer.content, summarizes=older[-1].depth).model_copy(update=given)
+
+
+def _key(request: AskModelRequest) -> str:
+    """What the ids of the rows begin with that hold the summaries for a request, whichever of its models is asked."""
+    asked = request.model_dump_json(exclude={"fallback"}, exclude_defaults=True)
+    return key_of(f"summary/{hashlib.sha256(asked.encode()).hexdigest()[:32]}")
 
 
 def _portion(older: Sequence[Row]) -> Sequence[Row]:

@@ -11,6 +11,9 @@ from urllib.parse import unquote
 LEVELS = 3
 """How often escapes are undone: a JSON text in a JSON text in an address has three."""
 
+LONGEST_KEPT = 12
+"""Characters of an escape whose meaning is kept: four bytes in an address."""
+
 _ESCAPE = re.compile(
     r"%[0-7][0-9A-Fa-f]|(?:%[89A-Fa-f][0-9A-Fa-f])+"
     r"|\\+(?:u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"
@@ -35,7 +38,7 @@ class Level:
         parts, place, size = list[str](), 0, 0
         made = Level("", self)
         for escape in _ESCAPE.finditer(self.text):
-            literal, char = self.text[place : escape.start()], _char(escape[0])
+            literal, char = self.text[place : escape.start()], _char_of(escape[0])
             made._at.extend((size, size + len(literal), size + len(literal) + len(char)))
             made._begins.extend((place, escape.start(), escape.end()))
             made._escapes.extend((0, len(escape[0]), 0))
@@ -73,8 +76,19 @@ def levels(text: str) -> Iterator[Level]:
         level = level.undone()
 
 
+def _char_of(escape: str) -> str:
+    """What an escape stands for. Any number of backslashes escapes the same; a long row of bytes is not kept."""
+    if escape[0] == "\\":
+        escape = "\\" + escape.lstrip("\\")
+    return _char(escape) if len(escape) <= LONGEST_KEPT else _undo(escape)
+
+
 @lru_cache(maxsize=10_000)
 def _char(escape: str) -> str:
+    return _undo(escape)
+
+
+def _undo(escape: str) -> str:
     if escape[0] == "%":
         return unquote(escape, errors="replace")
     if escape[0] == "&":

@@ -7,11 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote
 
 from ...conversation.errors import KeyMissing
 from ...conversation.messages.message import Message
-from ...conversation.messages.person_decision import PersonDecision
 from ...conversation.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
@@ -19,19 +17,9 @@ from ...resources.override import ALLOW_BROUGHT
 from ...resources.secret_extraction import Secrets
 from ...resources.values import KeyRef
 from ..runtime.threads import in_thread_if_long
+from .environment_secrets import environment_secrets
+from .message_redaction import redacted
 from .redactor import PLACEHOLDER, Redactor
-
-OF_ENVIRONMENT = (
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "TEMPORAL_API_KEY",
-)
-"""Variables of a worker's environment that hold secrets."""
-
-HEADERS_OF_ENVIRONMENT = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")  # as name=secret,…
 
 MIN_LENGTH = 6
 """Characters. A shorter secret is not redacted: it would be found in every text."""
@@ -66,11 +54,8 @@ class SecretStore:
         self._redactor, self._reading = Redactor(), asyncio.Lock()
         for value in own.values():
             self.remember(value.rstrip("\r\n"))
-        for name in OF_ENVIRONMENT:
-            self.environment_secret(name)
-        for name in HEADERS_OF_ENVIRONMENT:
-            for each in (self.environment(name) or "").split(","):
-                self.remember(unquote(each.partition("=")[2].strip()))
+        for value in environment_secrets(environment):
+            self.remember(value)
         REDACTIONS.record(0)
 
     def environment(self, name: str) -> str | None:
@@ -135,28 +120,7 @@ class SecretStore:
 
     async def redact_message(self, message: Message) -> Message:
         """A message with redacted texts: a model may repeat a secret from its prompt."""
-        return await in_thread_if_long(message.length, self._redact_message, message)
-
-    def _redact_message(self, message: Message) -> Message:
-        calls = tuple(
-            call.model_copy(update={name: self.redact(getattr(call, name)) for name in ("id", "name", "arguments")})
-            for call in message.tool_calls
-        )
-        clean = message.model_copy(update={"content": self.redact(message.content)})
-        if message.model:
-            clean = clean.model_copy(update={"model": self.redact(message.model)})
-        if message.remote:
-            remote = {name: self.redact(text) for name, text in message.remote.model_dump(by_alias=False).items()}
-            clean = clean.model_copy(update={"remote": message.remote.model_copy(update=remote)})
-        if message.decision:
-            clean = clean.model_copy(update={"decision": self._redact_decision(message.decision)})
-        return clean.model_copy(update={"tool_calls": calls}) if calls else clean
-
-    def _redact_decision(self, decision: PersonDecision) -> PersonDecision:
-        texts = {"reason": self.redact(decision.reason), "arguments": decision.arguments}
-        if decision.arguments:
-            texts["arguments"] = self.redact(decision.arguments)
-        return decision.model_copy(update={name: text for name, text in texts.items() if text})
+        return await in_thread_if_long(message.length, redacted, message, self.redact)
 
     def redact_partial(self, text: str) -> str:
         """The same for a text that is not complete: without an end that may be the beginning of a secret."""

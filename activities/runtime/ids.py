@@ -9,7 +9,7 @@ def idempotency_key() -> str:
 
 
 def key_of(activity_id: str) -> str:
-    """The idempotency key of another activity of the same run."""
+    """The idempotency key of another activity of the same run, or of what several of its activities share."""
     return f"{activity.info().workflow_run_id}/{activity_id}"
 
 

@@ -6,8 +6,11 @@ import socket
 
 from ...conversation.errors import ToolFailed
 
-TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96")))
 """IPv6 ranges that are translated to IPv4, so that they may lead to any IPv4 address."""
+
+PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
+"""Addresses of protocols and of a cloud's metadata: some versions of Python count a part of them as public."""
 
 AZURE_METADATA = ipaddress.IPv4Address("168.63.129.16")
 """Azure's server for its virtual machines: an internal service with an address in the public range."""
@@ -38,4 +41,4 @@ def _is_public(address: str) -> bool:
             return _is_public(str(inner))
         if ip.is_site_local or any(ip in network for network in TRANSLATED):
             return False
-    return ip.is_global and not ip.is_multicast and ip != AZURE_METADATA
+    return ip.is_global and not ip.is_multicast and ip not in PROTOCOLS and ip != AZURE_METADATA

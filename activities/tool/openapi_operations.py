@@ -19,6 +19,9 @@ MAX_OPERATIONS = 500
 MAX_REFS = 16
 """References that lead to each other, until one leads to a value."""
 
+NO_PARAMETERS = frozenset({"accept", "authorization", "content-type"})
+"""Headers that are no parameters, also where a document says so (OpenAPI: Parameter Object)."""
+
 log = logging.getLogger("baton")
 
 
@@ -43,9 +46,9 @@ class _Arguments:
         return {"type": "object", "properties": self._properties, "required": self._required}
 
     def add(self, parameter: JsonObject) -> None:
-        """Adds a parameter; cookies are left out. Raises ValueError."""
+        """Adds a parameter; cookies, and headers that are no parameters, are left out. Raises ValueError."""
         place, name = parameter.get("in"), str(parameter.get("name"))
-        if place == "cookie":
+        if place == "cookie" or (place == "header" and name.lower() in NO_PARAMETERS):
             return
         if name in self._properties or name == "body":
             raise ValueError(f"two of its arguments have the name '{name}'")

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
+from .call_extra import CallExtra
 from .person_decision import PersonDecision
 
 MAX_RECENT = 16_000
@@ -41,11 +42,12 @@ _COUNTED = tuple(name for name in TokenUsage.model_fields if name != "cost")
 
 
 class ToolCall(JsonModel):
-    """A tool call of a model. ``arguments`` is JSON text as the model wrote it; it may be invalid."""
+    """A tool call. ``arguments`` is JSON text as the model wrote it, maybe invalid; ``extra`` is for its model only."""
 
     id: Text
     name: Text
     arguments: Text = "{}"
+    extra: CallExtra | None = None
 
     def result_message(self, text: str) -> "Message":
         """A tool message with a result that was not made by a tool, such as an error."""
@@ -111,12 +113,17 @@ class Message(JsonModel):
     @property
     def length(self) -> int:
         """Characters of the texts in the message, at most ``byte_size``."""
-        return len(self.content) + sum(len(call.arguments) for call in self.tool_calls)
+        return sum(map(len, self._texts))
 
     @property
     def byte_size(self) -> int:
         """Bytes of the texts in the message."""
-        return byte_size(self.content) + sum(byte_size(call.arguments) for call in self.tool_calls)
+        return sum(map(byte_size, self._texts))
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        extras = (call.extra.content for call in self.tool_calls if call.extra)
+        return (self.content, *(call.arguments for call in self.tool_calls), *extras)
 
     @property
     def without_placeholders(self) -> "Message":
@@ -124,7 +131,10 @@ class Message(JsonModel):
         return self.model_copy(update={"blanks": ()}) if self.blanks else self
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
-        """The message; if it is larger than ``limit`` bytes, with its texts truncated to equal shares of them."""
+        """The message without extras of calls, its texts truncated to equal shares of ``limit`` bytes if larger."""
+        if any(call.extra for call in self.tool_calls):
+            bare = tuple(call.model_copy(update={"extra": None}) for call in self.tool_calls)
+            return self.model_copy(update={"tool_calls": bare}).truncated(limit)
         if self.length <= limit and self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))

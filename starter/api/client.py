@@ -120,7 +120,7 @@ class Connection:
         run = await find()
         if functions:
             await self._execute((await run.describe()).task_queue, Loaded(), functions, find)
-        return Handle(client, client.get_workflow_handle(run.id))
+        return Handle(client, run)
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
         """Makes a schedule, or changes it in place, as ``baton schedules apply``. Raises as ``apply_definition``."""

@@ -1,13 +1,15 @@
 """A handle on a run: its result, messages and status, and the signals and updates that control it."""
 
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
 from ...conversation.contracts.control_messages import TerminateRequest
 from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
@@ -69,7 +71,9 @@ class Handle:
 
     async def approvals(self) -> list[PendingDecision]:
         """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
-        return [each for each in await pending_decisions(self._client, self.id) if each.kind != "question"]
+        return [
+            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind != "question"
+        ]
 
     async def approve(
         self,
@@ -106,7 +110,9 @@ class Handle:
 
     async def inbox(self) -> list[PendingDecision]:
         """What people are asked, in this run and in the runs below it, the oldest first."""
-        return [each for each in await pending_decisions(self._client, self.id) if each.kind == "question"]
+        return [
+            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind == "question"
+        ]
 
     async def reply(self, text: str, to: str | None = None, *, by: str | None = None) -> PersonDecision:
         """Replies to the question with the id ``to``, or to the only one. Raises Refused, as where it doesn't fit."""
@@ -120,6 +126,9 @@ class Handle:
         request = ReplyRequest(text=reason, to=to, by=by or client_identity(), declines=True)
         return await self._decided(reply(self._client, self._run, request))
 
+    async def _pending(self) -> list[PendingDecision]:
+        return await pending_decisions(self._client, self.id, self._run.run_id)
+
     async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:
         try:
             return await sent
@@ -127,20 +136,33 @@ class Handle:
             raise Refused(str(error)) from None
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
-        """Ends the run gracefully after the current turn, or ``now``; it counts as completed."""
+        """Ends the run gracefully after the current turn, or ``now``; it counts as completed. Raises Refused."""
         check_text(reason, "reason")
-        await request_termination(self._run, reason, now=now)
+        with self._refused_after_its_end():
+            await request_termination(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the run at once; its messages are kept."""
+        """Cancels the run at once; its messages are kept. Raises Refused where it has ended."""
         check_text(reason, "reason")
-        await self._run.signal("cancel", TerminateRequest(reason=reason))
+        with self._refused_after_its_end():
+            await self._run.signal("cancel", TerminateRequest(reason=reason))
 
     async def _update(self, name: str, given: JsonObject) -> object:
         try:
-            return await self._run.execute_update(name, given)
+            with self._refused_after_its_end():
+                return await self._run.execute_update(name, given)
         except WorkflowUpdateFailedError as error:
             raise Refused(str(error.cause)) from None
+
+    @contextmanager
+    def _refused_after_its_end(self) -> Iterator[None]:
+        """Raises Refused where Temporal has no open run to which it could hand a message."""
+        try:
+            yield
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            raise Refused(f"the run {self.id} has ended") from None
 
     async def _ended(self) -> Status:
         """Waits for the end of the run; the status is read from its result, without a worker."""

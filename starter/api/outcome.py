@@ -12,7 +12,8 @@ class Result:
     """The result of a completed run. ``value`` is its ``message``, read into the type that the target declares:
 
     JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
-    synthesizer, or for one that was terminated; otherwise the message itself.
+    synthesizer, or for one that was terminated or whose budget is used up; otherwise the message itself, as where
+    a run with an ``output_schema`` was ended before its answer had that form.
     """
 
     id: str

@@ -30,19 +30,25 @@ async def target_of(client: Client, run: RunHandle) -> Resource | None:
     return catalog.find(targets[0]) if len(targets) == 1 else None
 
 
+_ENDED_EARLY = ("terminated", "budget")
+"""Why a run is complete that has not come to its answer: its message is the last one, or the state of a panel."""
+
+
 def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
     """The value of a completed run's message; ``output_model`` is the model into which structured answers are read.
 
-    Raises pydantic's ValidationError where the answer does not fit that model.
+    A run that has ended early may not have come to an answer in that form: then it is the message. Raises pydantic's
+    ValidationError where another answer does not fit that model.
     """
-    if isinstance(target, Team) and target.spec.is_panel:
-        ended = status.stop_reason == "terminated"  # then the message is the state of the panel, or its last message
-        if ended or target.spec.synthesizer is False:
-            shape = DebateShape if target.spec.strategy == "debate" else PanelShape
-            with suppress(ValidationError):
-                return shape.model_validate_json(status.message)
-        if ended:
-            return status.message
+    ended = status.stop_reason in _ENDED_EARLY
+    if isinstance(target, Team) and target.spec.is_panel and (ended or target.spec.synthesizer is False):
+        shape = DebateShape if target.spec.strategy == "debate" else PanelShape
+        with suppress(ValidationError):
+            return shape.model_validate_json(status.message)
     if isinstance(target, Team | Agent) and target.spec.output_schema:
-        return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
+        try:
+            return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
+        except ValueError:  # of either
+            if not ended:
+                raise
     return status.message

@@ -8,7 +8,7 @@ import typer
 from ..account import client_identity
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
-from .pending import OptionalRun, Pending, Person, list_pending
+from .pending import OptionalNamespace, OptionalRun, Pending, Person, list_pending
 from .terminal import print_message
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ app = typer.Typer()
 
 
 @app.command()
-def inbox(name: OptionalRun = None, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
+def inbox(name: OptionalRun = None, namespace: OptionalNamespace = None, output: Output = OutputFormat.text) -> None:
     """Lists what people are asked, in a run and the runs below it, or in all runs."""
     list_pending(("question",), name, namespace, output, _show)
 
@@ -74,7 +74,8 @@ def _show(found: "Sequence[Pending]") -> None:
     console = Console(highlight=False)
     for run, asked in found:
         until = f" until {asked.until.astimezone():%Y-%m-%d %H:%M:%S}" if asked.until else ""
-        console.print(Text(f"{run} {asked.id}  {asked.speaker}{until}", style="bold"), soft_wrap=True)
+        line = escape_control_characters(f"{run} {asked.id}  {asked.speaker}{until}")
+        console.print(Text(line, style="bold"), soft_wrap=True)
         for line in (asked.question or "").splitlines():
             console.print(Text(f"  {escape_control_characters(line)}"), soft_wrap=True)
     if not found:

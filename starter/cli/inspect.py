@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import UsageError
+from .exit_codes import FAILED, CommandEndError
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
 from .rows import print_rows
 from .terminal import print_result, stderr_console
@@ -57,19 +58,22 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follows a run from its beginning to its end; also shows a run that is over."""
+    """Follows a run from its beginning to its end; also shows a run that is over. Ends as ``baton run`` does."""
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
 
-    async def show(client: "Client", handle: "RunHandle") -> None:
+    async def show(client: "Client", handle: "RunHandle") -> bool:
         watch = Watch(client, stderr_console())
         async with watch.live_view():
             await follow(client, handle, watch.on_event)
-        print_status(stderr_console(), handle.id, watch.state.runs[handle.id].status)
+        status = watch.state.runs[handle.id].status
+        print_status(stderr_console(), handle.id, status)
+        return status.phase == "Completed"
 
-    with_run(name, namespace, show)
+    if not with_run(name, namespace, show):
+        raise CommandEndError(FAILED)
 
 
 @app.command()

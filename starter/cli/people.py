@@ -8,7 +8,7 @@ import typer
 from ..account import client_identity
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
-from .pending import OptionalRun, Pending, Person, list_pending
+from .pending import OptionalNamespace, OptionalRun, Pending, Person, list_pending
 from .terminal import print_message
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ Remember = Annotated[bool, typer.Option("--remember", help="Also for all later c
 
 
 @app.command()
-def approvals(name: OptionalRun = None, namespace: Namespace = "default", output: Output = OutputFormat.text) -> None:
+def approvals(
+    name: OptionalRun = None, namespace: OptionalNamespace = None, output: Output = OutputFormat.text
+) -> None:
     """Lists the tool calls that wait for a person's yes, in a run and the runs below it, or in all runs."""
     list_pending(("approval", "budget"), name, namespace, output, _show)
 

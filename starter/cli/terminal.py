@@ -19,8 +19,8 @@ def stderr_console() -> "Console":
 
 
 def print_message(text: str, style: str | None = None) -> None:
-    """Prints a message on stderr."""
-    stderr_console().print(text, soft_wrap=True, markup=False, style=style)
+    """Prints a message on stderr; control characters are made visible, as others may have written a part of it."""
+    stderr_console().print(escape_control_characters(text), soft_wrap=True, markup=False, style=style)
 
 
 def print_result(result: str) -> None:

@@ -19,7 +19,7 @@ def decision_line(event: DecisionAsked | DecisionMade) -> Text:
     if isinstance(event, DecisionAsked):
         place = f"{event.run.root.id} {event.id}"
         about = f" waits for a yes: baton approve {place}, or baton reject {place}"
-        return Text.assemble("  ? ", (event.call.name, "bold yellow"), about)
+        return Text.assemble("? ", (event.call.name, "bold yellow"), about)
     made, name = event.decision, event.asked.call.name
     who = "the timeout" if made.how == "timeout" else made.by or "somebody"
     remembered = " (remembered)" if made.how == "remembered" else ""
@@ -32,7 +32,7 @@ def decision_line(event: DecisionAsked | DecisionMade) -> Text:
 def _budget_line(event: DecisionAsked | DecisionMade, owner: str) -> Text:
     if isinstance(event, DecisionAsked):
         where = f"baton approvals {event.run.root.id}"
-        return Text.assemble("  ? the budget of ", (owner, "bold yellow"), f" waits for a yes: {where}")
+        return Text.assemble("? the budget of ", (owner, "bold yellow"), f" waits for a yes: {where}")
     made = event.decision
     more = f"has {truncate(made.arguments, MAX_ARGUMENTS)} more" if made.arguments else "has more"
     sign, now = ("✓", more) if made.approved else ("✗", "has no more")
@@ -43,7 +43,7 @@ def _budget_line(event: DecisionAsked | DecisionMade, owner: str) -> Text:
 def _question_line(event: DecisionAsked | DecisionMade, member: str) -> Text:
     if isinstance(event, DecisionAsked):
         about = f" is asked: baton reply {event.run.root.id} TEXT --to {event.id}"
-        return Text.assemble("  ? ", (member, "bold yellow"), f"{about}\n{event.arguments}")
+        return Text.assemble("? ", (member, "bold yellow"), f"{about}\n{event.arguments}")
     decision = event.decision
     if decision.how == "timeout":
         return Text.assemble("  ✗ ", (member, "cyan"), " has not replied in time")

@@ -153,11 +153,12 @@ class EventPrinter:
         if self._console.is_terminal:
             self._console.print(Padding(Text(escape_control_characters(text.strip("\n"))), (0, 0, 0, 2)))
         else:
-            self._print_line(Text(indent(text, "  ")))
+            self._console.print(Text(escape_control_characters(indent(text, "  "))), soft_wrap=True)
 
     def _print_line(self, text: Text) -> None:
+        """Prints a line; what comes after a line end in it is indented, so that nobody else writes lines as Baton's."""
         text.plain = escape_control_characters(text.plain)
-        self._console.print(text, soft_wrap=True)
+        self._console.print(Text("\n    ").join(text.split("\n")), soft_wrap=True)
 
 
 def format_turn(call: ActivityCall) -> str:

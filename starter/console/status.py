@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from ...conversation.contracts.status import Status
@@ -21,12 +20,18 @@ def print_status(console: Console, name: str, status: Status) -> None:
     if status.paused:
         reason = f" (paused by {status.paused.by or 'somebody'} since {status.paused.since})"
     about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
-    console.print(f"[{colour} bold]{status.phase}[/]{reason} [dim]{escape(about)}[/]", soft_wrap=True)
+    _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
-        console.print(Text(escape_control_characters(f"{kind}{status.error}"), style="red"), soft_wrap=True)
+        _print_line(console, Text(f"{kind}{status.error}", style="red"))
     for notice in status.notices or ():
-        console.print(Text(escape_control_characters(f"note: {notice}"), style="yellow"), soft_wrap=True)
+        _print_line(console, Text(f"note: {notice}", style="yellow"))
+
+
+def _print_line(console: Console, line: Text) -> None:
+    """Prints a line as it is: with nothing in it that is markup or commands the terminal."""
+    line.plain = escape_control_characters(line.plain)
+    console.print(line, soft_wrap=True)
 
 
 def _duration(status: Status) -> timedelta:
@@ -37,6 +42,6 @@ def _duration(status: Status) -> timedelta:
 def print_problems(console: Console, error: ManifestError) -> None:
     """Prints all problems of manifests."""
     for line in error.lines():
-        console.print(Text(line), soft_wrap=True)
+        _print_line(console, Text(line))
     count = len(error.problems)
     console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}: nothing was started", style="red"))

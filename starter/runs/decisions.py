@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
 
-from temporalio.client import Client, RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
@@ -11,12 +13,17 @@ from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
 from ...conversation.contracts.replies import ReplyRequest
 from ...conversation.contracts.status import Status
 from ...conversation.messages.person_decision import PersonDecision
+from ...conversation.temporal.search_attributes import PHASE
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonModel
 from .list_runs import ROOT_RUNS
 from .run_handle import RunHandle
+from .run_status import QUERY_TIMEOUT
 
 COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
+
+CONCURRENT_QUERIES = 10
+"""How many runs are asked at once what they wait for."""
 
 ATTEMPTS = 5
 """How often an update is sent to a run that does not know yet that it waits."""
@@ -29,36 +36,74 @@ class NotDecided(Exception):
     """A decision is refused; the text says why."""
 
 
-async def pending_decisions(client: Client, run: str) -> list[PendingDecision]:
-    """What a run and the runs below it wait for, the oldest first. Runs that end meanwhile wait for nothing."""
-    handle: RunHandle = client.get_workflow_handle(run)
+class PendingInRuns(NamedTuple):
+    """What runs wait for, each with the id of the run that a client has started; why other runs can't be asked."""
+
+    decisions: list[tuple[str, PendingDecision]]
+    unanswered: dict[str, str]
+
+
+async def pending_decisions(
+    client: Client, run: str, run_id: str | None = None, *, query_timeout: timedelta | None = None
+) -> list[PendingDecision]:
+    """What a run and the runs below it wait for, the oldest first. Runs that end meanwhile wait for nothing.
+
+    ``run_id`` names one of several runs with that id. Each run is asked for as long as ``query_timeout``, or as long
+    as Temporal waits for a worker. Raises RPCError if one of them can't be asked.
+    """
+    handle: RunHandle = client.get_workflow_handle(run, run_id=run_id)
     try:
-        status: Status = await handle.query("status", result_type=Status)
+        status: Status = await handle.query("status", result_type=Status, rpc_timeout=query_timeout)
     except WorkflowQueryFailedError:
         return []
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         return []
-    below = await asyncio.gather(*(pending_decisions(client, each) for each in status.waiting_runs or ()))
+    asked = (pending_decisions(client, each, query_timeout=query_timeout) for each in status.waiting_runs or ())
+    below = await asyncio.gather(*asked)
     found = [*(status.pending_decisions or ()), *(each for found in below for each in found)]
     return sorted(found, key=lambda each: each.since)
 
 
-async def all_pending_decisions(client: Client, queue: str | None = None) -> list[tuple[str, PendingDecision]]:
-    """What all runs of a task queue wait for, each with the id of the run that a client has started.
+async def all_pending_decisions(
+    client: Client, namespace: str | None = None, queue: str | None = None
+) -> PendingInRuns:
+    """What all runs of a task queue wait for; with a ``namespace``, those of its Queries alone.
 
-    Where the server has no search attributes, every open run is asked.
+    Where the server has no search attributes, or a run has none, every open run is asked. A run that can't be asked,
+    such as one whose workflow tasks fail, does not keep the others from being asked.
     """
-    open_runs = f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
+    limit, unanswered = asyncio.Semaphore(CONCURRENT_QUERIES), dict[str, str]()
+
+    async def ask(root: WorkflowExecution) -> list[tuple[str, PendingDecision]]:
+        async with limit:
+            try:
+                found = await pending_decisions(client, root.id, query_timeout=QUERY_TIMEOUT)
+            except RPCError as error:
+                unanswered[root.id] = error.message
+                return []
+            return [(root.id, each) for each in found]
+
+    roots = [each for each in await _waiting_roots(client, queue or task_queue()) if await _is_of(each, namespace)]
+    found = await asyncio.gather(*map(ask, roots))
+    return PendingInRuns([each for waiting in found for each in waiting], unanswered)
+
+
+async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
+    """The open runs that clients have started and that may wait: those whose phase is another one, or is unknown."""
+    open_runs = f"TaskQueue = '{queue}' AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
+    may_wait = f"{open_runs} AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Running')"
     try:
-        roots = [run.id async for run in client.list_workflows(f"{open_runs} AND BatonPhase != 'Running'")]
+        return [run async for run in client.list_workflows(may_wait)]
     except RPCError as error:
         if error.status != RPCStatusCode.INVALID_ARGUMENT:
             raise
-        roots = [run.id async for run in client.list_workflows(open_runs)]
-    found = [(root, await pending_decisions(client, root)) for root in roots]
-    return [(root, each) for root, waiting in found for each in waiting]
+        return [run async for run in client.list_workflows(open_runs)]
+
+
+async def _is_of(run: WorkflowExecution, namespace: str | None) -> bool:
+    return namespace is None or (await run.memo()).get("namespace") == namespace
 
 
 async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> PersonDecision:
@@ -66,7 +111,9 @@ async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> Per
 
     Raises NotDecided: the call is unknown, or decided already, or comes too late; or the arguments don't fit.
     """
-    return await _send(client, run, "approve", request.call, request, await pending_decisions(client, run.id))
+    return await _send(
+        client, run, "approve", request.call, request, await pending_decisions(client, run.id, run.run_id)
+    )
 
 
 async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
@@ -74,7 +121,7 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> Person
 
     Raises NotDecided: it is not clear which, or has a reply already, or it is too late; or the reply doesn't fit.
     """
-    waiting = await pending_decisions(client, run.id)
+    waiting = await pending_decisions(client, run.id, run.run_id)
     questions = [each for each in waiting if each.kind == "question"]
     if request.to is None and len(questions) > 1:
         listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10])
@@ -101,7 +148,7 @@ async def _send(
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
             again = _is_unknown(text) or UNPROCESSED in text
-            waiting = await pending_decisions(client, run.id) if again else waiting
+            waiting = await pending_decisions(client, run.id, run.run_id) if again else waiting
             if attempt == ATTEMPTS or not again or id_ not in {each.id for each in waiting}:
                 raise NotDecided(_with_waiting(text, id_, waiting)) from None
         except RPCError as error:

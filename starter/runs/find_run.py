@@ -1,14 +1,15 @@
 """Finds a run by its id or by the name of its Query."""
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...conversation.settings_error import SettingsError
 from ...conversation.temporal.execution_chain import first_run_id
+from .newest_runs import newest_runs
 from .run_handle import RunHandle
 
 SEARCH_LIMIT = 1_000
-"""The number of runs among which the run of a Query is searched, the newest first."""
+"""The number of runs, of the open ones and of the others, among which the run of a Query is searched."""
 
 
 class NoSuchRunError(Exception):
@@ -37,15 +38,22 @@ async def find_run(client: Client, name: str, namespace: str) -> RunHandle:
 async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHandle | None:
     """The newest run of a Query: its name and namespace are in the run's memo."""
     missing_key: SettingsError | None = None
-    for condition in (f"AND WorkflowId STARTS_WITH '{_escape(name)}-'", ""):  # most ids begin with the Query's name
-        async for run in client.list_workflows(f"WorkflowType = 'query' {condition}", limit=SEARCH_LIMIT):
-            try:
-                memo = await run.memo()
-            except SettingsError as error:
-                missing_key = error
-                continue
-            if (memo.get("query"), memo.get("namespace")) == (name, namespace):
-                return await _latest_execution(client, run.id, run.run_id)
+
+    async def matches(run: WorkflowExecution) -> bool:
+        nonlocal missing_key
+        try:
+            memo = await run.memo()
+        except SettingsError as error:
+            missing_key = error
+            return False
+        return (memo.get("query"), memo.get("namespace")) == (name, namespace)
+
+    queries, of_name = "WorkflowType = 'query'", f"WorkflowId STARTS_WITH '{_escape(name)}-'"  # as most ids begin
+    found = await newest_runs(client, f"{queries} AND {of_name}", 1, matches, SEARCH_LIMIT)
+    since = f" AND StartTime > '{found[0][0].isoformat()}'" if found else ""
+    if found := [*found, *await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)]:
+        _, run = max(found, key=lambda each: each[0])
+        return await _latest_execution(client, run.id, run.run_id)
     if missing_key:
         raise missing_key
     return None

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution
-from temporalio.service import RPCError
 
 from ...conversation.contracts.status import format_time
 from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.execution_chain import first_run_id
 from ...conversation.temporal.search_attributes import PHASE
 from ...conversation.temporal.temporal_client import task_queue
 from ...resources.base import JsonObject
 from ..text.units import format_age, format_duration
+from .newest_runs import newest_runs
 
 
 @dataclass(frozen=True)
@@ -63,33 +62,26 @@ COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
     """The newest runs without child runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
-    found: list[ListedRun] = []
-    async for run in client.list_workflows(f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}"):
-        listed = await _describe(client, run)
-        if namespace in (None, listed.namespace):
-            found.append(listed)
-        if len(found) >= limit:
-            break
-    return sorted(found, key=lambda each: each.start, reverse=True)
+
+    async def matches(run: WorkflowExecution) -> bool:
+        return namespace in (None, (await _memo(run)).get("namespace"))
+
+    found = await newest_runs(client, f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}", limit, matches)
+    return [await _describe(run, start) for start, run in found]
 
 
-async def _describe(client: Client, run: WorkflowExecution) -> ListedRun:
-    memo: Mapping[str, object] = {}
-    with contextlib.suppress(
-        SettingsError
-    ):  # if the memo is encrypted and the key is missing, the run is listed without its name
-        memo = await run.memo()
+async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
+    memo = await _memo(run)
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     phase = run.typed_search_attributes.get(PHASE)
     if state == "Running" and phase in ("Paused", "InputRequired"):
         state = phase
-    return ListedRun(run.id, name, namespace, run.workflow_type, state, await _start_time(client, run), run.close_time)
+    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time)
 
 
-async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
-    """The start of the first execution; of this one if Temporal has deleted the first."""
-    with contextlib.suppress(RPCError):
-        first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
-        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
-    return run.start_time
+async def _memo(run: WorkflowExecution) -> Mapping[str, object]:
+    """The memo; empty if it is encrypted and the key is missing, so that the run is listed without its name."""
+    with contextlib.suppress(SettingsError):
+        return await run.memo()
+    return {}

@@ -4,18 +4,21 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from a2a.types import GetTaskRequest, Part
+from a2a.types import Artifact, GetTaskRequest, Part, StreamResponse, TaskArtifactUpdateEvent
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
 from baton.activities.agent.a2a.executor import A2AExecutor
+from baton.activities.agent.a2a.progress import Progress
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.process.secrets import SecretStore
+from baton.conversation.errors import AgentFailed
 from baton.resources.a2a_server import A2AServer
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
@@ -103,6 +106,44 @@ async def test_the_conversation_so_far_is_sent_and_what_the_agent_says_is_read_b
     assert agents.turns[0].texts == ["The conversation so far:\n\none: First.", "Why?"]
     read = [message["content"] for message in env.model.requests[-1].body["messages"]]
     assert "Yes." in read[-1] or "Yes." in read[-2]
+
+
+async def test_an_empty_question_is_sent_to_an_agent_as_any_other(env: Environment, agents: AgentServer) -> None:
+    with agents.serving():
+        given = {"agent": "oracle", "input": "", "resources": [a2a_agent("oracle"), a2a_server(agents)]}
+        turn = await env.turn_result(await env.start("agent", given, execution_timeout=timedelta(seconds=30)))
+    assert (turn.message, agents.turns[0].texts) == ("Yes.", [""])
+
+
+def update(key: str, *parts: Part, append: bool = False) -> StreamResponse:
+    artifact = Artifact(artifact_id=key, parts=parts)
+    return StreamResponse(artifact_update=TaskArtifactUpdateEvent(artifact=artifact, append=append))
+
+
+MUCH = [
+    [update(f"{number}{'x' * 100_000}") for number in range(100)],
+    [update("a", *[Part() for _ in range(1_000)], append=True) for _ in range(100)],
+    [update(f"{number}") for number in range(100_000)],
+    [update("a", Part(text="x" * 100_000), append=True) for _ in range(100)],
+]
+
+
+@pytest.mark.parametrize("events", MUCH, ids=["ids", "empty parts", "artifacts", "text"])
+def test_an_agent_that_gives_too_much_is_refused_whatever_it_gives(events: list[StreamResponse]) -> None:
+    progress = Progress(lambda _: None)
+    with pytest.raises(AgentFailed, match="the agent gives more than 8,000,000 bytes"):
+        for event in events:
+            progress.take(event)
+
+
+def test_an_artifact_that_is_given_anew_counts_once_and_many_small_pieces_of_a_text_as_their_text() -> None:
+    progress = Progress(lambda _: None)
+    for _ in range(20):
+        progress.take(update("a", Part(text="x" * 1_000_000)))
+    for _ in range(100_000):
+        progress.take(update("b", Part(text=""), append=True))
+    progress.take(update("b", Part(text="yes"), append=True))
+    assert progress.text.endswith("x\n\nyes")
 
 
 async def test_an_agent_keeps_its_context_and_answers_what_it_was_asked_in_its_open_task(

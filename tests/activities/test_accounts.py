@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from sqlalchemy import select
 from baton.activities.journal import schema
 from baton.activities.journal.accounts import Account, Accounts, Amount
 from baton.activities.journal.database import Database
+from baton.activities.journal.prune import delete_runs
 
 LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens": 30}, {"model_calls": 2})
 
@@ -72,6 +74,32 @@ async def test_a_call_that_is_charged_is_neither_charged_again_nor_refused(journ
     assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is not None
     await accounts.settle("run/a", account, None)
     assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is None
+    await database.close()
+
+
+async def test_an_answer_is_charged_once_also_if_an_older_attempt_fails_beside_it(journal_url: str) -> None:
+    database = await Database.connect(journal_url, upgrade=True)
+    accounts, account = Accounts(database), [Account("run/o", (("model_calls", 1),)), Account("run/p", ())]
+    for _ in range(2):
+        assert await accounts.reserve("run/a", account, Amount(5, model_calls=1)) is None
+    await accounts.settle("run/a", account, None)
+    for _ in range(2):
+        await accounts.settle("run/a", account, Amount(70, model_calls=1))
+        await accounts.settle("run/a", account, None)
+    used = await database.run(select(schema.accounts).where(schema.accounts.c.id.in_(each.id for each in account)))
+    assert [(row.tokens, row.model_calls) for row in used] == [(70, 1)] * 2
+    assert await accounts.reserve("run/b", account, Amount(5, model_calls=1)) is not None
+    await database.close()
+
+
+async def test_an_answer_to_a_run_that_was_deleted_is_charged_to_nobody(journal_url: str) -> None:
+    database = await Database.connect(journal_url, upgrade=True)
+    run = f"{uuid.uuid4()}"
+    accounts, account = Accounts(database), [Account(f"{run}/o", ())]
+    await accounts.reserve(f"{run}/a", account, Amount(5, model_calls=1))
+    await database.engine.run(partial(delete_runs, runs={run}))
+    await accounts.settle(f"{run}/a", account, Amount(70, model_calls=1))
+    assert not await database.run(select(schema.charges).where(schema.charges.c.call == f"{run}/a"))
     await database.close()
 
 

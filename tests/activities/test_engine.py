@@ -1,6 +1,7 @@
 """Agents of ExecutionEngines: one request executes an agent, and its messages join the conversation."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -65,6 +66,14 @@ async def test_an_engine_gets_the_agent_with_its_prompt_model_tools_and_schema(
         "userInput": {"role": "user", "content": "Why?"},
         "history": [],
     }
+
+
+async def test_an_engine_is_asked_an_empty_question_as_any_other(env: Environment, tool_server: ToolServer) -> None:
+    tool_server.answers(said("because"))
+    given = {"agent": "oracle", "input": "", "resources": [remote("oracle"), engine(tool_server)]}
+    turn = await env.turn_result(await env.start("agent", given, execution_timeout=timedelta(seconds=30)))
+    assert turn.message == "because"
+    assert json.loads(tool_server.seen[0].body)["userInput"] == {"role": "user", "content": ""}
 
 
 async def test_keys_of_the_model_are_sent_only_to_an_engine_whose_manifest_asks_for_them(

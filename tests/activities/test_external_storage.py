@@ -30,6 +30,14 @@ LENGTH = 3_000_000
 KEY = "s3-secret-0123456789abcdef"
 ASKS = {"AWS_ACCESS_KEY_ID": "baton", "AWS_SECRET_ACCESS_KEY": KEY, "AWS_DEFAULT_REGION": "eu-central-1"}
 
+MADE_UP: list[dict[str, str]] = [
+    {"bucket": "long", "key": "x"},
+    {"bucket": "long"},
+    {"bucket": "long", "key": ""},
+    {"bucket": "no name", "key": "x"},
+    {"bucket": "closed", "key": "x"},
+]
+
 
 async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_another_stands_in_the_journal(
     server: EmbeddedServer, client: Client, tmp_path: Path, write: Writer
@@ -41,10 +49,8 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
     )
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)
-    await client.get_workflow_handle(queue).signal(
-        "nonsense", made_up_reference("aws.s3driver", bucket="long", key="x")
-    )
-    await client.get_workflow_handle(queue).signal("nonsense", made_up_reference("aws.s3driver", bucket="long"))
+    for claim in MADE_UP:
+        await client.get_workflow_handle(queue).signal("nonsense", made_up_reference("aws.s3driver", **claim))
     file = write.file(agent("one"), query(input="x" * LENGTH, targets=[{"type": "agent", "name": "one"}]))
     with serve_in_thread(bucket.app) as s3, model.serve() as url:
         at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": queue, "BATON_HOME": str(tmp_path)}

@@ -13,8 +13,10 @@ import pytest_asyncio
 
 from baton.activities.context.model_chain import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.model.anthropic.provider import AnthropicProvider
 from baton.activities.model.bedrock.provider import BedrockProvider
-from baton.activities.model.provider import ModelRequest
+from baton.activities.model.openai.provider import OpenAIProvider
+from baton.activities.model.provider import ModelRequest, Provider
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.bounded_body import BodyLimits, client_options
 from baton.activities.tool.http_client import MAX_BYTES, HttpClient
@@ -25,7 +27,7 @@ from baton.conversation.messages.message import Message
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
-from tests.harness.environment import Environment, agent, manifest
+from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.event_loop import watched_loop
 from tests.harness.manifests import model
 from tests.harness.tool_server import Answer, ToolServer
@@ -169,12 +171,33 @@ async def test_bedrock_is_not_followed_to_another_address(tool_server: ToolServe
     assert len(tool_server.seen) == 1
 
 
+REDIRECTING = [("openai", "", "authorization"), ("azure", "2024-10-21", "api-key"), ("anthropic", "", "authorization")]
+
+
+@pytest.mark.parametrize(("provider", "version", "key"), REDIRECTING)
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_a_model_is_not_followed_to_another_address(
+    tool_server: ToolServer, provider: str, version: str, key: str, status: int
+) -> None:
+    tool_server.answers(Answer("", status, {"location": f"{tool_server.url}/elsewhere"}), Answer("{}", 400))
+    config = {"baseUrl": tool_server.url, "apiKey": "k-0123456789", **({"apiVersion": version} if version else {})}
+    asking = AnthropicProvider() if provider == "anthropic" else OpenAIProvider()
+    with pytest.raises(ModelRejected, match=rf"127\.0\.0\.1 answered HTTP {status}"):
+        await ask(asking, {"provider": provider, "model": "c", "config": {provider: config}})
+    assert [key in each.headers for each in tool_server.seen] == [True]
+
+
 async def ask_bedrock(url: str) -> None:
     """Asks a model of Bedrock at an address."""
     keys = {"accessKeyId": "AKIA0123456789", "secretAccessKey": "secret-0123456789", "region": "eu-central-1"}
     spec = {"provider": "bedrock", "model": "c", "config": {"bedrock": {"baseUrl": url, **keys}}}
+    await ask(BedrockProvider(), spec)
+
+
+async def ask(provider: Provider, spec: Json) -> None:
+    """Asks a model by its provider."""
     given = Model.model_validate(manifest("Model", "m", spec))
-    provider, values = BedrockProvider(), ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {}))
+    values = ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {}))
     try:
         asked = ModelRequest([Message(role="user", content="Why?")])
         await provider.ask(ChainedModel(given, "m"), values, asked, lambda _: None)

@@ -213,7 +213,7 @@ async def test_a_setting_allows_the_private_network_but_another_server_gets_no_h
         "0x7f.1", "fec0::1", "::127.0.0.1", "168.63.129.16", "0177.0.0.1", "0177.0x0.1", "127.1", "127.0.1",
         "0x7F000001", "017700000001", "0", "0xa9fea9fe", "LocalHost", "::", "0:0:0:0:0:0:0:1", "::ffff:7f00:1",
         "::ffff:10.0.0.1", "::FFFF:169.254.169.254", "64:ff9b:1::7f00:1", "2002:a9fe:a9fe::", "fe80::1%1",
-        "fd00:ec2::254", "198.18.0.1",
+        "fd00:ec2::254", "198.18.0.1", "192.0.0.192", "192.0.0.9", "::ffff:0:7f00:1",
     ],
 )  # fmt: skip
 async def test_a_host_in_an_argument_may_not_be_in_the_private_network(host: str, http: HttpClient) -> None:

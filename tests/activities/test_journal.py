@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import random
+import resource
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,37 @@ async def test_what_is_written_to_sqlite_at_once_waits_for_the_disk_once(tmp_pat
         other.execute("commit")
         assert {head.depth for head in await asyncio.gather(*writing)} == {1}
     assert 1 <= commits(file) - before <= 3
+    await journal.close()
+
+
+@contextlib.contextmanager
+def no_room(file: Path, more: int) -> Iterator[None]:
+    """Lets no file of this process grow beyond a file's size and some more bytes, which to SQLite is a failing disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + more, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_what_is_written_to_sqlite_at_once_waits_for_a_disk_that_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "journal.db"
+    journal, texts = await Journal.open(f"sqlite:///{file}"), ["a", "b", "c" * 6_000_000, "d"]
+    rows = [{"id": each[0], "parent": "", "depth": 1, "message": each} for each in texts]
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other, no_room(Path(f"{file}-wal"), 99_999):
+        other.execute("begin immediate")  # the first waits for its end, the others for the first
+        writing = [asyncio.create_task(journal.database.insert((schema.messages, [row]))) for row in rows]
+        await asyncio.sleep(0.2)
+        other.execute("commit")
+        while "waiting for the journal" not in caplog.text and not any(each.done() for each in writing[1:]):
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*writing)
+    assert "waiting for the journal: the journal can't be reached: disk I/O error" in caplog.text
+    with contextlib.closing(sqlite3.connect(file)) as other:
+        assert other.execute("select message from baton_messages order by id").fetchall() == [(each,) for each in texts]
     await journal.close()
 
 

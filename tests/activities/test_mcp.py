@@ -271,7 +271,7 @@ async def test_secrets_in_headers_and_tokens_reach_the_server_and_nothing_else(
         )
         assert [said[1], said[3]] == ["[secret]", "Bearer [secret]"]
         async for run in env.closed_runs():
-            assert TOKEN not in (await run.fetch_history()).to_json()
+            assert TOKEN not in str(await run.fetch_history())
     assert not await asyncio.to_thread(holds, tmp_path, TOKEN)
 
 

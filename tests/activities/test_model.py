@@ -28,7 +28,7 @@ from baton.resources.model import Model
 from baton.resources.secret_extraction import Secrets
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from baton.starter.scripted_model.server import ScriptedModel
-from tests.harness.environment import KEY, Environment, agent, line, manifest
+from tests.harness.environment import KEY, Environment, Json, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
@@ -110,6 +110,24 @@ async def test_calls_without_a_place_are_kept_apart(model_server: Server) -> Non
     assert [call.name for call in (await model_server.ask()).tool_calls] == ["noop", "terminate"]
 
 
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+async def test_calls_that_come_one_after_the_other_at_one_place_are_told_apart_by_their_ids(
+    model_server: Server, index: Json
+) -> None:
+    """As Gemini streams them: each call whole, in an event of its own."""
+    pieces = [("a", "noop", '{"x": 1}'), ("b", "terminate", '{"response":'), (None, None, ' "Do'), ("c", None, 'ne."}')]
+    calls = [
+        {**index, "id": call_id, "function": {"name": name, "arguments": given}} for call_id, name, given in pieces
+    ]
+    events: list[Json] = [{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls]
+    events.append({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    model_server.reply = Reply(raw="".join(f"data: {json.dumps(each)}\n\n" for each in events))
+    assert (await model_server.ask()).tool_calls == (
+        ToolCall(id="a", name="noop", arguments='{"x": 1}'),
+        ToolCall(id="b", name="terminate", arguments='{"response": "Done."}'),
+    )
+
+
 def streamed(text: str, finish: str, **usage: object) -> Reply:
     """A stream of one chunk, with a reason to finish and a token usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish}
@@ -124,6 +142,38 @@ async def test_tokens_that_came_from_the_servers_cache_are_counted(model_server:
     assert (usage.prompt_tokens, usage.cached_tokens, usage.total_tokens) == (100, 64, 105)
     model_server.reply = streamed("Because.", "stop", prompt_tokens_details=None)
     assert (await model_server.ask()).usage == TokenUsage(prompt_tokens=100, completion_tokens=5, total_tokens=105)
+
+
+COUNTS: list[tuple[Json, tuple[int, int, int]]] = [
+    ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": 100, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": None, "completion_tokens": 5, "total_tokens": 105}, (100, 5, 105)),
+    ({"prompt_tokens": 100, "completion_tokens": 5}, (100, 5, 105)),
+    ({"completion_tokens": 5}, (0, 5, 5)),
+    ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 165}, (100, 65, 165)),
+    ({"total_tokens": 105}, (105, 0, 105)),
+    ({}, (0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("counts", "expected"), COUNTS)
+async def test_an_answer_is_kept_also_if_its_server_leaves_out_counts_of_tokens(
+    model_server: Server, counts: Json, expected: tuple[int, int, int]
+) -> None:
+    """Thoughts that only the total counts are tokens of the answer."""
+    choice = {"delta": None, "message": {"content": "Because."}, "finish_reason": "stop"}
+    model_server.reply = Reply(raw=json.dumps({"choices": [choice], "usage": counts}))
+    message = await model_server.ask(model=model_server.model_of(stream=False))
+    usage = message.usage or TokenUsage()
+    assert message.content == "Because."
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == expected
+
+
+async def test_a_last_event_without_a_piece_of_the_answer_ends_it(model_server: Server) -> None:
+    choices = [{"delta": {"content": "Because."}}, {"delta": None, "finish_reason": "stop"}]
+    events = [json.dumps({"choices": [each]}) for each in choices]
+    model_server.reply = Reply(raw="".join(f"data: {each}\n\n" for each in events))
+    assert (await model_server.ask()).content == "Because."
 
 
 async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(model_server: Server) -> None:

@@ -80,6 +80,20 @@ async def test_the_operations_of_a_document_are_tools(env: Environment, tool_ser
     assert env.model.requests[0].body["tools"][0]["function"]["description"] == "Finds a pet."
 
 
+async def test_headers_that_openapi_ignores_as_parameters_are_no_arguments(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    named = [("authorization", "header"), ("Content-Type", "header"), ("ACCEPT", "header"), ("accept", "query")]
+    parameters = [{"name": name, "in": place, "required": True} for name, place in named]
+    operation = {"operationId": "list", "parameters": parameters}
+    document = {**DOCUMENT, "servers": [{"url": tool_server.url}], "paths": {"/all": {"get": operation}}}
+    said = await used(env, pets(document=json.dumps(document)), {"name": "pets"}, call("pets-list", accept="x"))
+    assert said[1] == "sunny"
+    assert tool_server.seen[0].path == "/all?accept=x"
+    (tool,) = env.model.requests[0].body["tools"]
+    assert tool["function"]["parameters"]["required"] == ["accept"]
+
+
 async def test_a_run_goes_on_with_the_document_that_it_began_with(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(yaml.safe_dump(DOCUMENT)), Answer("a dog"))
     given = pets(url=f"{tool_server.url}/openapi.yaml", operations=["get_*"])

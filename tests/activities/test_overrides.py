@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from baton.resources.secret import Secret
+from baton.starter.scripted_model.script import Reply
 from tests.activities.test_brought_manifests import failure_of, loaded, model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
-from tests.harness.environment import KEY, Environment, Json, agent, call, line
+from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
@@ -66,6 +67,23 @@ async def test_an_override_is_for_the_models_with_its_labels_and_for_no_other_ty
     for labels, expected in ({"tier": "gold"}, "1"), ({"tier": "tin"}, None):
         await env.status(await env.start_query([one, labelled(model(env.model_url), **labels)], "agent/a"))
         assert (seen[-1].get("x-gold"), seen[-1].get("x-tools")) == (expected, None)
+
+
+async def test_headers_of_the_workers_agents_are_not_sent_to_a_model_that_a_run_brings(env: Environment) -> None:
+    """A run may bring the model that sums up what agents of the worker have said."""
+    seen = noted(env)
+    mine = override("model", X_Gateway=OF_SECRET)
+    agents = [agent(name, modelRef={"name": "gpt"}, overrides=[mine]) for name in ("a", "b")]
+    evil = model(env.model_url, "evil")
+    evil["spec"]["model"] = "evil"
+    window = {"maxTokens": 1, "summarize": {"model": "evil", "after": 1}}
+    pair = team("pair", "a", "b", strategy="sequential", contextWindow=window)
+    async with working(env, SECRET, *agents, model(env.model_url), BATON_ALLOW_PRIVATE_HOSTS="1") as here:
+        here.answer = lambda _: Reply(text="Here.")
+        assert (await here.status(await here.start_query([evil, pair], "team/pair"))).phase == "Completed"
+    asked = [each.body["model"] for each in env.model.requests]
+    assert "evil" in asked
+    assert [each.get("x-gateway") for each in seen] == [None if name == "evil" else TOKEN for name in asked]
 
 
 async def test_values_of_secrets_config_maps_and_query_parameters_are_sent_and_secrets_not_stored(

@@ -130,7 +130,7 @@ async def test_no_token_is_in_a_history_or_readable_in_the_journal(client: Clien
         async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp)])) as env:
             env.script(line("one", call("test-echo", message="access-token-1 refresh-token-1"), "Done."))
             assert (await env.status(await env.start_query([], "agent/one"))).phase == "Completed"
-            histories = [(await run.fetch_history()).to_json() async for run in env.closed_runs()]
+            histories = [str(await run.fetch_history()) async for run in env.closed_runs()]
     for each in ("access-token-1", "refresh-token-1", "refresh-token-0", CLIENT_SECRET):
         assert not await asyncio.to_thread(holds, tmp_path, each)
         assert not any(each in history for history in histories)

@@ -59,7 +59,7 @@ async def test_a_preset_argument_may_come_from_a_secret_and_is_stored_nowhere(
     assert tool_server.seen[0].path == f"/?days=2&city=Rome&key={TOKEN}"
     assert TOKEN.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
     async for run in env.closed_runs():
-        assert TOKEN not in (await run.fetch_history()).to_json()
+        assert TOKEN not in str(await run.fetch_history())
 
 
 async def test_a_preset_argument_that_does_not_fit_the_schema_sends_nothing(

@@ -1,4 +1,4 @@
-"""A server that stores objects like S3, over HTTP: PUT, HEAD and GET."""
+"""A server that stores objects like S3, over HTTP: PUT, HEAD and GET. The bucket ``closed`` refuses all of them."""
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,6 +15,8 @@ class S3Server:
 
     async def _serve(self, request: Request) -> Response:
         path = request.path_params["path"]
+        if path.startswith("closed/"):
+            return Response("<Error><Code>AccessDenied</Code></Error>", 403)
         if request.method == "PUT":
             self.objects[path] = await request.body()
         found = path in self.objects

@@ -164,6 +164,10 @@ WRONG: list[tuple[Json, str]] = [
         "Tool/default/t: spec.inputSchema: is not a JSON Schema: $.properties.a.items.pattern: '(a' is not a 'regex'",
     ),
     (
+        agent("a", outputSchema={"enum": [[]] * 10_000}),
+        "Agent/default/a: spec.outputSchema: has more than 10,000 objects and lists",
+    ),
+    (
         agent("a", outputSchema={"unevaluatedProperties": False, "anyOf": [{"patternProperties": {"^a": {}}}]}),
         "Agent/default/a: spec.outputSchema: has unevaluatedProperties and patternProperties",
     ),

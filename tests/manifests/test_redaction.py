@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.activities.process import escapes
 from baton.activities.process.redactor import MAX_PASSING, PIECE, Redactor, forms_of
 from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.log import EscapingFormatter
+from baton.conversation.messages.call_extra import CallExtra
 from baton.conversation.messages.message import Message, ToolCall
 from baton.resources.secret import Secret
 from baton.resources.secret_extraction import Secrets
@@ -110,12 +112,41 @@ def test_a_worker_knows_its_own_secrets_from_its_start_also_those_that_nobody_ha
     assert text == "[secret] and [secret]"
 
 
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "of-openai-0123",
+    "ANTHROPIC_AUTH_TOKEN": "of-anthropic-0123",
+    "OPENAI_CUSTOM_HEADERS": "X-Gateway: of-a-gateway-0123\nAuthorization: Bearer of-a-bearer-0123",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Other: of-another-0123",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic%20of-traces-0123,x=of-x-0123",
+    "BATON_ENCRYPTION_KEYS": "one:b2YtYS1rZXktMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY=",
+    "BATON_JOURNAL_URL": "postgresql://baton:of-a%40database-0123@db/baton",
+}
+
+
+def test_a_worker_knows_the_secrets_of_its_environment_also_those_that_only_libraries_read() -> None:
+    store = SecretStore(Secrets(), ENVIRONMENT)
+    for each in ("openai", "anthropic", "a-gateway", "a-bearer", "another", "traces", "x", "a@database"):
+        assert store.redact(f"key of-{each}-0123.") == "key [secret]."
+    assert store.redact("b2YtYS1rZXktMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY=") == "[secret]"
+
+
+def test_escapes_of_any_length_are_not_kept() -> None:
+    kept = escapes._char.cache_info().currsize
+    store = knowing("secret-0123")
+    for size in range(20, 60):
+        assert store.redact("\\" * size + "n" + "%e2" * size + "secret-0123").endswith("[secret]")
+    assert escapes._char.cache_info().currsize <= kept + 1
+
+
 async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
-    call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}))
+    extra = CallExtra(model=f"gpt-{SECRET} at example.com", content=json.dumps({"google": SECRET}))
+    call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}), extra=extra)
     message = Message(role="assistant", content=SECRET, model=f"gpt-{SECRET}", tool_calls=(call,))
     clean = await store(token=SECRET).redact_message(message)
     assert clean.model == "gpt-[secret]"
-    assert clean.tool_calls == (ToolCall(id="call-[secret]", name="n[secret]", arguments='{"x": "[secret]"}'),)
+    (cleaned,) = clean.tool_calls
+    assert (cleaned.id, cleaned.name, cleaned.arguments) == ("call-[secret]", "n[secret]", '{"x": "[secret]"}')
+    assert cleaned.extra == CallExtra(model="gpt-[secret] at example.com", content='{"google": "[secret]"}')
 
 
 async def test_a_long_answer_full_of_escapes_does_not_hold_the_event_loop() -> None:

@@ -14,11 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from baton.resources.agent import Agent
 from baton.resources.catalog import KINDS
 from baton.resources.documents import Document, read_documents
 from baton.resources.loader import load_documents
 from baton.resources.problems import ManifestError
 from baton.resources.schema import manifest_schema
+from baton.resources.schema_rules import broken_schema_rules
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
 from tests.harness.processes import ROOT, baton, process_env
@@ -79,6 +81,13 @@ def refusal(data: object) -> str:
     except ManifestError as error:
         return str(error)
     return ""
+
+
+def test_a_schema_is_read_once_however_many_references_it_has() -> None:
+    properties = {f"p{each}": {"$ref": "#name"} for each in range(6_000)}
+    schema: Json = {"$defs": {"name": {"$anchor": "name", "type": "string"}}, "properties": properties}
+    Agent.model_validate(agent("a", outputSchema=schema))
+    assert [*broken_schema_rules(schema)] == []
 
 
 def test_the_committed_schema_is_up_to_date() -> None:

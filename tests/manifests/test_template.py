@@ -2,6 +2,7 @@
 
 import pytest
 
+from baton.resources.http_spec import arguments_in
 from baton.resources.template import TemplateError, check_names, fill, names_in
 
 
@@ -24,6 +25,10 @@ def test_a_placeholder_is_a_name_in_double_braces(template: str, found: list[str
 def test_an_invalid_placeholder_is_refused_and_repeated(template: str) -> None:
     with pytest.raises(TemplateError, match="is invalid: a placeholder has only a name"):
         names_in(template)
+
+
+def test_braces_that_are_not_closed_are_read_once() -> None:
+    assert names_in("{{" * 300_000) == arguments_in("{{" * 300_000) == []
 
 
 def test_a_placeholder_in_a_value_is_plain_text() -> None:

@@ -53,7 +53,7 @@ from baton.conversation.contracts import (
     tool_requests,
     traces,
 )
-from baton.conversation.messages import message, panel, person_decision, turn
+from baton.conversation.messages import call_extra, message, panel, person_decision, turn
 from baton.conversation.temporal import search_attributes
 from baton.resources.base import JsonModel
 from baton.workflows.registry import WORKFLOWS
@@ -115,7 +115,7 @@ def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
-        *(message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
+        *(call_extra, message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
         *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
         *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
         ark_status,

@@ -9,14 +9,17 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import yaml
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 import baton
+from baton.conversation.temporal.search_attributes import PHASE
+from baton.conversation.temporal.temporal_client import connect
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model.script import Script
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
-from tests.harness.processes import ROOT
+from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine
 
 SAMPLE = ROOT / "samples" / "purchase.yaml"
@@ -122,6 +125,26 @@ def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> N
     assert re.search(rf"✓ order approved by \S+@\S+ with {re.escape(changed)}", err)
     late = machine.run("reject", "buy-desks", asked["id"])
     assert (late.returncode, "has ended" in late.stderr) == (1, True)
+
+
+async def start_stuck(address: str) -> None:
+    """Starts a run on the machine's queue that says it waits, and whose workflow tasks fail."""
+    client = await connect(address)
+    waiting = TypedSearchAttributes([SearchAttributePair(PHASE, "InputRequired")])
+    await client.start_workflow("no-such-type", id="stuck", task_queue="baton", search_attributes=waiting)
+
+
+def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine: UserMachine) -> None:
+    machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)
+    machine.run("run", "-f", SAMPLE, "--detach")
+    asyncio.run(start_stuck(machine.dev().address))
+    end = time.monotonic() + PATIENCE
+    while "buy-desks" not in (done := machine.run("approvals")).stdout or "stuck" not in done.stderr:
+        assert time.monotonic() < end
+    assert done.returncode == 0
+    assert "note: stuck can't be asked what it waits for: " in done.stderr
+    assert "no call waits" in machine.run("approvals", "-n", "there").stdout
+    assert "buy-desks" in machine.run("approvals", "-n", "default").stdout
 
 
 def test_the_approval_of_the_page_stands_in_the_sample() -> None:

@@ -116,7 +116,7 @@ def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMach
     assert "answered HTTP 503" in failure
     assert yaml.safe_load(machine.run("status", "talk", "-o", "yaml").stdout)["status"]["phase"] == "Running"
     machine.run("cancel", "talk")
-    machine.run("watch", "talk")
+    assert machine.run("watch", "talk").returncode == 2
     assert machine.run("status", "talk").stderr.startswith("Canceled (canceled) talk-")
 
 
@@ -164,13 +164,14 @@ def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) ->
 
 
 def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> None:
-    machine.script(line("one", LONG))
+    machine.script(line("one", {"text": "hello", "hang": True}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
     following = machine.start("events", "talk", "--follow", "-o", "json")
     assert following.stdout
     while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
         pass
-    assert not machine.model.requests[0].answered
+    assert not any(each.answered for each in machine.model.requests)
+    machine.released.set()
     rest, _ = following.communicate(timeout=PATIENCE)
     assert json.loads(rest.splitlines()[-1])["event"] == "QueryCompleted"
     assert following.returncode == 0
@@ -189,7 +190,7 @@ def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_h
     watched = machine.run("watch", "mine", **elsewhere)
     assert watched.returncode == 0
     assert watched.stderr.count("  hello\n") == 2
-    assert re.search(r"Completed \(completed\) mine · 2 model calls, .* · \d s\n", watched.stderr)
+    assert re.search(r"Completed \(completed\) mine · 2 model calls, .* · \d+ s\n", watched.stderr)
     assert machine.run("transcript", "mine", **elsewhere).stdout.count("  hello\n") == 2
     assert "QueryCompleted" in machine.run("events", "mine", **elsewhere).stdout
     assert "mine" in machine.run("list", **elsewhere).stdout

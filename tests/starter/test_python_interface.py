@@ -445,6 +445,27 @@ async def test_a_run_is_terminated_with_its_state_as_result_or_canceled(env: Env
     assert caught.value.status.phase == "Canceled"
 
 
+@pytest.mark.parametrize("schema", [{"type": "object"}, Report], ids=["json", "pydantic"])
+async def test_an_agent_that_was_terminated_before_it_has_answered_in_its_schema_gives_what_it_has_said(
+    env: Environment, temporal: Connection, schema: Any
+) -> None:
+    env.script(line("one", {"text": "1", "delay": 5}))
+    handle = await temporal.start(Agent("one", prompt="You are one.", output_schema=schema), "How many?")
+    await env.wait_for_calls(1)
+    await handle.terminate("enough", now=True)
+    result = await handle.result()
+    assert (result.status.stop_reason, result.value) == ("terminated", result.message)
+
+
+async def test_a_run_that_has_ended_refuses_messages(env: Environment, temporal: Connection) -> None:
+    env.script(line("one", "1"))
+    handle = await temporal.start(Agent("one", prompt="You are one."), "How many?")
+    await handle.result()
+    for message in (handle.steer("More."), handle.session(a=1), handle.terminate(), handle.cancel()):
+        with pytest.raises(baton.Refused, match=f"the run {handle.id} has ended"):
+            await message
+
+
 async def test_a_run_that_temporal_has_closed_has_failed(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", {"text": "w1", "delay": 30}))
     handle = await temporal.start(round_robin("panel", [role_member("writer")]), input="Why?")

@@ -6,11 +6,13 @@ import io
 from rich.console import Console
 from temporalio.client import Client
 
+from baton.starter.console.status import print_status
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
 from baton.starter.runs.list_runs import recent_runs
+from baton.starter.runs.run_status import status_of
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
 REQUESTS = (
@@ -82,6 +84,21 @@ async def test_a_paused_run_says_so_in_lists_on_the_console_and_in_its_status(en
     await env.turn_result(handle)
     assert not {"paused", "session", "waiting"} & {*await handle.query("status")}
     assert (await recent_runs(env.client, None, 20, env.task_queue))[0].state != "Paused"
+
+
+async def test_the_name_of_who_has_paused_a_run_is_printed_as_it_is_and_has_no_effect(env: Environment) -> None:
+    env.script(line("one", {"text": "a", "delay": 1}, "b"))
+    handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
+    await env.wait_for_calls(1)
+    await handle.signal("pause", {"name": "[/oops] \x1b[2J"})
+    while not (status := await status_of(handle)).paused:
+        await asyncio.sleep(0.02)
+    printed = io.StringIO()
+    print_status(Console(file=printed, width=200), handle.id, status)
+    assert "(paused by [/oops] ␛[2J since 2" in printed.getvalue()
+    assert "\x1b" not in printed.getvalue()
+    await handle.signal("resume")
+    await env.turn_result(handle)
 
 
 async def test_a_cancellation_says_which_client_has_asked_for_it(env: Environment) -> None:

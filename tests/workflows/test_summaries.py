@@ -1,11 +1,15 @@
 """Summaries: what is older than a context window becomes one, once, and is read in its place."""
 
+import asyncio
 import json
 import sqlite3
 
+from baton.conversation.contracts.decisions import ApproveRequest
 from baton.conversation.contracts.status import Status
+from baton.starter.runs import decisions
 from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, manifest
+from tests.harness.memory_server import MemoryServer
 
 WINDOW: Json = {"maxTokens": 50, "summarize": {"after": 100}}
 LONG = "x" * 100
@@ -29,7 +33,7 @@ class Talk:
 
 
 async def ask(env: Environment, question: str, *others: Json, **spec: object) -> Status:
-    one = agent("one", contextWindow={**WINDOW, **spec})
+    one = agent("one", **{"contextWindow": WINDOW, **spec})
     asked = {"conversationId": "c", "input": question}
     return await env.status(await env.start_query([one, *others], "agent/one", **asked))
 
@@ -67,6 +71,43 @@ async def test_a_summary_is_charged_to_the_budget_before_it_is_made(env: Environ
     assert (len(talk.summed), len(talk.read)) == (1, 4)  # the summary was the one call
     with sqlite3.connect(env.journal) as database:
         assert database.execute("select model_calls from baton_accounts").fetchall() == [(1,)]
+
+
+async def test_a_summary_that_was_made_before_a_budget_asks_is_not_made_again_after_a_yes(env: Environment) -> None:
+    talk = Talk(env)
+    for number in range(1, 5):
+        await ask(env, f"question {number}")
+    one = agent("one", contextWindow=WINDOW)
+    asked = {"conversationId": "c", "input": "question 5", "budget": {"modelCalls": 1, "onExceeded": "ask"}}
+    handle = await env.start_query([one], "agent/one", **asked)
+    while not (waiting := await decisions.pending_decisions(env.client, handle.id)):
+        await asyncio.sleep(0.02)
+    await decisions.decide(env.client, handle, ApproveRequest(call=waiting[0].id, arguments={"modelCalls": 5}))
+    status = await env.status(handle)
+    assert status.phase == "Completed", status.error
+    assert (len(talk.summed), len(talk.read), status.token_usage.model_calls) == (1, 5, 2)
+    with sqlite3.connect(env.journal) as database:
+        assert database.execute("select model_calls from baton_accounts").fetchall() == [(2,)]
+
+
+async def test_a_fallback_reads_the_summary_that_was_made_before_the_first_model_refused(env: Environment) -> None:
+    talk = Talk(env)
+    for number in range(1, 5):
+        await ask(env, f"question {number}")
+    plain = talk.answer
+
+    def answer(request: Request) -> Reply:
+        sums_up = str(request["messages"][0]["content"]).startswith("Sum up")
+        return plain(request) if sums_up or request["model"] == "second" else Reply(status=400, text="no")
+
+    env.answer = answer
+    spec = {"type": "openai", "config": {"openai": {"baseUrl": {"value": env.model_url}}}}
+    first = manifest("Model", "first", {**spec, "model": {"value": "first"}, "fallback": {"name": "second"}})
+    second = manifest("Model", "second", {**spec, "model": {"value": "second"}})
+    status = await ask(env, "question 5", first, second, modelRef={"name": "first"})
+    assert status.phase == "Completed", status.error
+    assert (len(talk.summed), len(talk.read), status.token_usage.model_calls) == (1, 5, 2)
+    assert talk.read[-1][0]["content"].endswith("summary 1")
 
 
 async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:
@@ -109,7 +150,7 @@ async def test_another_model_sums_up_and_agents_without_that_read_everything(env
             env,
             f"question {number}",
             manifest("Model", "summarizer", spec),
-            summarize={"model": "summarizer", "after": 100},
+            contextWindow={**WINDOW, "summarize": {"model": "summarizer", "after": 100}},
         )
     assert [each.body["model"] for each in env.model.requests].count("small") == len(talk.summed) == 1
     two = agent("two")
@@ -117,3 +158,17 @@ async def test_another_model_sums_up_and_agents_without_that_read_everything(env
     said = [each["content"] for each in talk.read[-1]]
     assert said[0] == "question 1"
     assert not [each for each in said if "summary" in each]
+
+
+async def test_a_memory_service_is_given_the_messages_without_summaries(env: Environment) -> None:
+    talk = Talk(env)
+    with MemoryServer("items").serving() as service:
+        service.records["c"] = [{"role": "user", "content": f"before {number} {LONG}"} for number in range(5)]
+        memory = manifest("Memory", "default", {"address": service.url})
+        for number in range(1, 3):
+            status = await ask(env, f"question {number}", memory)
+            assert status.phase == "Completed", status.error
+    said = [each.split(" x")[0] for each in service.texts()[5:]]
+    assert said == ["question 1", "answer 1", "question 2", "answer 2"]
+    assert len(talk.summed) >= 2
+    assert not [each for each in talk.read[-1] if "summary 1" in each["content"]]

@@ -43,8 +43,8 @@ def _file(part: Part) -> str:
 
 def parts_of(messages: Sequence[Message]) -> list[Part]:
     """What an agent gets to read: the conversation so far as one text, then what it is asked as another."""
-    *history, asked = (each for each in messages if each.content)
-    if not history:
+    *history, asked = messages
+    lines = [f"{each.name or each.role}: {each.content}" for each in history if each.content]
+    if not lines:
         return [Part(text=asked.content)]
-    lines = (f"{each.name or each.role}: {each.content}" for each in history)
     return [Part(text="\n\n".join(("The conversation so far:", *lines))), Part(text=asked.content)]

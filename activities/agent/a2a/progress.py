@@ -16,6 +16,9 @@ OPEN = (TaskState.TASK_STATE_UNSPECIFIED, TaskState.TASK_STATE_SUBMITTED, TaskSt
 LONGEST_ID = 1_000
 """Characters of an id that a server gives; a longer one is not kept."""
 
+OVERHEAD = 100
+"""Bytes of an artifact, or of a part of one, besides its content."""
+
 
 class Progress:
     """The answer as it grows; ``on_text`` gets each new piece of its text."""
@@ -28,6 +31,8 @@ class Progress:
         self._message: A2AMessage | None = None
         self._said = ""
         self._artifacts: dict[str, list[Part]] = {}
+        self._sizes: dict[str, int] = {}
+        self._size = 0
 
     @property
     def is_settled(self) -> bool:
@@ -101,24 +106,31 @@ class Progress:
             self._on_text(f"{said}\n")
 
     def _artifact(self, artifact: Artifact, *, append: bool) -> None:
-        known = self._artifacts.setdefault(artifact.artifact_id, [])
-        text = "".join(part.text for part in artifact.parts)
-        if append:
-            _extend(known, artifact.parts)
-            self._on_text(text)
-        else:
-            shown = "".join(part.text for part in known)
+        key, text = artifact.artifact_id, "".join(part.text for part in artifact.parts)
+        known = self._artifacts.setdefault(key, [])
+        if not append:
+            text = text.removeprefix("".join(part.text for part in known))
             known.clear()
-            _extend(known, artifact.parts)
-            self._on_text(text.removeprefix(shown))
-        if sum(part.ByteSize() for parts in self._artifacts.values() for part in parts) > MAX_BYTES:
+            self._size -= self._sizes.pop(key, 0)
+        added = _extend(known, artifact.parts) + (0 if key in self._sizes else OVERHEAD + len(key))
+        self._sizes[key] = self._sizes.get(key, 0) + added
+        self._size += added
+        self._on_text(text)
+        if self._size > MAX_BYTES:
             raise AgentFailed(f"the agent gives more than {MAX_BYTES:,} bytes")
 
 
-def _extend(parts: list[Part], more: Iterable[Part]) -> None:
-    """Adds the parts of a next chunk. A text after a text continues it: so they stand in a task that was streamed."""
+def _extend(parts: list[Part], more: Iterable[Part]) -> int:
+    """Adds the parts of a next chunk, and returns how many bytes they take.
+
+    A text after a text continues it: so they stand in a task that was streamed.
+    """
+    size = 0
     for part in more:
+        size += part.ByteSize()
         if parts and part.HasField("text") and parts[-1].HasField("text"):
             parts[-1] = Part(text=parts[-1].text + part.text)
         else:
             parts.append(part)
+            size += OVERHEAD
+    return size

@@ -61,7 +61,7 @@ def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError
 
 def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
     words = error.api_message or error.message
-    status = error.status_code if error.status_code >= 400 else _STATUS.get(error.type or "", 500)
+    status = error.status_code if error.status_code >= 300 else _STATUS.get(error.type or "", 500)
     said = words.lower() if error.type == "invalid_request_error" else ""
     special = _BY_TYPE.get(error.type or "") or next((_BY_WORDS[each] for each in _BY_WORDS if each in said), None)
     return error_of_status(where, status, words, error.response.headers, special)

@@ -50,8 +50,8 @@ def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
 def _usage(counts: dict[str, int]) -> TokenUsage:
     """The counts of tokens; ``inputTokens`` has neither those read from the cache nor those written to it."""
     cached = counts.get("cacheReadInputTokens", 0)
-    prompt = counts["inputTokens"] + cached + counts.get("cacheWriteInputTokens", 0)
-    completion = counts["outputTokens"]
+    prompt = counts.get("inputTokens", 0) + cached + counts.get("cacheWriteInputTokens", 0)
+    completion = counts.get("outputTokens", 0)
     return TokenUsage(
         prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion, cached_tokens=cached
     )

@@ -1,6 +1,8 @@
 """The endpoint of a model: its server, key, headers and properties, from its manifest or the worker's environment."""
 
+import re
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -26,7 +28,7 @@ class Endpoint:
     """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers.
 
     ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
-    has brought the Model, which gets nothing that is the worker's own.
+    has brought the Model, which gets nothing that is the worker's own. ``gemini``: the Model says so.
     """
 
     model: str
@@ -37,6 +39,18 @@ class Endpoint:
     properties: tuple[tuple[str, JsonValue], ...] = ()
     guarded: bool = False
     brought: bool = False
+    gemini: bool = False
+
+    @property
+    def where(self) -> str:
+        """The model and its server, as people read it."""
+        return f"{self.model} at {urlsplit(self.base_url).hostname}"
+
+    @property
+    def wants_signatures(self) -> bool:
+        """Whether it refuses tool calls without a thought signature: Gemini does, from version 3 on."""
+        google = self.gemini or f".{urlsplit(self.base_url).hostname}".endswith(".googleapis.com")
+        return google and re.search(r"gemini-[12]\b", self.model) is None
 
 
 def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
@@ -62,7 +76,8 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     headers, properties = headers_of(model, config.headers, values), properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
     trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_brought(model.id)}
-    return Endpoint(name, checked_url(base_url), key or NO_KEY, version, headers, properties, **trust)
+    url, gemini = checked_url(base_url), server == "gemini"
+    return Endpoint(name, url, key or NO_KEY, version, headers, properties, gemini=gemini, **trust)
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:

@@ -1,7 +1,5 @@
 """Translates a failed request to a model into an error of a run, which says whether and when to retry."""
 
-from urllib.parse import urlsplit
-
 import httpx2
 import openai
 
@@ -35,7 +33,7 @@ _BY_CODE: dict[str, type[BatonError]] = {
 
 def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
     """The error of a run for what the library raised. The server's own words are kept short."""
-    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
+    where = endpoint.where
     match error:
         case openai.APIStatusError():
             return _of_status(error, where)

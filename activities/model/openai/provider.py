@@ -8,7 +8,6 @@ from typing import Any, TypedDict, cast
 import httpx2
 import openai
 from openai.types.chat import (
-    ChatCompletionMessageParam,
     ChatCompletionNamedToolChoiceParam,
     ChatCompletionToolChoiceOptionParam,
     ChatCompletionToolUnionParam,
@@ -21,7 +20,7 @@ from ...context.model_chain import ChainedModel
 from ...context.value_resolver import ValueResolver
 from ...runtime.call_spans import note_call, trace_headers
 from ...tool.tool import ToolDefinition
-from ..answer import LONGEST_NAME, StreamedAnswer
+from ..answer import StreamedAnswer
 from ..call_attributes import parameter_attributes
 from ..client_pool import ClientPool
 from ..connection import environment_headers, http_options
@@ -29,6 +28,7 @@ from ..failures import CONNECT_TIMEOUT
 from ..provider import ModelRequest
 from .endpoint import Endpoint, endpoint_of
 from .errors import error_of
+from .messages import message_param
 from .response_format import response_format
 from .stream import Chunk
 
@@ -44,7 +44,7 @@ class OpenAIProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
-        answer, stream_class = StreamedAnswer(on_text), openai.AsyncStream[object]
+        answer, stream_class = StreamedAnswer(on_text, endpoint.where), openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
@@ -123,22 +123,8 @@ def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[st
         **({"stream_options": {"include_usage": True}} if stream else {}),
         **_options(request),
         **dict(endpoint.properties),
-        **{"messages": [*map(_message, request.messages)], "stream": stream},
+        **{"messages": [message_param(each, endpoint) for each in request.messages], "stream": stream},
     }
-
-
-def _message(message: Message) -> ChatCompletionMessageParam:
-    data: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.role in ("assistant", "user") and message.name:
-        data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
-    if message.role == "tool":
-        data["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        data["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return cast(ChatCompletionMessageParam, data)
 
 
 class _Options(TypedDict, total=False):

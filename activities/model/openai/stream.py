@@ -1,6 +1,6 @@
 """Reads a chat completion into an answer: the chunks of a stream, or the whole."""
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from ....conversation.messages.message import TokenUsage
 from ..answer import End, StreamedAnswer
@@ -24,6 +24,7 @@ class _Call(_Part):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: object = None
 
 
 class _Delta(_Part):
@@ -33,8 +34,14 @@ class _Delta(_Part):
 
 
 class _Choice(_Part):
-    delta: _Delta = Field(_Delta(), validation_alias=AliasChoices("delta", "message"))
+    delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
+
+    @property
+    def said(self) -> _Delta:
+        """A piece of a stream, or the whole message; nothing where the server leaves it out."""
+        return self.delta or self.message or _Delta()
 
 
 class _PromptDetails(_Part):
@@ -42,16 +49,21 @@ class _PromptDetails(_Part):
 
 
 class _Usage(_Part):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+    """Counts of tokens. Some servers leave some of them out, and count a model's thoughts in the total alone."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
     def as_token_usage(self) -> TokenUsage:
+        total, completion = self.total_tokens or 0, self.completion_tokens or 0
+        prompt = max(total - completion, 0) if self.prompt_tokens is None else self.prompt_tokens
+        completion = max(completion, total - prompt)
         return TokenUsage(
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            total_tokens=self.total_tokens,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            total_tokens=prompt + completion,
             cached_tokens=(self.prompt_tokens_details and self.prompt_tokens_details.cached_tokens) or 0,
         )
 
@@ -73,8 +85,10 @@ class Chunk(_Part):
             answer.begun = True
             if choice.finish_reason:
                 answer.end = ENDS.get(choice.finish_reason, "complete")
-            for text in (choice.delta.content, choice.delta.refusal):
+            for text in (choice.said.content, choice.said.refusal):
                 answer.add_text(text or "")
-            for place, call in enumerate(choice.delta.tool_calls or ()):
+            for place, call in enumerate(choice.said.tool_calls or ()):
                 function, index = call.function or _Function(), place if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")
+                if isinstance(call.extra_content, dict):
+                    answer.add_extra(index, call.extra_content)

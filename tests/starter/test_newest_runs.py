@@ -1,0 +1,54 @@
+"""Tests of which run is the newest: for a Query's name, and in a list."""
+
+import pytest
+
+import baton
+from baton import Agent, Connection, Query
+from baton.starter.runs.list_runs import recent_runs
+from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.environment import Environment
+from tests.starter.test_approvals import temporal
+
+__all__ = ["temporal"]
+ONE = Agent("one", prompt="You are one.")
+ENDED = "WorkflowType = 'query' AND ExecutionStatus != 'Running'"
+
+
+def answer(request: Request) -> Reply:
+    """The question; one that says so takes long."""
+    asked = request["messages"][-1]["content"]
+    return Reply(text=asked, delay=10 if "slow" in asked else 0)
+
+
+async def test_the_newest_run_is_the_one_that_started_last_also_where_an_older_one_is_open(
+    env: Environment, temporal: Connection
+) -> None:
+    env.answer = answer
+    older = await temporal.start(Query("daily", "Be slow.", targets=[ONE]))
+    await env.wait_for_calls(1)
+    newer = await temporal.start(Query("daily", "Why?", targets=[ONE]))
+    await newer.result()
+    await env.find_runs(ENDED, 1)
+    assert (await temporal.attach("daily")).id == newer.id
+    named = await temporal.start(Query("daily", "Why?", targets=[ONE]), id="nightly")
+    await named.result()
+    await env.find_runs(ENDED, 2)
+    assert (await temporal.attach("daily")).id == "nightly"
+    listed = [run.id for run in await recent_runs(env.client, None, 2, env.task_queue)]
+    assert listed == ["nightly", newer.id]
+    assert (await older.status()).is_open
+    await older.cancel()
+
+
+async def test_a_querys_run_is_found_though_its_id_was_used_again(env: Environment, temporal: Connection) -> None:
+    env.answer = answer
+    for name in ("first-user", "second-user"):
+        await (await temporal.start(Query(name, f"I am the {name}.", targets=[ONE]), id="shared")).result()
+    await env.find_runs(ENDED, 2)
+    found = await temporal.attach("first-user")
+    assert (await found.result()).message == "I am the first-user."
+    assert [each.text async for each in found] == ["I am the first-user."]
+    assert await found.approvals() == []
+    assert (await (await temporal.attach("shared")).result()).message == "I am the second-user."
+    with pytest.raises(baton.Refused):
+        await found.steer("Again.")
