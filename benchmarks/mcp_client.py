@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.activities.runtime.heartbeat import Heartbeat, run_with
-from baton.activities.tool.mcp.connection import McpConnections
+from baton.activities.tool.mcp.connections import McpConnections
 from baton.activities.tool.mcp.content import result_text
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
@@ -69,9 +69,10 @@ async def use(request: McpRequest, name: str, given: JsonObject) -> str:
     """The result of a tool, or its failure; goes on until it asks nothing more."""
     answered = None
     for _ in range(MAX_QUESTIONS):
-        operation = use_tool(name, given, "the server", Elicitation("the server", answered))
+        elicitation = Elicitation("the server", answered)
+        operation = use_tool(name, given, "the server", elicitation)
         try:
-            return result_text(await request.send(operation, SECONDS))
+            return result_text(await request.send(operation, SECONDS, elicitation))
         except AsksPerson as asks:
             answered = answer(asks)
         except BatonError as error:

@@ -10,9 +10,13 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.journal.database import Database
 from baton.activities.journal.token_store import TokenStore
+from baton.activities.process.secrets import SecretStore
+from baton.activities.tool.mcp.token_endpoint import Place, TokenClient
 from baton.resources.loader import load_files
+from baton.resources.mcp_server import MCPServer
 from baton.resources.problems import ManifestError
 from tests.harness.authorized_mcp_server import CLIENT, CLIENT_SECRET, program
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
@@ -208,6 +212,21 @@ async def test_a_client_that_sends_its_secret_in_the_form_is_known_too(client: C
         (tmp_path / "post").touch()
         async with Environment.running(client, tmp_path, load_files([write_own(tmp_path, mcp)])) as env:
             assert await ask(env) == "hello"
+
+
+async def test_a_refresh_token_goes_to_the_address_of_now_and_not_to_that_of_an_earlier_refresh(tmp_path: Path) -> None:
+    with serving(tmp_path) as mcp:
+        own = load_files([write_own(tmp_path, mcp)])
+        server = next(each for each in own.catalog.manifests if isinstance(each, MCPServer))
+        values, client = ValueResolver(own.catalog, SecretStore(own.secrets, {})), TokenClient(str)
+        earlier = Place(endpoint="http://127.0.0.1:1/token", resource="http://127.0.0.1:1/mcp")
+        elsewhere = Place(endpoint=mcp.url.replace("/mcp", "/token"), resource=mcp.url.replace("/mcp", "/other"))
+        token = "refresh-token-0"
+        for known in (earlier, elsewhere):
+            refreshed = await client.refresh(server, values, token, known)
+            token = refreshed.refresh
+            assert refreshed.place.resource == mcp.url
+        await client.close()
 
 
 @pytest.mark.parametrize("chosen", [{"queryParameterRef": {"name": "where"}}, {"contributionsRef": {"key": "k"}}])

@@ -21,7 +21,10 @@ from .input import Elicitations
 from .stdio import StdioServer
 
 IDLE = 300.0
-"""Seconds after which a connection that nobody uses is closed."""
+"""Seconds after its last call at which a connection is closed."""
+
+CLOSING = 10.0
+"""Seconds that closing a connection may take."""
 
 CLIENT = Implementation(name="baton", version="1")
 
@@ -32,18 +35,24 @@ class McpConnection:
     The protocol of 2026-07-28 knows no sessions, but a connection all the same: what was negotiated, and a process.
     """
 
-    def __init__(self, endpoint: McpEndpoint) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: McpEndpoint, idle: float = IDLE) -> None:
+        self.endpoint, self._idle = endpoint, idle
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
-        self._users, self.is_unauthorized = 0, False
+        self._users, self._last_used = 0, 0.0
+        self._is_retired = self.is_unauthorized = False
         self._stdio = StdioServer(endpoint) if endpoint.command else None
         self._task = asyncio.create_task(self._run(), context=Context())
 
     @property
     def is_open(self) -> bool:
         """Whether it can be used, as far as is known."""
-        return not (self._closing.is_set() or self._task.done())
+        return not (self._is_retired or self._closing.is_set() or self._task.done())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._task.done()
 
     @property
     def is_running(self) -> bool:
@@ -62,20 +71,37 @@ class McpConnection:
 
     async def client(self) -> Client:
         """The connected client; raises ToolFailed, which is retryable."""
-        return await asyncio.shield(self._client)
+        await asyncio.wait([self._client])
+        if self._client.cancelled():
+            raise ToolFailed(f"the connection to {self.endpoint.label} was closed", retryable=True)
+        return self._client.result()
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Keeps it open while the block runs."""
+        """Keeps it open while the block runs. What nobody waits for any more is not opened further."""
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
+            self._last_used = asyncio.get_running_loop().time()
+            if not self._users and not self._client.done():
+                self.close()
+                self._task.cancel()
+            elif self._is_retired:
+                self.retire()
+
+    def retire(self) -> None:
+        """Lets nobody use it again, and closes it when its last call has ended."""
+        self._is_retired = True
+        if not self._users:
+            self.close()
 
     def close(self) -> None:
         """Begins to close it: its calls end, and nobody is to use it again."""
-        self._closing.set()
+        if not self._closing.is_set():
+            self._closing.set()
+            asyncio.get_running_loop().call_later(CLOSING, self._task.cancel)
 
     async def closed(self) -> None:
         """Waits until it is closed."""
@@ -103,12 +129,16 @@ class McpConnection:
         return "legacy" if self.endpoint.transport == "sse" else "auto"
 
     async def _until_closed(self) -> None:
-        while True:
+        """Waits until it begins to close: then nobody gets it any more."""
+        while not self._closing.is_set() and (left := self._idle_left()) > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(IDLE):
+                async with asyncio.timeout(left):
                     await self._closing.wait()
-            if self._closing.is_set() or not self._users:
-                return
+        self.close()
+
+    def _idle_left(self) -> float:
+        """Seconds until it is closed, if no call comes."""
+        return self._idle if self._users else self._last_used + self._idle - asyncio.get_running_loop().time()
 
     def _failed(self, exchange: Exchange, error: Exception) -> ToolFailed:
         while isinstance(error, ExceptionGroup):
@@ -133,7 +163,7 @@ class McpConnection:
                 yield await stack.enter_async_context(self._stdio.transport())
             elif self.endpoint.transport == "sse":
                 # its messages have no answers of their own: one that fails ends the connection
-                client = self._http(self.close)
+                client = self._http(on_failure=self.close, opens_by_get=True)
                 streams = sse_client(
                     self.endpoint.address, httpx_client_factory=lambda headers=None, timeout=None, auth=None: client
                 )
@@ -145,28 +175,15 @@ class McpConnection:
                 )
                 yield await stack.enter_async_context(streams)
 
-    def _http(self, on_failure: Callable[[], None] = lambda: None) -> McpHttpClient:
-        return McpHttpClient(dict(self.endpoint.headers), guarded=self.endpoint.guarded, on_failure=on_failure)
+    def _http(self, on_failure: Callable[[], None] = lambda: None, *, opens_by_get: bool = False) -> McpHttpClient:
+        return McpHttpClient(
+            dict(self.endpoint.headers),
+            guarded=self.endpoint.guarded,
+            opens_by_get=opens_by_get,
+            on_failure=on_failure,
+            on_silence=self.retire,
+        )
 
 
 def _http_error(exchange: Exchange) -> str:
     return f"answered HTTP {exchange.status}: {' '.join(exchange.text.split())}".rstrip(": ")
-
-
-class McpConnections:
-    """The open connections of a worker, by endpoint."""
-
-    def __init__(self) -> None:
-        self._open: dict[McpEndpoint, McpConnection] = {}
-
-    def to(self, endpoint: McpEndpoint) -> McpConnection:
-        """The connection to an endpoint, opened if there is none."""
-        found = self._open.get(endpoint)
-        if found is None or not found.is_open:
-            self._open = {each: one for each, one in self._open.items() if one.is_open}
-            found = self._open[endpoint] = McpConnection(endpoint)
-        return found
-
-    async def close(self) -> None:
-        """Closes all connections."""
-        await asyncio.gather(*(each.closed() for each in self._open.values()))

@@ -26,8 +26,11 @@ class Exchange:
 
     @property
     def session_lost(self) -> bool:
-        """Whether the server doesn't know the session: it has carried out nothing (MCP: session management)."""
-        return self.in_session and (self.status == 404 or (self.status == 400 and "session" in self.text.lower()))
+        """Whether the server doesn't know the session, or wants one: it has carried out nothing.
+
+        (MCP: session management.) It wants one where it was put back to an older version while a connection was open.
+        """
+        return (self.in_session and self.status == 404) or (self.status == 400 and "session" in self.text.lower())
 
 
 _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)

@@ -1,5 +1,7 @@
 """The HTTP client of the connections to MCP servers: it bounds what is read, and guards the worker's own network."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,11 +17,17 @@ from .exchange import Exchange, current_exchange
 MAX_ANSWER = 4_000_000
 """Bytes of one answer, or of one event of a stream."""
 
+MAX_OBJECTS = 30_000
+"""Objects and lists in one: many small values take far longer to read than one long text."""
+
 MAX_ERROR = 20_000
 """Bytes of the text of an error."""
 
 MAX_ERROR_TEXT = 5_000
 """Characters of an error that are told. An error is cut further, after secrets were removed from it."""
+
+SECONDS = 3.0
+"""Seconds that a server has for what is no call: a notification, an answer of ours, or the end of a session."""
 
 SESSION = "mcp-session-id"
 
@@ -29,22 +37,48 @@ class McpHttpClient(httpx2.AsyncClient):
 
     A request that fails is answered with a status of 503, and ``current_exchange`` says why: an exception would end the
     connection, and with it the calls of other runs. ``guarded``: the address must not lead into the worker's own
-    network. ``on_failure`` is called where a request fails, or is answered with an error.
+    network. ``opens_by_get``: a GET opens the connection, as with SSE. ``on_failure`` is called where a request fails,
+    or is answered with an error, and ``on_silence`` where the server does not answer what is no call.
     """
 
     def __init__(
-        self, headers: dict[str, str], *, guarded: bool, on_failure: Callable[[], None] = lambda: None
+        self,
+        headers: dict[str, str],
+        *,
+        guarded: bool,
+        opens_by_get: bool = False,
+        on_failure: Callable[[], None] = lambda: None,
+        on_silence: Callable[[], None] = lambda: None,
     ) -> None:
-        # No timeouts: callers have their own. No compression: a few bytes could become gigabytes.
+        # No timeouts for calls: callers have their own. No compression: a few bytes could become gigabytes.
         # No limit on connections: slow calls must not keep others waiting, and a worker bounds its calls itself.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         plain, trusted = {**headers, "accept-encoding": "identity"}, read_once(httpx2.create_ssl_context)
         super().__init__(timeout=None, limits=limits, headers=plain, verify=trusted)
-        self._guarded, self._on_failure = guarded, on_failure
+        self._guarded, self._opens_by_get = guarded, opens_by_get
+        self._on_failure, self._on_silence = on_failure, on_silence
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """The response, also to a request that fails."""
-        exchange = current_exchange() if request.method == "POST" else Exchange()
+        """The response, also to a request that fails. Of one to what is no call the body is left out."""
+        is_call = _is_call(request)
+        if is_call or request.method == "GET":
+            is_noted = is_call or self._opens_by_get
+            return await self._send(request, current_exchange() if is_noted else Exchange(), stream=stream, **options)
+        try:
+            async with asyncio.timeout(SECONDS):  # the library sends nothing else meanwhile
+                response = await self._send(request, Exchange(), stream=True, **options)
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                await response.stream.aclose()
+        except TimeoutError:
+            self._on_silence()
+            self._on_failure()
+            return httpx2.Response(503, request=request)
+        response.stream = httpx2.ByteStream(b"")
+        return response
+
+    async def _send(
+        self, request: httpx2.Request, exchange: Exchange, *, stream: bool, **options: Any
+    ) -> httpx2.Response:
         exchange.sent, exchange.status, exchange.failure = False, 0, ""
         exchange.in_session = SESSION in request.headers
         try:
@@ -84,7 +118,7 @@ class McpHttpClient(httpx2.AsyncClient):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of a response, which ends where the connection breaks or ``limit`` bytes were read.
+    """The body of a response, which ends where the connection breaks, or ``limit`` bytes or too many objects were read.
 
     With an ``event`` the limit is that of one event of a stream.
     """
@@ -101,14 +135,15 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._on_failure = on_failure
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = objects = 0
         try:
             async for chunk in self._stream:
                 ended, rest = self._event.take(chunk) if self._event else (False, chunk)
-                size = len(rest) if ended else size + len(rest)
-                if size > self._limit:
-                    self._exchange.failure = f"gave an answer of more than {self._limit:,} bytes"
-                    self._exchange.final = True
+                size, objects = (0, 0) if ended else (size, objects)
+                size, objects = size + len(rest), objects + count_objects(rest)
+                if size > self._limit or objects > MAX_OBJECTS:
+                    much = f"{self._limit:,} bytes" if size > self._limit else f"{MAX_OBJECTS:,} objects"
+                    self._exchange.failure, self._exchange.final = f"gave an answer of more than {much}", True
                     self._on_failure()
                     return
                 yield chunk
@@ -117,6 +152,16 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def count_objects(data: bytes) -> int:
+    """How many objects and lists JSON has, and those in texts, but for those of which a backslash shows that."""
+    return sum(data.count(each) - data.count(each + b"\\") for each in (b"{", b"["))
+
+
+def _is_call(request: httpx2.Request) -> bool:
+    """Whether a request carries one of JSON-RPC, which may take as long as its caller waits for it."""
+    return request.method == "POST" and {"id", "method"} <= json.loads(request.content).keys()
 
 
 async def _address(request: httpx2.Request) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
+from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -18,6 +19,7 @@ from mcp_types import (
     ElicitResult,
     InputRequiredResult,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from ....conversation.errors import ToolFailed
@@ -136,6 +138,18 @@ class Elicitations:
                 yield
             finally:
                 self._current = None
+
+
+def answering(client: Client, elicitation: Elicitation | None) -> AbstractAsyncContextManager[None]:
+    """Answers what the server asks while the block runs, in the era in which it does so by requests of its own.
+
+    Then it waits until no other call is answered over the connection.
+    """
+    answers = client.elicitation_callback
+    modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if modern or elicitation is None or not isinstance(answers, Elicitations):
+        return nullcontext()
+    return answers.during(elicitation)
 
 
 def _mark(params: ElicitRequestParams) -> str:

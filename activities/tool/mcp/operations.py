@@ -1,7 +1,6 @@
 """What Baton asks of an MCP server: the list of its tools, and the use of one."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 
 from mcp import Client, MCPError
@@ -20,7 +19,7 @@ from pydantic import TypeAdapter
 from ....conversation.errors import ToolFailed
 from ....resources.base import JsonObject
 from ...runtime.heartbeat import on_text
-from .input import Elicitation, Elicitations, needs_input
+from .input import Elicitation, needs_input
 from .pinned_tools import ListedTool
 
 MAX_TOOLS = 1_000
@@ -34,11 +33,13 @@ async def list_tools(client: Client) -> list[ListedTool]:
     tools, cursor = list[ListedTool](), None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
+        if len(tools) + len(page.tools) > MAX_TOOLS:
+            break
         for each in page.tools:
             hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else None
             tools.append(ListedTool(each.name, each.description or each.title, each.input_schema, hints))
         cursor = page.next_cursor
-        if not cursor and len(tools) <= MAX_TOOLS:
+        if not cursor:
             return tools
     raise ToolFailed(f"an MCP server lists more than {MAX_TOOLS:,} tools, or has more than {MAX_PAGES} pages of them")
 
@@ -48,7 +49,7 @@ def use_tool(
 ) -> Callable[[Client], Awaitable[CallToolResult]]:
     """Uses a tool; what the server reports of its progress is shown like the text of a model.
 
-    With an ``elicitation`` it may ask a person: then AsksPerson is raised.
+    With an ``elicitation`` it may ask a person: then AsksPerson is raised. McpRequest.send needs the same one.
 
     The SDK's own method would check the result against the tool's schema after the tool was used, on the event loop.
     """
@@ -63,8 +64,7 @@ def use_tool(
         if elicitation and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             params.input_responses, params.request_state = {**elicitation.responses} or None, elicitation.state
         request = CallToolRequest(params=params)
-        async with _answering(client, elicitation):
-            result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
+        result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
         if elicitation:
             return elicitation.check(result)
         return _completed(result, label)
@@ -81,15 +81,6 @@ def use_tool(
             return await ask(client)
 
     return use
-
-
-def _answering(client: Client, elicitation: Elicitation | None) -> AbstractAsyncContextManager[None]:
-    """Answers what the server asks in the call, in the era in which it does so by requests of its own."""
-    answers = client.elicitation_callback
-    modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-    if modern or elicitation is None or not isinstance(answers, Elicitations):
-        return nullcontext()
-    return answers.during(elicitation)
 
 
 def _completed(result: CallToolResult | InputRequiredResult, label: str) -> CallToolResult:

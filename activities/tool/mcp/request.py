@@ -1,7 +1,8 @@
 """One request to an MCP server: what is sent again after which failure, and what the failure is called."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from mcp import Client, MCPError
@@ -11,11 +12,12 @@ from pydantic import ValidationError
 from ....conversation.errors import ToolFailed
 from ...runtime.retry import is_retryable
 from ..tool import BeginOnce, no_guard
-from .connection import McpConnection, McpConnections
+from .connection import McpConnection
+from .connections import McpConnections
 from .endpoint import McpEndpoint
 from .exchange import Exchange, watch_exchange
 from .http_client import MAX_ERROR_TEXT
-from .input import NEEDS_INPUT, needs_input
+from .input import NEEDS_INPUT, Elicitation, answering, needs_input
 
 T = TypeVar("T")
 
@@ -52,15 +54,20 @@ class McpRequest:
         self._connections, self._endpoint = connections, endpoint
         self._repeatable, self._begin_once = repeatable, begin_once
         self._begun, self._sent, self._label = False, False, ""
+        self._elicitation: Elicitation | None = None
+        self._clock = asyncio.timeout(None)
 
-    async def send(self, operation: Callable[[Client], Awaitable[T]], seconds: float) -> T:
-        """What ``operation`` returns, in ``seconds`` at most.
+    async def send(
+        self, operation: Callable[[Client], Awaitable[T]], seconds: float, elicitation: Elicitation | None = None
+    ) -> T:
+        """What ``operation`` returns, in ``seconds`` at most, and what its ``elicitation`` waits for another one.
 
         Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; what ``begin_once``
         raises; and what reading the secrets raises.
         """
+        self._elicitation, self._clock = elicitation, asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with self._clock:
                 return await self._persistently(operation)
         except TimeoutError:
             if not self._label:
@@ -98,21 +105,37 @@ class McpRequest:
             except ToolFailed as failed:
                 unauthorized = connection.is_unauthorized
                 raise _NotCarriedOut(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
-            if not (self._repeatable or self._begun):
-                await self._begin_once()
-            self._begun, self._sent, exchange.sent = True, True, connection.is_running
-            try:
-                return await operation(client)
-            except MCPError as error:
-                raise self._failure(error, exchange, connection) from None
-            except ValidationError:
-                raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+            async with self._turn(client):
+                if not (self._repeatable or self._begun):
+                    await self._begin_once()
+                self._begun = True
+                if not connection.is_open:
+                    closed = f"the connection to {self._label} was closed before the call"
+                    raise _NotCarriedOut(ToolFailed(closed, retryable=True))
+                self._sent, exchange.sent = True, connection.is_running
+                try:
+                    return await operation(client)
+                except MCPError as error:
+                    raise self._failure(error, exchange, connection) from None
+                except ValidationError:
+                    raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+
+    @asynccontextmanager
+    async def _turn(self, client: Client) -> AsyncIterator[None]:
+        """Answers what the server asks while the block runs; until then the clock stands still."""
+        now = asyncio.get_running_loop().time
+        left = (self._clock.when() or now()) - now()
+        self._clock.reschedule(None)
+        async with answering(client, self._elicitation):
+            self._clock.reschedule(now() + left)
+            yield
 
     def _failure(self, error: MCPError, exchange: Exchange, connection: McpConnection) -> Exception:
         label = connection.endpoint.label
         if exchange.session_lost:
-            connection.close()
-            return _NotCarriedOut(ToolFailed(f"{label} has forgotten the session", retryable=True))
+            connection.retire()
+            unknown = ToolFailed(f"{label} does not know the session: {error.message}"[:MAX_ERROR_TEXT], retryable=True)
+            return _NotCarriedOut(unknown, once=not exchange.in_session)
         if exchange.status:
             return self._refused(f"{label} answered HTTP {exchange.status}: {error.message}", exchange)
         if exchange.final:

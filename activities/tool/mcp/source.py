@@ -21,7 +21,7 @@ from .users import users_of
 
 if TYPE_CHECKING:
     from .access_tokens import AccessTokens
-    from .connection import McpConnections
+    from .connections import McpConnections
     from .request import CurrentEndpoint
 
 # The library takes half a second to load, and few workers have MCP servers: it is imported where it is used.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def _load() -> None:
     """Loads the library of MCP in a thread, for the half second that it takes: only runs with such tools need it."""
-    for module in ("connection", "access_tokens"):
+    for module in ("connections", "access_tokens"):
         await asyncio.to_thread(importlib.import_module, f"{__package__}.{module}")
 
 
@@ -66,7 +66,7 @@ class McpTools:
             )
             name = manifest.mcp_name
             asks = Elicitation(f"{server.id}, tool {name},", context.answered) if server.spec.questions else None
-            result = await request.send(use_tool(name, arguments, server.id, asks), server.call_timeout)
+            result = await request.send(use_tool(name, arguments, server.id, asks), server.call_timeout, asks)
             return result_text(result, self._redact)
 
         return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema), use)]
@@ -130,7 +130,7 @@ class McpTools:
         return self._kept
 
     def _connections(self) -> "McpConnections":
-        from .connection import McpConnections  # noqa: PLC0415
+        from .connections import McpConnections  # noqa: PLC0415
 
         self._opened = self._opened or McpConnections()
         return self._opened

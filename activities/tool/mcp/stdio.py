@@ -13,7 +13,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from .endpoint import McpEndpoint
-from .http_client import MAX_ANSWER
+from .http_client import MAX_ANSWER, MAX_OBJECTS, count_objects
 
 GRACE = 2.0
 """Seconds that the process has to end by itself after its stdin was closed, and again after SIGTERM."""
@@ -79,6 +79,9 @@ class StdioServer:
                         line = await lines.receive_until(b"\n", MAX_ANSWER)
                     except anyio.DelimiterNotFound:
                         self._why = f"gave an answer of more than {MAX_ANSWER:,} bytes"
+                        return
+                    if count_objects(line) > MAX_OBJECTS:
+                        self._why = f"gave an answer of more than {MAX_OBJECTS:,} objects"
                         return
                     with suppress(ValidationError):  # what is no message, such as a line of a log, is passed over
                         await read.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))

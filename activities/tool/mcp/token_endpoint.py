@@ -43,6 +43,10 @@ class Place(JsonModel):
     endpoint: str
     resource: str
 
+    def of(self, address: str) -> "Place | None":
+        """This place, unless it is that of a server elsewhere, which an earlier manifest has named."""
+        return self if _same(self.endpoint, address) and check_resource_allowed(address, self.resource) else None
+
 
 @dataclass(frozen=True, repr=False)
 class Refreshed:
@@ -77,7 +81,8 @@ class TokenClient:
         address = _plain(values.resolve(server.spec.address, server) or "")
         own, (client, secret) = _own_endpoint(server, values), _client(server, values)
         try:
-            place = Place(endpoint=own, resource=address) if own else known or await self._place(address)
+            kept = Place(endpoint=own, resource=address) if own else known and known.of(address)
+            place = kept or await self._place(address)
             form = {"grant_type": "refresh_token", "refresh_token": token, "resource": place.resource}
             answer = await self._post(place.endpoint, form | ({"client_id": client} if client else {}), secret)
             return _refreshed(answer, place)
@@ -90,10 +95,9 @@ class TokenClient:
         if not secret:
             return await self._send(endpoint, form)
         pair = f"{quote(form.get('client_id', ''), '')}:{quote(secret, '')}"  # RFC 6749, 2.3.1
+        basic = base64.b64encode(pair.encode()).decode()
         try:
-            return await self._send(
-                endpoint, form, ("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
-            )
+            return await self._send(endpoint, form, ("Authorization", f"Basic {basic}"))
         except ToolFailed as failed:
             if "_client" not in failed.message:  # invalid_client or unauthorized_client: the token is not used up
                 raise
@@ -113,9 +117,8 @@ class TokenClient:
         issuer = str(found.authorization_servers[0]) if found else None
         if issuer and not _same(issuer, address):
             raise ToolFailed(f"it names the authorization server {issuer}: {_NAME_IT}")
-        metadata = await self._first(
-            build_oauth_authorization_server_metadata_discovery_urls(issuer, address), OAuthMetadata
-        )
+        places = build_oauth_authorization_server_metadata_discovery_urls(issuer, address)
+        metadata = await self._first(places, OAuthMetadata)
         if isinstance(metadata, str):
             raise ToolFailed(f"nothing says where ({metadata}): {_NAME_IT}")
         if issuer and not issuers_match(str(metadata.issuer), issuer):
