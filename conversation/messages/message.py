@@ -1,13 +1,14 @@
 """Messages of a conversation: text, tool calls, token usage; places in a conversation; the last of many messages."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from ...resources.base import JsonModel
 from ..text import MAX_MESSAGE, Text, byte_size, truncate
 from .call_extra import CallExtra
+from .count import Count
 from .person_decision import PersonDecision
 
 MAX_RECENT = 16_000
@@ -15,13 +16,6 @@ MAX_RECENT = 16_000
 
 At continue-as-new they are copied twice more into the input of the next run.
 """
-
-
-MAX_COUNT = 10**12
-"""The largest count that is believed: what a server sends is stored in columns of 64 bits, and summed up there."""
-
-Count = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_COUNT))]
-"""A count that a server may have sent: a wrong one is taken as the nearest that can be."""
 
 
 class TokenUsage(JsonModel):

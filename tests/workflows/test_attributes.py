@@ -8,7 +8,6 @@ import pytest_asyncio
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 
-from baton.activities.process.known_attributes import KnownAttributes
 from baton.conversation.temporal import search_attributes
 from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer
@@ -53,6 +52,17 @@ async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
     assert await env.find_runs("BatonPhase = 'Canceled'", 1) == [handle.id]
 
 
+async def test_a_query_and_its_team_that_begin_paused_are_found_as_such(env: Environment) -> None:
+    trio(env)
+    spec = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
+    given = {"name": "q", "spec": spec, "resources": [*TRIO, TEAM]}
+    handle = await env.start("query", given, start_signal="pause", start_signal_args=[{"name": "ann"}])
+    child = f"{handle.id}/target-1/team"
+    assert set(await env.find_runs("BatonPhase = 'Paused'", 2)) == {handle.id, child}
+    await handle.signal("resume")
+    assert set(await env.find_runs("BatonPhase = 'Failed'", 2)) == {handle.id, child}
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def bare(tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a server without the search attributes."""
@@ -76,11 +86,6 @@ async def test_a_server_without_the_attributes_runs_teams_as_well(bare: Client, 
         trio(env)
         turn = await env.turn_result(await env.start_team([*TRIO, TEAM]))
     assert turn.stop_reason == "max_turns"
-    attributes, patient = KnownAttributes(bare, interval=0), KnownAttributes(bare)
-    nothing = {"searchable": False, "shows_cost": False}
-    assert await attributes.known() == await patient.known() == nothing
     await search_attributes.register(bare)
     await search_attributes.register(bare)
-    assert await patient.known() == nothing, "it asks again after a while only"
-    assert await attributes.known() == {"searchable": True, "shows_cost": True}, "a worker that began before them"
     assert await search_attributes.registered(bare)

@@ -33,11 +33,13 @@ class ShownPhase:
     def restore(self) -> None:
         """The phase that the run before this one has shown: Temporal itself hands on the search attributes."""
         self._shown = self._phase
+        self._run.details.show_pause(self._run.inbox.pause)
         self.show_decisions()
 
     def begin(self, plan: Plan) -> None:
-        """The run begins."""
-        self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: "Running"})
+        """The run begins, perhaps paused. ``_shown`` stays as it is: it decides commands of runs that began before."""
+        self._run.details.show_pause(self._run.inbox.pause)
+        self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: self._phase})
 
     def show_pause(self, pause: Pause | None) -> None:
         """The run was paused, or resumed."""

@@ -87,7 +87,7 @@ class Decisions:
                 decision = await self._decision(asked, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
         except BaseException as error:
-            if not isinstance(error, ContinueAsNew):
+            if not isinstance(error, ContinueAsNew | GeneratorExit):  # the run leaves the worker's memory, and waits on
                 self._forget(asked.id)
                 wait_ends(asked.kind, asked.since, "stopped")
             raise
@@ -127,7 +127,7 @@ class Decisions:
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
         """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
-        await workflow.wait_condition(lambda: id_ in self._checks or id_ not in self._asked)
+        await workflow.wait_condition(lambda: id_ in self._checks or id_ not in self._asked or bool(self._stop.reason))
         self.find(id_)
         await self._checks[id_](decision)
 
@@ -157,7 +157,7 @@ class Decisions:
 
     def _apply_remembered(self, asked: PendingDecision) -> None:
         known = self.remembered.get(asked.rule or "")
-        if known and not self._decision_of(asked.id):
+        if known and not (self._decision_of(asked.id) or self._stop.reason):
             self.decide(asked.id, known.model_copy(update={"at": workflow.now()}))
 
     def _decision_of(self, id_: str) -> PersonDecision | None:

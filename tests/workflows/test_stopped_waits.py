@@ -1,0 +1,89 @@
+"""Tests of runs that are stopped, or paused, while they wait for a person, and of what is told of their calls then."""
+
+import asyncio
+import dataclasses
+import threading
+import uuid
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from baton import worker
+from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
+from tests.harness.tool_server import ToolServer
+from tests.workflows.test_approval import BUY, approve, pending, tool
+from tests.workflows.test_people import ANN, people, reply
+
+ACCEPTED = "workflow_execution_update_accepted_event_attributes"
+NOT_CARRIED_OUT = "Not carried out: the turn ended first."
+
+
+async def paused_and_continued(env: Environment, handle: Handle) -> Handle:
+    """Pauses a run, again and again, until it has continued as new."""
+    first, latest = (await handle.describe()).run_id, env.client.get_workflow_handle(handle.id)
+    while (await latest.describe()).run_id == first:
+        await latest.signal("pause", {"name": "bob"})
+    return latest
+
+
+def buyers(shop: ToolServer) -> list[Json]:
+    return [team("team", "buyer", strategy="sequential"), agent("buyer", "buy"), tool(shop, {})]
+
+
+async def test_a_remembered_yes_carries_out_nothing_once_a_run_is_to_end(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    env.script(line("buyer", BUY, BUY, "Bought."))
+    scripted, stopped = env.answer, threading.Event()
+
+    def answer(request: Request) -> Reply:
+        assert len(env.model.requests) < 2 or stopped.wait(60)
+        return scripted(request)
+
+    env.answer = answer
+    handle = await env.start_team(buyers(tool_server))
+    (asked,) = await pending(handle)
+    await approve(handle, asked, remember=True)
+    await env.wait_for_calls(2)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    stopped.set()
+    turn = await asyncio.wait_for(env.turn_result(handle), 60)
+    assert (turn.stop_reason, len(tool_server.seen)) == ("terminated", 1)
+    assert turn.messages[-1].content == NOT_CARRIED_OUT
+
+
+async def test_a_yes_that_was_remembered_above_comes_with_the_stop_and_carries_out_nothing(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    env.script(line("buyer", BUY, "Bought."))
+    other = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
+    async with worker.run_worker(env.client, env.catalog, other.worker_env):
+        handle = await other.start_team(buyers(tool_server))
+        (asked,) = await pending(handle)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    yes = {"approved": True, "at": "2026-11-23T00:00:00Z"}
+    await handle.signal("remembered", {"rule": asked.rule, "decision": yes})
+    async with worker.run_worker(env.client, env.catalog, other.worker_env):
+        turn = await asyncio.wait_for(env.turn_result(handle), 60)
+    assert (turn.stop_reason, tool_server.seen) == ("terminated", [])
+    assert turn.messages[-1].content == NOT_CARRIED_OUT
+
+
+async def test_a_reply_to_a_paused_run_that_is_then_to_end_is_refused_and_the_run_ends(
+    env_with_short_histories: Environment,
+) -> None:
+    env = env_with_short_histories
+    env.script(line("one", "A contract."), line("two", "Signed."))
+    handle = await env.start_team([agent("one"), agent("two"), people("one", ANN, "two")])
+    await pending(handle)
+    handle = await paused_and_continued(env, handle)
+    replying = asyncio.create_task(reply(handle, "Yes."))
+    while not any(each.HasField(ACCEPTED) for each in (await handle.fetch_history()).events):
+        await asyncio.sleep(0.05)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await asyncio.wait_for(replying, 60)
+    assert "too late" in str(refused.value.cause)
+    turn = await asyncio.wait_for(env.turn_result(handle), 60)
+    assert (turn.stop_reason, texts(turn.messages)) == ("terminated", ["A contract."])
