@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 import uuid
+from typing import Final
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
@@ -15,7 +16,7 @@ from tests.harness.tool_server import ToolServer
 from tests.workflows.test_approval import BUY, approve, pending, tool
 from tests.workflows.test_people import ANN, people, reply
 
-ACCEPTED = "workflow_execution_update_accepted_event_attributes"
+ACCEPTED: Final = "workflow_execution_update_accepted_event_attributes"
 NOT_CARRIED_OUT = "Not carried out: the turn ended first."
 
 
