@@ -11,9 +11,11 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from baton import worker
 from baton.starter.scripted_model.script import Reply, Request
+from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
 from tests.harness.tool_server import ToolServer
 from tests.workflows.test_approval import BUY, approve, pending, tool
+from tests.workflows.test_messages_before_start import input_of
 from tests.workflows.test_people import ANN, people, reply
 
 ACCEPTED: Final = "workflow_execution_update_accepted_event_attributes"
@@ -88,3 +90,27 @@ async def test_a_reply_to_a_paused_run_that_is_then_to_end_is_refused_and_the_ru
     assert "too late" in str(refused.value.cause)
     turn = await asyncio.wait_for(env.turn_result(handle), 60)
     assert (turn.stop_reason, texts(turn.messages)) == ("terminated", ["A contract."])
+
+
+async def test_a_call_that_was_carried_out_is_told_by_a_run_that_is_stopped_as_it_goes_on(
+    env_with_short_histories: Environment, tool_server: ToolServer
+) -> None:
+    env = env_with_short_histories
+    both = {"text": "", "calls": [{"name": "look", "arguments": {"item": "map", "amount": 1}}, BUY["calls"][0]]}
+    env.script(line("buyer", both, "Done."))
+    tools = [tool(tool_server, {}), tool(tool_server, None, "look")]
+    buyer = agent("buyer", "buy", "look", parallelToolCalls=True)
+    handle = await env.start_team([team("team", "buyer", strategy="sequential"), buyer, *tools])
+    await pending(handle)
+    while not any(row.get("role") == "tool" for row in env.rows()):
+        await asyncio.sleep(0.02)
+    handle = await paused_and_continued(env, handle)
+    given = input_of((await continued_runs(env, handle))[1])
+    await handle.signal("cancel")
+    stopped = await env.start("sequential", given, start_signal="cancel")
+    for run in (handle, stopped):
+        turn = await asyncio.wait_for(env.turn_result(run), 60)
+        told = [each.content for each in turn.messages if each.role == "tool"]
+        assert (turn.stop_reason, len(told), told[1]) == ("canceled", 2, NOT_CARRIED_OUT)
+        assert told[0] != NOT_CARRIED_OUT
+    assert [each.path for each in tool_server.seen] == ["/buy?item=map"]

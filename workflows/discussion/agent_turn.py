@@ -16,7 +16,7 @@ from ...conversation.messages.turn import StopReason, TurnResult
 from ..calls import effects, remote_agents, run_traces
 from ..calls.portions import portions
 from ..state.cancellation import gather_outcomes, uncancelled
-from ..state.constants import MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
+from ..state.constants import KEPT_OUTCOMES, MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
 from ..state.continue_as_new import should_continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .member_turn import MemberTurn, TeamContext
@@ -45,8 +45,7 @@ class AgentTurn:
         return AgentState(
             **{"kind": "agent", "head": self.head, "asked": self.asked, "refused": self.rejected, "reply": self.reply},
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
-            ends=self.ends_team,
-            outcomes=self.outcomes,
+            **{"ends": self.ends_team, "outcomes": self.outcomes},
             **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
             **({"span": self._span.open} if self.run.trace.is_on else {}),
         )
@@ -144,11 +143,8 @@ class AgentTurn:
             self.outcomes = done
             await self._append_pending()
             raise ContinueAsNew
-        for index, call in batch:
-            if outcome := done.get(index):
-                if outcome.ends:
-                    self.ends_team, self.answer = True, self.answer or outcome.message.content or None
-                self._add_result(call, outcome.message, outcome.item)
+        for index, outcome in done.items():
+            self._add_result(reply.message.tool_calls[index], outcome)
         if failed := [each for each in errors if not isinstance(each, ContinueAsNew)]:
             raise failed[0]
 
@@ -163,11 +159,13 @@ class AgentTurn:
         finally:
             self.usage += use.usage
 
-    def _add_result(self, call: ToolCall, message: Message, item: requests.ConversationItem) -> None:
+    def _add_result(self, call: ToolCall, outcome: CallOutcome) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
+        if outcome.ends:
+            self.ends_team, self.answer = True, self.answer or outcome.message.content or None
         self.open_calls.remove(call)
-        self.messages.append(message)
-        if isinstance(item, Span) and item.after == self.head and not self.pending:
+        self.messages.append(outcome.message)
+        if isinstance(item := outcome.item, Span) and item.after == self.head and not self.pending:
             self.head = item.to
         else:
             self.pending.append(item)
@@ -185,9 +183,11 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
         self.pending += [] if self.turn.brief else self.run.inbox.drain()
-        for call in [*self.open_calls]:
-            refusal = call.result_message("Not carried out: the turn ended first.")
-            self._add_result(call, refusal, refusal)
+        kept = self.outcomes if self.outcomes and workflow.patched(KEPT_OUTCOMES) else {}
+        for index, call in enumerate(self.reply.message.tool_calls if self.reply else ()):
+            if call in self.open_calls:
+                refusal = call.result_message("Not carried out: the turn ended first.")
+                self._add_result(call, kept.get(index) or CallOutcome(message=refusal, after=self.head))
         try:
             await self._append_pending()
         except ActivityFailed as failed:

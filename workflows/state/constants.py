@@ -95,3 +95,6 @@ SELECTOR_READS_MESSAGES = "selector-reads-messages"
 
 CANCEL_AGENT = "cancel-agent"
 """Patch: what a canceled call of an agent elsewhere has left open at its server is canceled by an activity."""
+
+KEPT_OUTCOMES = "kept-outcomes"
+"""Patch: a turn that is stopped before it goes on in the next run still tells of the calls that are done."""
