@@ -26,7 +26,7 @@ from .calls.expiry import start_expiry
 from .query_memory import QueryMemory, error_message, said_by_targets
 from .query_timeout import Deadline
 from .query_turn import QueryTurn
-from .state.cancellation import run_in_scope, wait_all
+from .state.cancellation import run_in_scope, take_up_cancellation, wait_all
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
 from .state.continue_as_new import continue_as_new
 from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
@@ -59,6 +59,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         except ContinueAsNew:
             await self.settle()
             await run_traces.end_trace(self.run_state)
+            take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
             self.failure = failed.failure

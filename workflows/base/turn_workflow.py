@@ -17,7 +17,7 @@ from ...resources.base import JsonObject
 from ...resources.budget import Budget
 from ..calls import effects
 from ..calls.run_traces import end_trace
-from ..state.cancellation import run_in_scope
+from ..state.cancellation import run_in_scope, take_up_cancellation
 from ..state.continue_as_new import continue_as_new
 from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
 from .base_workflow import BaseWorkflow
@@ -72,6 +72,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             assert self.turn
             await self.settle()
             await end_trace(self.run_state)
+            take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})

@@ -65,6 +65,12 @@ async def run_in_scope(
     return await uncancelled(task)
 
 
+def take_up_cancellation(stop: StopState) -> None:
+    """Notes that Temporal has cancelled the run while it was about to continue as new: the next run is to know it."""
+    if (reason := workflow.cancellation_reason()) is not None:
+        stop.request("canceled", TerminateRequest(reason=reason, now=True))
+
+
 async def uncancelled(task: "asyncio.Task[T]") -> T:
     """Waits for a task to its end, also when the waiting is cancelled: whoever cancels has set the flag."""
     while not task.done():
