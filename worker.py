@@ -1,7 +1,7 @@
 """Runs a worker: makes all its parts, registers workflows and activities, and works until it is asked to stop.
 
 ``baton worker [MANIFESTS ...]``, or ``python -m baton.worker``: files and folders, whose resources every run may name
-and whose Secrets this worker alone reads. It connects as all clients do. Settings: ``activities/process/settings.py``.
+and whose Secrets this worker alone reads. It connects as all clients do. Settings: ``activities/runtime/settings.py``.
 """
 
 if not __package__:  # started as `python worker.py`: run the same file as a part of the package
@@ -28,49 +28,40 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker, WorkerConfig
 
-from .activities.agent.discovery import Discovery
-from .activities.agent.executors import Executors
+from .activities.agent.executors import Discovery, Executors
 from .activities.context.calls import Calls
-from .activities.context.own_manifests import OwnManifests
-from .activities.journal.external_storage import storage_drivers
-from .activities.journal.identity import JournalIdentity
-from .activities.journal.journal import Journal
-from .activities.journal.manifest_store import ManifestStore
-from .activities.journal.storage_driver import JournalStorageDriver
-from .activities.memory.http_memory import HttpMemory
+from .activities.context.lookup import OwnManifests
+from .activities.memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
-from .activities.process.event_loop import watch_event_loop
-from .activities.process.fleet import Fleet, worker_identity
-from .activities.process.functions import FunctionRegistry
-from .activities.process.garbage_collection import leave_out_loaded_objects
-from .activities.process.health import MetricsText, checks_of, serve_health
-from .activities.process.known_attributes import KnownAttributes
-from .activities.process.metrics_export import exporting_metrics
-from .activities.process.sdk_options import sdk_options
-from .activities.process.secrets import SecretStore
-from .activities.process.settings import Settings, WorkerQueue
-from .activities.process.shutdown import run_all, stopped_by_signals
-from .activities.process.traced_activities import TracedActivities, run_is_sampled
-from .activities.process.tracing import tracing_of
-from .activities.process.waiting_runs import watch_waiting_runs
-from .activities.process.workflow_runner import WorkflowRunner
 from .activities.registry import Activities, activities_of
-from .activities.runtime.log import log_to_stderr, shorten_sdk_log
-from .activities.runtime.own_journal import OwnJournal
+from .activities.runtime.fleet import Fleet, OwnJournal, worker_identity
+from .activities.runtime.functions import FunctionRegistry
+from .activities.runtime.health import MetricsText, checks_of, serve_health
+from .activities.runtime.heartbeat import SingleFlight
 from .activities.runtime.redaction import RedactionInterceptor
-from .activities.runtime.single_flight import SingleFlight
+from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
+from .activities.runtime.secrets import SecretStore
+from .activities.runtime.settings import Settings, WorkerQueue
+from .activities.runtime.worker_process import leave_out_loaded_objects, run_all, stopped_by_signals, watch_event_loop
 from .activities.tool.tools import Tools
-from .conversation.contracts.requests import TaskQueues
-from .conversation.errors import JournalUnavailable
-from .conversation.settings_error import SettingsError
-from .conversation.temporal.encryption import Keys
-from .conversation.temporal.live_workers import describe_namespace
-from .conversation.temporal.temporal_client import ConnectionFailed, connect, with_external_storage
+from .contracts.errors import JournalUnavailable
+from .contracts.requests import TaskQueues
+from .contracts.settings import SettingsError
+from .journal.database import JournalIdentity
+from .journal.external_storage import JournalStorageDriver, storage_drivers
+from .journal.journal import Journal
+from .journal.manifest_store import ManifestStore
+from .observability.log import KnownAttributes, log_to_stderr, shorten_sdk_log
+from .observability.metrics_export import exporting_metrics, watch_waiting_runs
+from .observability.traced_workflows import TracedWorkflows
+from .observability.tracing import TracedActivities, run_is_sampled, tracing_of
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
-from .workflows.base.traced_workflows import TracedWorkflows
+from .temporal.client import ConnectionFailed, connect, with_external_storage
+from .temporal.encryption import Keys
+from .temporal.search_attributes import describe_namespace
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 
 log = logging.getLogger("baton")

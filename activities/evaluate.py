@@ -1,24 +1,56 @@
-"""The activity ``evaluate``: evaluates a team's conditions after a turn, or a panel's after a round."""
+"""The activities ``evaluate`` and ``perform``: conditions of teams, and Python functions that are members of panels."""
 
+import asyncio
+import importlib
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from pydantic import BaseModel
+from pydantic_core import to_json
 from temporalio import activity
 
-from ..conversation.contracts.requests import EvaluateRequest, EvaluateResult
-from ..conversation.errors import ConditionFailed
-from ..conversation.failure import BatonError
-from ..conversation.messages.message import last_spoken
-from ..conversation.messages.turn import Thread
+from ..contracts.errors import BatonError, ConditionFailed, OutputRejected
+from ..contracts.message import Message, last_spoken
+from ..contracts.panel import PerformRequest, PerformResult
+from ..contracts.requests import EvaluateRequest, EvaluateResult
+from ..contracts.turn import Thread
+from ..journal.journal import Journal
+from ..journal.rows import Row
+from ..observability.spans import call_span, found_call
 from ..resources.base import JsonObject
-from ..resources.condition import Facts
+from ..resources.conditions import Facts, evaluate, is_quick
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
-from .context.conditions import holds
 from .context.lookup import find_team
-from .journal.journal import Journal
-from .journal.row import Row
-from .panel.transcript import Transcript
-from .process.functions import FunctionRegistry
+from .context.output_schema import output_error
+from .context.value_resolver import ValueResolver
+from .panel import SpeakerContext, Transcript, panel_output_schema
+from .runtime.bounded_process import BoundedFunction, LimitExceeded
+from .runtime.functions import FunctionRegistry
+from .runtime.heartbeat import idempotency_key
+from .runtime.secrets import SecretStore
+
+SECONDS = 2.0
+"""The time of one evaluation."""
+
+_evaluate = BoundedFunction(f"{__package__}.condition_process:evaluate_given", seconds=SECONDS)
+
+
+async def holds(expression: str, facts: Facts) -> bool:
+    """Whether a condition is true of these facts; raises ValueError if it can't be evaluated within its limits."""
+    if "cel" not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, "cel")  # which takes 0.1 s
+    try:
+        quick = is_quick(expression, facts)
+    except Exception:  # the library raises many kinds of errors, and `evaluate` says which
+        quick = True
+    if quick:
+        return evaluate(expression, facts)
+    try:
+        return await _evaluate.call([expression, dict(facts)]) is True
+    except LimitExceeded as exceeded:
+        raise ValueError(str(exceeded)) from None
 
 
 class Evaluate:
@@ -98,3 +130,56 @@ async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
         return await holds(expression, facts)
     except ValueError as error:
         raise ConditionFailed(f"{team.id}: {field} can't be evaluated after turn {facts['turn']}: {error}") from None
+
+
+class Perform:
+    """The activity ``perform``."""
+
+    def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
+        self._journal, self._functions, self._secrets = journal, functions, secrets
+
+    @activity.defn(name="perform")
+    async def perform(self, request: PerformRequest) -> PerformResult:
+        """Returns what the journal holds for this activity; calls the function only if there is nothing."""
+        thread, brief, row_id = request.thread, request.brief, f"{idempotency_key()}/reply"
+        attributes = partial(_attributes, request.function)
+        if row := await self._journal.find(row_id):
+            found_call("execute_tool", request.function, attributes, kind="internal")
+            return PerformResult(message=row.message.truncated(), head=row.head)
+        rows = await self._journal.read(thread.head)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
+        panel = SpeakerContext.of(brief, values, rows, thread.question)
+        given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
+        with call_span("execute_tool", request.function, attributes, kind="internal"):
+            value = await self._functions.invoke(request.function, given)
+        text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
+        message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
+        if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
+            raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
+        row = await self._journal.append_once(thread.head, message, row_id)
+        return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
+
+
+def _attributes(function: str) -> JsonObject:
+    return {"gen_ai.tool.name": function, "gen_ai.tool.type": "function"}
+
+
+def as_text(value: object) -> tuple[str, bool]:
+    """A member's contribution from what its function returned, and whether it had to be converted to a text.
+
+    (Round-robin pattern: customizing members)
+    """
+    if isinstance(value, str):
+        return value, False
+    if isinstance(value, dict) and isinstance(text := value.get("text"), str):
+        return text, False
+    if isinstance(text := getattr(value, "text", None), str):
+        return text, False
+    return str(value), True
+
+
+def as_answer(value: object) -> tuple[str, bool]:
+    """The answer of a role that is no member: a text, an object ``{text}``, or any other value as JSON."""
+    if isinstance(value, BaseModel | dict | list) and not (isinstance(value, dict) and value.keys() == {"text"}):
+        return to_json(value, by_alias=True, exclude_none=True, fallback=str).decode(), False
+    return as_text(value)

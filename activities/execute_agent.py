@@ -1,42 +1,38 @@
-"""The activity ``execute_agent``: lets an agent be executed elsewhere, and writes its messages to the journal."""
+"""The activities of remote agents: ``execute_agent`` and ``cancel_agent``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
 
-from ..conversation.contracts.decisions import decision_id
-from ..conversation.contracts.questions import Question
-from ..conversation.contracts.requests import AskModelRequest, AskModelResult
-from ..conversation.errors import UnknownResource
-from ..conversation.messages.message import Head, Message, latest_within
-from ..conversation.text import truncate
+from ..contracts.decisions import Question, decision_id
+from ..contracts.errors import UnknownResource
+from ..contracts.message import Head, Message, latest_within
+from ..contracts.requests import AskModelRequest, AskModelResult, CancelAgentRequest, CancelAgentResult
+from ..contracts.text import truncate
+from ..journal.journal import Journal
+from ..journal.rows import Row
+from ..observability.spans import call_span, found_call, note_call, note_content
 from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
-from ..resources.base import JsonObject
-from ..resources.duration import parse_duration
+from ..resources.base import JsonObject, parse_duration
 from ..resources.execution_engine import ExecutionEngine
 from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
 from .context.calls import Calls
-from .context.executor import Executor, find_executor
+from .context.lookup import Executor, find_executor
 from .context.metering import Meter, estimate
-from .context.structured_output import normalized, output_error, output_schema
+from .context.output_schema import normalized, output_error, output_schema
 from .context.value_resolver import ValueResolver
-from .journal.journal import Journal
-from .journal.row import Row
 from .model.call_attributes import answer_attributes, answer_content, asked_content
 from .model.provider import ModelRequest
-from .panel.default_agents import panel_output_schema
-from .panel.speaker_messages import speaker_messages
-from .process.functions import FunctionRegistry
-from .process.secrets import SecretStore
-from .runtime.call_spans import call_span, found_call, note_call, note_content
-from .runtime.heartbeat import on_text
-from .runtime.ids import idempotency_key
+from .panel import panel_output_schema, speaker_messages
+from .runtime.functions import FunctionRegistry
+from .runtime.heartbeat import idempotency_key, key_of, on_text
+from .runtime.secrets import SecretStore
 from .tool.tools import Tools
-from .tool_questions import MAX_QUESTION
+from .use_tool import MAX_QUESTION
 
 
 @dataclass(frozen=True)
@@ -153,3 +149,24 @@ def _without_summaries(rows: Sequence[Row]) -> list[Row]:
 def _is_of(row: Row, agent: Agent) -> bool:
     """Whether a row is the agent's own, from the server that executes it."""
     return row.message.remote is not None and row.message.remote.agent == agent.id
+
+
+class CancelAgent:
+    """The activity ``cancel_agent``. Twice is as once: a task that is canceled stays so."""
+
+    def __init__(self, journal: Journal, executors: Executors, secrets: SecretStore) -> None:
+        self._journal, self._executors, self._secrets = journal, executors, secrets
+
+    @activity.defn(name="cancel_agent")
+    async def cancel_agent(self, request: CancelAgentRequest) -> CancelAgentResult:
+        """Asks the server of the agent to cancel, if the call may have begun something there and has no answer."""
+        key = key_of(request.activity)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        agent = values.catalog.by_id(request.speaker)
+        executor = find_executor(agent, values.catalog) if isinstance(agent, Agent) else None
+        if not isinstance(agent, Agent) or executor is None or await self._journal.find(f"{key}/reply"):
+            return CancelAgentResult()
+        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
+        seconds = parse_duration(executor.spec.timeout).total_seconds()
+        left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
+        return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))

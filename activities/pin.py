@@ -6,37 +6,155 @@ from dataclasses import replace
 
 from temporalio import activity
 
-from ..conversation.contracts.journal_name import JournalName
-from ..conversation.contracts.plan import Plan, QueryPlan
-from ..conversation.contracts.requests import Pinned, PinRequest, TaskQueues
-from ..conversation.errors import InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
-from ..conversation.failure import BatonError
-from ..conversation.messages.message import Head, Message
-from ..conversation.messages.turn import Thread
-from ..conversation.text import truncate
-from ..resources.brought import others_than
+from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
+from ..contracts.message import Head, Message
+from ..contracts.plan import ConversationPlan, Plan, QueryPlan, TargetPlan
+from ..contracts.requests import JournalName, Pinned, PinRequest, TaskQueues
+from ..contracts.text import truncate
+from ..contracts.turn import Thread
+from ..journal.journal import Conversations, Journal
+from ..journal.rows import catalog_id
+from ..observability.log import KnownAttributes
+from ..resources.agent import Agent
+from ..resources.ark_config import ArkConfig
+from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
 from ..resources.catalog import Catalog
-from ..resources.dialect import Dialect
+from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
+from ..resources.loader import Loaded, load_documents, unknown_parameters
 from ..resources.mcp_server import MCPServer
-from ..resources.parameters import unknown_parameters
-from ..resources.problems import dotted_path
-from ..resources.query import Query
+from ..resources.memory import Memory
+from ..resources.model import Model
+from ..resources.problems import ManifestError, dotted_path
+from ..resources.query import TARGETS, Query
+from ..resources.stored import others_than
+from ..resources.team import Team
+from ..resources.tool import Tool
 from ..resources.validation import unsupported_fields, violations
-from .agent.discovery import Discovery
-from .context.headers import check_overrides
-from .context.own_manifests import OwnManifests
-from .context.rights import with_rights
-from .context.value_resolver import ValueResolver
-from .journal.catalog_id import catalog_id
-from .journal.conversations import Conversations
-from .journal.journal import Journal
-from .plan import Startable, build_plan
-from .plan.pin_request import find_start, load_brought
-from .process.known_attributes import KnownAttributes
-from .process.secrets import SecretStore
-from .process.settings import BroughtManifests
-from .runtime.ids import root_id, workflow_id
+from .agent.executors import Discovery
+from .context.lookup import OwnManifests, find, find_optional
+from .context.value_resolver import ValueResolver, check_overrides, with_rights
+from .plan import agent_plan, model_plan, team_plan, tool_plan
+from .runtime.heartbeat import root_id, workflow_id
+from .runtime.secrets import SecretStore
+from .runtime.settings import BroughtManifests
+
+
+def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
+    """The plan of a query; ``ttl`` in seconds is for one without. In ARK's dialect, a selector finds one target."""
+    targets, named = [], any(query.targets())
+    for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
+        found = find(catalog, reference)
+        kind = TARGETS[found.kind]
+        workflow = found.spec.strategy if isinstance(found, Team) else kind
+        targets.append(TargetPlan(type=kind, name=found.name, namespace=found.namespace, workflow=workflow))
+    config = find_optional(catalog, query.config_reference)
+    lifetime = query.spec.ttl or (config.spec.query_ttl if isinstance(config, ArkConfig) else None)
+    return QueryPlan(
+        kind="query",
+        name=query.name,
+        namespace=query.namespace,
+        targets=tuple(targets),
+        timeout=parse_duration(query.spec.timeout).total_seconds() if query.spec.timeout else None,
+        fail_fast=query.spec.fail_fast,
+        budget=query.budget,
+        ttl=parse_duration(lifetime).total_seconds() if lifetime else ttl,
+        cancel=query.spec.cancel,
+        conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
+    )
+
+
+def _conversation(query: Query, catalog: Catalog) -> ConversationPlan | None:
+    """The conversation of a query that names one or a Memory, or for which there is a Memory (ARK: queries, memory)."""
+    spec = query.spec
+    reference = query.memory_reference()
+    found = find_optional(catalog, reference)
+    if not (found or spec.memory or spec.conversation_id or spec.session_id):
+        return None
+    return ConversationPlan(
+        id=spec.conversation_id or spec.session_id or workflow_id(),
+        namespace=reference.namespace,
+        memory=reference.name if found or spec.memory else "",
+        remote=isinstance(found, Memory),
+        on_error=found.spec.on_error if isinstance(found, Memory) else "fail",
+    )
+
+
+Startable = Query | Team | Agent | Model | Tool
+"""The kinds of manifest that a run can start with."""
+
+
+def build_plan(
+    start: Startable,
+    catalog: Catalog,
+    workflow: str,
+    query_ttl: float | None = None,
+    dialect: Dialect | None = None,
+    *,
+    takes_turn: bool = False,
+) -> Plan:
+    """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
+
+    ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted. ``takes_turn``: its run can
+    take the turn of its only target.
+    """
+    right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
+    if right != workflow:
+        raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
+    match start:
+        case Query():
+            plan = query_plan(start, catalog, query_ttl, dialect)
+            return _with_turn(plan, catalog) if takes_turn and len(plan.targets) == 1 else plan
+        case Team():
+            return team_plan(start, catalog, dialect)
+        case Agent():
+            return agent_plan(start, catalog)
+        case Model():
+            return model_plan(start, catalog)
+        case Tool():
+            return tool_plan(start, catalog)
+
+
+def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
+    """The plan of a query with a single target, and how it takes that target's turn itself; a team runs by itself."""
+    (target,) = query.targets
+    found = catalog.get(target.type.capitalize(), target.namespace, target.name)
+    if not isinstance(found, Agent | Model | Tool):
+        return query
+    turn = build_plan(found, catalog, target.workflow)
+    return query.model_copy(update={"targets": (target.model_copy(update={"turn": turn}),)})
+
+
+def load_brought(request: PinRequest) -> Loaded:
+    """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
+    given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
+    if request.spec is not None:
+        metadata: JsonObject = {"name": request.name or "query", "namespace": request.namespace}
+        query: JsonObject = {"apiVersion": API_VERSION, "kind": "Query", "metadata": metadata, "spec": request.spec}
+        given.append(("input", query))
+    try:
+        loaded = load_documents(Document(file, data, {}) for file, data in given)
+    except ManifestError as error:
+        raise InvalidManifest(str(error)) from None
+    if loaded.secrets:
+        raise InvalidInput(
+            "a run may not bring Secrets or keys, as its history would keep them: give them to the worker"
+        )
+    return loaded
+
+
+def find_start(request: PinRequest, catalog: Catalog) -> Startable:
+    """The manifest that the request names. Raises UnknownResource."""
+    kind = request.kind.capitalize()
+    name = request.name or "query"
+    found = catalog.get(kind, request.namespace, name)
+    if isinstance(found, Startable):
+        return found
+    known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
+    raise UnknownResource(
+        f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
+    )
+
 
 MAX_SHOWN_QUESTION = 400
 """Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""

@@ -3,37 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..journal.journal import Journal
+from ..observability.tracing import Tracing
 from .agent.executors import Executors
-from .append import Append
 from .ask_model import AskModel
-from .ask_person import AskPerson
-from .brief import Brief
-from .cancel_agent import CancelAgent
-from .check_reply import CheckReply
-from .conclude import Conclude
 from .context.calls import Calls
-from .delegate import Delegate
-from .evaluate import Evaluate
-from .execute_agent import ExecuteAgent
-from .expire import Expire
-from .grant import Grant
-from .journal.journal import Journal
-from .last_failures import FindLastFailures
-from .memory.http_memory import HttpMemory
+from .evaluate import Evaluate, Perform
+from .execute_agent import CancelAgent, ExecuteAgent
+from .memory import HttpMemory, Recall, Remember
 from .model.providers import Providers
-from .perform import Perform
+from .panel import Brief, Conclude
+from .people import AskPerson, CheckReply
 from .pin import Pin
-from .process.functions import FunctionRegistry
-from .process.secrets import SecretStore
-from .process.settings import Role
-from .process.tracing import Tracing
-from .recall import Recall
-from .remember import Remember
-from .report_spans import ReportSpans
-from .review import Review
+from .runs import Append, Expire, FindLastFailures, Grant, ReportSpans
+from .runtime.functions import FunctionRegistry
+from .runtime.secrets import SecretStore
+from .runtime.settings import Role
 from .select import Select
 from .tool.tools import Tools
-from .use_tool import UseTool
+from .use_tool import Delegate, Review, UseTool
 
 Activities = Mapping[Role, Sequence[Callable[..., Any]]]
 

@@ -18,15 +18,13 @@ from statistics import median
 from typing import Any
 
 from baton import worker
-from baton.activities.journal.conversations import Conversations
-from baton.activities.journal.journal import Journal
-from baton.conversation.contracts.conversation_plan import ConversationPlan
-from baton.conversation.defaults import TASK_QUEUE
-from baton.conversation.messages.message import Head, Message, Span
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from baton.contracts.message import Head, Message, Span
+from baton.contracts.plan import ConversationPlan
+from baton.contracts.settings import TASK_QUEUE
+from baton.journal.journal import Conversations, Journal
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, ScriptedModel
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from benchmarks.environment import BenchmarkEnvironment, versions, write
 from tests.harness.postgres import PostgresServer
 

@@ -17,12 +17,12 @@ from typing import Any
 from temporalio.client import Client
 
 from baton import worker
-from baton.activities.process.garbage_collection import leave_out_loaded_objects
-from baton.conversation.defaults import TASK_QUEUE
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from baton.activities.runtime.worker_process import leave_out_loaded_objects
+from baton.contracts.settings import TASK_QUEUE
 from baton.resources.loader import Loaded
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from benchmarks.random_model import serving_random_model
 from tests.harness.ports import own_ports
 

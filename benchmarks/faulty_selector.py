@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 
 MEMBERS = ("writer", "critic", "editor", "reader")
 SHARE = 0.3

@@ -6,7 +6,7 @@ Every team is paused before its first call. When all are, some get the signal to
 import asyncio
 import time
 
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.chaos.environment import ProcessEnvironment, batched
 from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import LABEL

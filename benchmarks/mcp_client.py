@@ -17,16 +17,14 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.activities.runtime.heartbeat import Heartbeat, run_with
-from baton.activities.tool.mcp.connections import McpConnections
-from baton.activities.tool.mcp.content import result_text
+from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
-from baton.activities.tool.mcp.operations import list_tools, use_tool
 from baton.activities.tool.mcp.pinned_tools import ListedTool
-from baton.activities.tool.mcp.request import McpRequest
+from baton.activities.tool.mcp.request import McpRequest, list_tools, result_text, use_tool
 from baton.activities.tool.tool import Answered, AsksPerson
-from baton.conversation.failure import BatonError
-from baton.conversation.messages.person_decision import PersonDecision
+from baton.contracts.errors import BatonError
+from baton.contracts.message import PersonDecision
 from baton.resources.base import JsonObject
 
 SECONDS = 20.0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from benchmarks.mcp_servers import EVERYTHING, FILESYSTEM, environment, everything
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, ended, manifest

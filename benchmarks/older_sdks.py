@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from benchmarks.peers_runner import PEERS, Peer
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, ended, manifest

@@ -12,8 +12,7 @@ from typing import Any
 
 import httpx
 
-from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Json, agent, team

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model import Reply
 from benchmarks.environment import BenchmarkEnvironment
 from benchmarks.peers_runner import ALL
 from tests.chaos.environment import ProcessEnvironment, batched

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Request, ScriptedModel
 
 ROOT = Path(__file__).parents[1]
 

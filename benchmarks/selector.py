@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from benchmarks.faulty_selector import FAULTS, MEMBERS, Discussion
 from tests.harness.ports import own_ports
 

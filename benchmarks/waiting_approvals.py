@@ -7,9 +7,9 @@ other. The time counts to the next call of the model: the tool, which does nothi
 import asyncio
 import time
 
-from baton.conversation.contracts.decisions import ApproveRequest
+from baton.contracts.decisions import ApproveRequest
 from baton.starter.runs.decisions import decide, pending_decisions
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from benchmarks.idle_teams import AT_ONCE, memory_sample
 from tests.chaos.environment import ProcessEnvironment, batched
 from tests.chaos.report import Report, arguments, percentiles

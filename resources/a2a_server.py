@@ -4,11 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import PREALPHA, JsonModel, NoEffect
-from .circuit_breaker import CircuitBreaker
-from .duration import Duration
-from .manifest import Manifest
-from .questions import Questions
+from .base import PREALPHA, Duration, JsonModel, NoEffect
+from .manifest import CircuitBreaker, Manifest, Questions
 from .values import Address, Headers
 
 

@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field, JsonValue, field_validator
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from .base import JsonModel, JsonObject, Text
-from .duration import Duration, parse_duration
+from .base import Duration, JsonModel, JsonObject, Text, parse_duration
 
 OnTimeout = Literal["reject", "proceed"]
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from .base import NOT_SUPPORTED_YET, JsonModel, NoEffect
-from .duration import Duration
+from .base import NOT_SUPPORTED_YET, Duration, JsonModel, NoEffect
 from .manifest import Manifest
 
 

@@ -1,19 +1,23 @@
-"""The base of all manifests: the model class, names, marks of fields, and references between resources."""
+"""The base of all manifests: the model class, names, durations, marks of fields, and references between resources."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
     SerializerFunctionWrapHandler,
+    Tag,
     WithJsonSchema,
     model_serializer,
 )
@@ -195,3 +199,49 @@ def _items(value: "JsonModel | tuple[object, ...] | dict[str, object]") -> Itera
     else:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         yield from (((key,), item) for key, item in pairs if isinstance(item, JsonModel))
+
+
+SHAPE = "of:"
+"""The prefix of steps in an error's path that name a shape and not a field."""
+
+SINGLE, MAPPING, LIST = (Tag(f"{SHAPE}{shape}") for shape in ("single", "mapping", "list"))
+
+
+def _shape(value: object) -> str:
+    shape = MAPPING if isinstance(value, dict | JsonModel) else LIST if isinstance(value, list | tuple) else SINGLE
+    return shape.tag
+
+
+BY_SHAPE = Discriminator(_shape)
+"""Selects the type of a union by shape, so that an error is about the type that was meant."""
+
+
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)"
+_SPELLED = Pattern(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
+_SHORTEST, _LONGEST = 1e-3, timedelta(days=3650).total_seconds()
+
+
+def parse_duration(text: str) -> timedelta:
+    """Reads ``300s``, ``1h30m`` or ``1.5h``.
+
+    Raises:
+        ValueError: the text is not a duration, or is not between 1 ms and ten years.
+    """
+    parts = re.findall(_PART, _SPELLED.check(text))
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if not _SHORTEST <= seconds <= _LONGEST:
+        raise ValueError("is not a usable duration: from 1ms to ten years")
+    return timedelta(seconds=seconds)
+
+
+def _check(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+Duration = Annotated[str, _SPELLED, AfterValidator(_check)]
+
+
+Dialect = Literal["baton", "ark"]
+"""``ark`` is ARK as it is today (ARK: today's dialect)."""

@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import JsonModel
-from .duration import Duration, parse_duration
+from .base import Duration, JsonModel, parse_duration
 
 OnExceeded = Literal["stop", "fail", "ask"]
 

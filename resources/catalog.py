@@ -10,23 +10,32 @@ from typing import Annotated, NamedTuple, get_args
 from pydantic import Field
 
 from .a2a_server import A2AServer
-from .agent import Agent
+from .agent import BUILT_INS, Agent
 from .ark_config import ArkConfig
-from .base import JsonModel, Path, Reference
-from .built_in_tool import built_in_tool
-from .capability import Capability
+from .base import API_VERSION, JsonModel, Path, Reference
 from .config_map import ConfigMap
 from .execution_engine import ExecutionEngine
+from .manifest import Metadata
 from .mcp_server import MCPServer
 from .memory import Memory
 from .model import Model
+from .panel import Capability
 from .query import TARGETS, Query
 from .role import RIGHTS, Role, RoleBinding, ServiceAccount
 from .schedule import Schedule
 from .skill import Skill
 from .team import Team
-from .tool import Tool
+from .tool import Tool, ToolSpec
 from .values import ContributionsRef, sources
+
+
+def built_in_tool(namespace: str, name: str) -> Tool | None:
+    """The Tool of that name if it is built in."""
+    if name not in BUILT_INS:
+        return None
+    metadata = Metadata(name=name, namespace=namespace)
+    return Tool(api_version=API_VERSION, kind="Tool", metadata=metadata, spec=ToolSpec(type="built-in"))
+
 
 Resource = (
     Query

@@ -4,10 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import PREALPHA, FieldError, JsonModel, Text
-from .circuit_breaker import CircuitBreaker
-from .duration import Duration
-from .manifest import Manifest
+from .base import PREALPHA, Duration, FieldError, JsonModel, Text
+from .manifest import CircuitBreaker, Manifest
 from .values import Address, Headers
 
 A2A = "a2a"

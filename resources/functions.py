@@ -1,7 +1,13 @@
 """The decorators `function` and `tool`: they mark Python functions that manifests can name."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar, overload
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from .base import JsonObject
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -52,3 +58,48 @@ def is_marked(target: object) -> bool:
 def name_of(target: Function) -> str:
     """The name of a function in manifests."""
     return str(getattr(target, _MARK, target.__name__.replace("_", "-")))
+
+
+_STRICT = ConfigDict(extra="forbid")
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"^( {2,8})(\w+)(?: ?\([^)]*\))?: *(.*(?:\n\1 +\S.*)*)", re.MULTILINE)
+
+
+def arguments_model(function: Function) -> type[BaseModel]:
+    """A pydantic model of a function's arguments. Raises TypeError for arguments that can't be given by name."""
+    described, hints = dict(_described_arguments(function)), get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for name, each in inspect.signature(function).parameters.items():
+        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+            raise TypeError(f"the argument {each} of {function.__name__} can't be given by name: a tool has only such")
+        hint = hints.get(name, Any)
+        hint = Annotated[hint, Field(description=described[name])] if name in described else hint
+        fields[name] = (hint, ... if each.default is each.empty else each.default)
+    return create_model(
+        function.__name__, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
+    )
+
+
+def input_schema(function: Function) -> JsonObject:
+    """The JSON Schema of a function's arguments."""
+    schema = arguments_model(function).model_json_schema()
+    return {key: each for key, each in schema.items() if key not in ("title", "additionalProperties")}
+
+
+def description(function: Function) -> str | None:
+    """What a function's docstring says before its sections."""
+    return _SECTION.split(inspect.getdoc(function) or "", maxsplit=1)[0].strip() or None
+
+
+def call_arguments(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in the types of the signature. Raises pydantic's ValidationError."""
+    given = arguments_model(function).model_validate(arguments)
+    return {name: getattr(given, name) for name in type(given).model_fields}
+
+
+def _described_arguments(function: Function) -> Iterator[tuple[str, str]]:
+    """The arguments that the docstring describes in a section ``Args``, as Google's style has it."""
+    parts = _SECTION.split(inspect.getdoc(function) or "")
+    for section, text in zip(parts[1::2], parts[2::2], strict=True):
+        if section in ("Args", "Arguments", "Parameters"):
+            yield from ((name, " ".join(words.split())) for _, name, words in _ARGUMENT.findall(text) if words.strip())

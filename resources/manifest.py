@@ -4,12 +4,67 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from .base import API_VERSION, JsonModel, Name, Path, Ref, Reference, SetByServer, walk
+from .base import (
+    API_VERSION,
+    Duration,
+    FieldError,
+    JsonModel,
+    Name,
+    NameOrRef,
+    Path,
+    Ref,
+    Reference,
+    SetByServer,
+    parse_duration,
+    walk,
+)
 from .budget import Budget
 from .values import sources
-from .window import Summarize
+
+
+class Summarize(JsonModel):
+    """How messages that are older than a window become a summary."""
+
+    model: NameOrRef | None = Field(None, description="the Model that sums up; by default the agent's own")
+    after: int | None = Field(
+        None, ge=1, description="how many tokens of history are read before a summary is made; by default 2 * maxTokens"
+    )
+
+
+class ContextWindow(JsonModel):
+    """The latest messages, up to a number of messages or tokens; optionally also the first ones."""
+
+    max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")
+    max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four bytes each")
+    keep_first: int = Field(0, ge=0, description="how many of its first messages are read in any case")
+    summarize: Summarize | None = Field(None, description="how older messages become a summary, {model, after}")
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> Self:
+        if (self.max_messages is None) == (self.max_tokens is None):
+            raise ValueError("needs either maxMessages or maxTokens")
+        if self.max_messages is not None and self.keep_first > self.max_messages:
+            raise ValueError("keepFirst is more than maxMessages")
+        if self.summarize and (self.max_tokens is None or self.keep_first):
+            raise FieldError(("summarize",), "needs maxTokens, and can't be combined with keepFirst")
+        if self.summarize and (self.summarize.after or self.summary_limit) < self.summary_limit // 2:
+            raise FieldError(("summarize", "after"), "is less than maxTokens")
+        return self
+
+    @property
+    def summary_limit(self) -> int:
+        """The tokens of history above which a summary is made."""
+        return (self.summarize and self.summarize.after) or 2 * (self.max_tokens or 0)
+
+    def used_in(self, namespace: str) -> "ContextWindow":
+        """The window with the namespace of its model, which is that of its owner unless it says otherwise."""
+        summarize = self.summarize
+        if summarize is None or summarize.model is None or summarize.model.namespace:
+            return self
+        model = summarize.model.model_copy(update={"namespace": namespace})
+        return self.model_copy(update={"summarize": summarize.model_copy(update={"model": model})})
 
 
 class Metadata(JsonModel):
@@ -85,3 +140,34 @@ class Manifest(JsonModel):
 
     def _refer(self, path: Path, kinds: tuple[str, ...], ref: Ref, *, optional: bool = False) -> Reference:
         return Reference(path, kinds, ref.namespace or self.namespace, ref.name, optional)
+
+
+class CircuitBreaker(JsonModel):
+    """After so many failures within a time no call begins for a while; then one tries (ARK: queries, recovery)."""
+
+    failures: int = Field(5, ge=1, le=1_000, description="how many failures of the server open it")
+    window: Duration = Field("1m", description="the time within which they happen, such as '1m'")
+    open_for: Duration = Field("30s", description="how long no call begins, such as '30s'; then one call tries")
+    on_open: Literal["wait", "fail"] = Field("wait", description="'wait' until it closes; 'fail': calls fail at once")
+
+
+class Questions(JsonModel):
+    """What a server asks in the middle of a call is put to a person; without this, the call can't go on."""
+
+    timeout: Duration | None = Field(
+        None, description="how long a question waits, such as '24h'; by default without end"
+    )
+    on_timeout: Literal["fail", "skip"] = Field(
+        "fail", description="after that time: 'fail' the call, or 'skip' the question: the call goes on without it"
+    )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.on_timeout == "skip" and self.timeout is None:
+            raise FieldError(("timeout",), "is missing: onTimeout needs it")
+        return self
+
+    @property
+    def seconds(self) -> float | None:
+        """The timeout in seconds."""
+        return parse_duration(self.timeout).total_seconds() if self.timeout else None

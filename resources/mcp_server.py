@@ -5,11 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .base import FieldError, JsonModel, Name, NoEffect, Reference, Text
-from .circuit_breaker import CircuitBreaker
-from .duration import Duration, parse_duration
-from .manifest import Manifest
-from .questions import Questions
+from .base import Duration, FieldError, JsonModel, Name, NoEffect, Reference, Text, parse_duration
+from .manifest import CircuitBreaker, Manifest, Questions
 from .values import Address, Headers, KeyRef, ValueFrom, ValueSource
 
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .base import FieldError, JsonModel, Name, Text
-from .duration import Duration
+from .base import Duration, FieldError, JsonModel, Name, Text
 from .json_schema import JsonSchema
 
 MAX_ASKED = 4_000

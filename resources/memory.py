@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import JsonModel
-from .duration import Duration
+from .base import Duration, JsonModel
 from .manifest import Manifest
 from .values import Address, Headers
 

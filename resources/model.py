@@ -6,11 +6,21 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, model_validator
 
-from .base import NOT_SUPPORTED_YET, SECRET, Deprecated, FieldError, JsonModel, NoEffect, Pattern, Ref, Reference
+from .base import (
+    NOT_SUPPORTED_YET,
+    SECRET,
+    Deprecated,
+    Duration,
+    FieldError,
+    JsonModel,
+    NoEffect,
+    Pattern,
+    Ref,
+    Reference,
+    parse_duration,
+)
 from .budget import Pricing
-from .circuit_breaker import CircuitBreaker
-from .duration import Duration, parse_duration
-from .manifest import Manifest
+from .manifest import CircuitBreaker, Manifest
 from .values import Address, Headers, TextOrValue
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}

@@ -1,20 +1,49 @@
 """The fields of a team that is a panel or a debate (round-robin pattern)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from .agent_tool import AgentTool
-from .base import JsonModel, JsonObject, Name, NameOrRef, Path, Text
-from .capability import Context
-from .condition import PanelCondition
+from .agent import AgentTool
+from .base import BY_SHAPE, LIST, MAPPING, SINGLE, JsonModel, JsonObject, Name, NameOrRef, Path, Reference, Text
+from .conditions import PanelCondition
 from .json_schema import JsonSchema
+from .manifest import Manifest
 from .member import Member, Speaker
 from .strategies import only_for
 from .template import check_names
-from .union_by_shape import BY_SHAPE, MAPPING, SINGLE
-from .values import ContributionsRef
+from .values import ContributionsRef, Parameter
+
+Context = Annotated[Annotated[Text, SINGLE] | Annotated[tuple[Parameter, ...], LIST], BY_SHAPE]
+"""A text, or named values."""
+
+
+class CapabilitySpec(JsonModel):
+    """The ``spec`` of a Capability."""
+
+    tools: tuple[AgentTool, ...] = Field((), description="tools {name, type}")
+    context: Context | None = Field(
+        None, description="context for the model: a text, or values {name, value} or {name, valueFrom}"
+    )
+
+
+class Capability(Manifest):
+    """Tools and context under one name."""
+
+    kind: Literal["Capability"] = "Capability"
+    spec: CapabilitySpec = Field(description="the capability's tools and context")
+
+    def _references(self) -> Iterator[Reference]:
+        yield from super()._references()
+        yield from tool_references(self, self.spec.tools)
+
+
+def tool_references(owner: Manifest, tools: tuple[AgentTool, ...]) -> Iterator[Reference]:
+    """References to the manifests of the tools that are not built-in."""
+    for index, tool in enumerate(tools):
+        if not tool.built_in:
+            yield Reference(("spec", "tools", index, "name"), ("Tool",), owner.namespace, tool.name)
 
 
 def _as_speaker(value: object) -> object:

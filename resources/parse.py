@@ -8,12 +8,11 @@ from pydantic import ValidationError
 
 from .base import JsonObject, Path
 from .catalog import KINDS, Resource
-from .documents import Document
+from .documents import Document, unrendered
 from .manifest import Manifest
 from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
 from .role import RBAC
 from .secret import Secret
-from .unrendered import unrendered
 
 GROUP = "ark.mckinsey.com/"
 IGNORED_KINDS = ("Evaluator", "Evaluation", "A2ATask", "ToolApprovalRequest", "ToolInteraction")

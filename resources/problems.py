@@ -9,8 +9,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from .base import FieldError, Path
-from .union_by_shape import SHAPE
+from .base import SHAPE, FieldError, Path
 
 MAX_LINES = 100
 MAX_PROBLEM_TEXT = 1_000

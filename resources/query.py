@@ -5,13 +5,31 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .base import FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
+from .base import Duration, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
 from .budget import Budget
-from .duration import Duration
 from .labels import LabelSelector
 from .manifest import Manifest
-from .override import Override
-from .values import Parameter, check_parameters
+from .values import Headers, Parameter, check_parameters
+
+ALLOW_BROUGHT = "baton/allow-brought"
+"""The annotation by which a manifest of the worker says what runs may do with it: see docs/security.md."""
+
+ResourceType = Literal["model", "mcpserver", "a2aserver", "executionengine"]
+
+
+class Override(JsonModel):
+    """Headers for the models or servers that a query or an agent uses; for all of the type, or those with labels."""
+
+    resource_type: ResourceType = Field(description="'model', 'mcpserver', 'a2aserver' or 'executionengine'")
+    headers: Headers = Field(min_length=1, description="headers of each request; they replace those of its manifest")
+    label_selector: LabelSelector | None = Field(None, description="labels of the manifests; by default all")
+
+    def is_for(self, manifest: Manifest) -> bool:
+        """Whether its headers are sent to the model or server of a manifest."""
+        selector = self.label_selector
+        fits = selector is None or selector.matches(manifest.metadata.labels)
+        return fits and manifest.kind.lower() == self.resource_type
+
 
 TargetType = Literal["agent", "team", "model", "tool"]
 

@@ -1,7 +1,10 @@
-"""The rules of the store of manifests: what may be stored, what must be known with it, and what still needs what."""
+"""The rules of the manifest store: what may be stored, what it depends on, and what depends on it."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, TypeAdapter
 
 from .base import Reference
 from .catalog import KINDS, Catalog, Resource, catalog_of
@@ -11,8 +14,8 @@ from .manifest import Manifest
 from .mcp_server import MCPServer
 from .problems import ManifestError, Problem, did_you_mean
 from .query import Query
-from .schedule import Schedule
-from .secret_extraction import Secrets
+from .schedule import TEMPLATE, Schedule
+from .secret import Secrets
 from .validation import missing_keys, queries_without_targets, violations
 from .values import sources
 
@@ -109,3 +112,107 @@ def details(manifest: Resource) -> str:
     words += [f"{each.kinds[0].lower()} {each.name}" for each in told]
     description = getattr(spec, "description", None) or getattr(spec, "input", None)
     return ", ".join(dict.fromkeys(filter(None, [*words, *([" ".join(description.split())] if description else [])])))
+
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a resource."""
+
+_RESOURCE: TypeAdapter[Resource] = TypeAdapter(Annotated[Resource, Field(discriminator="kind")])
+
+
+class StoredManifest(NamedTuple):
+    """A version of a resource: its manifest as JSON, or an empty text where it was deleted or has a ``problem``.
+
+    Versions are counted from 1, ``revision`` counts the changes of the whole store, ``changed`` is in
+    seconds since 1970.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    version: int
+    revision: int
+    changed: int
+    manifest: str
+    problem: str = ""
+    """Why it can't be read, as a sentence."""
+
+    @property
+    def key(self) -> Key:
+        """Kind, namespace and name."""
+        return self.kind, self.namespace, self.name
+
+    @property
+    def place(self) -> str:
+        """Its name in sentences; the sealed text belongs to it."""
+        return f"{'/'.join(self.key)} version {self.version}"
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the resource was deleted by this version."""
+        return not (self.manifest or self.problem)
+
+    def resource(self) -> Resource | None:
+        """The manifest; None where it was deleted. Raises ValueError if it can't be read.
+
+        Fields that a newer Baton has added are ignored, as in a run's catalog.
+        """
+        if self.problem:
+            raise ValueError(self.problem)
+        if not self.manifest:
+            return None
+        resource = _RESOURCE.validate_json(self.manifest)
+        if key_of(resource) != self.key:
+            raise ValueError(f"it is that of {resource.id}")
+        return resource
+
+
+def key_of(manifest: Resource) -> Key:
+    """Kind, namespace and name of a manifest."""
+    return manifest.kind, manifest.namespace, manifest.name
+
+
+def others_than(own: Catalog, catalog: Catalog) -> tuple[str, ...]:
+    """The ids of the manifests of ``catalog`` that ``own`` does not have like this, and of what needs one of them."""
+    users: dict[str, list[str]] = {}
+    for manifest in catalog.manifests:
+        selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
+        for reference in (*manifest.references, *selected):
+            if found := catalog.find(reference):
+                users.setdefault(found.id, []).append(manifest.id)
+    waiting = [each.id for each in catalog.manifests if own.by_id(each.id) != each]
+    others = set[str]()
+    while waiting:
+        if (other := waiting.pop()) not in others:
+            others.add(other)
+            waiting.extend(users.get(other, ()))
+    return tuple(sorted(others))
+
+
+def scheduled_query(loaded: Loaded, schedule: Schedule, *, elsewhere: bool) -> tuple[Query, Catalog]:
+    """The query of a Schedule, and all manifests that it needs, of the same files.
+
+    There are none for a query that only the store has: its runs take it from there, as it is when they begin. With
+    ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``Loaded.needed_by``.
+    """
+    inline = schedule.inline_query()
+    if inline is None:
+        loaded.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
+        (reference,) = schedule.references
+        found = loaded.catalog.find(reference) or loaded.stored.find(reference)
+        assert isinstance(found, Query)
+        is_stored = loaded.catalog.by_id(found.id) is None
+        return found, Catalog() if is_stored else loaded.needed_by(found, elsewhere=elsewhere)
+    if loaded.catalog.by_id(inline.id):
+        text = f"{inline.id} is in the files, too, and a query in a Schedule has its name: give one another name"
+        raise ManifestError([loaded.problem(schedule, ("metadata", "name"), text)])
+    places = {**loaded.places, inline.id: _place(loaded.places[schedule.id])}
+    known = Catalog(manifests=(*loaded.catalog.manifests, inline))
+    return inline, replace(loaded, catalog=known, places=places).needed_by(inline, elsewhere=elsewhere)
+
+
+def _place(document: Document) -> Document:
+    """The part of a Schedule's document that is its query."""
+    depth = len(TEMPLATE)
+    lines = {path[depth:]: line for path, line in document.lines.items() if path[:depth] == TEMPLATE}
+    return Document(document.file, None, lines)

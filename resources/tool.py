@@ -1,29 +1,154 @@
 """``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
+import re
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from .agent_tool import BUILT_INS
+from .agent import BUILT_INS
 from .approval import Approval
 from .base import (
     FieldError,
     JsonModel,
     JsonObject,
+    Name,
     NameOrRef,
     Path,
+    Pattern,
+    Ref,
     Reference,
     Text,
+    parse_duration,
 )
-from .circuit_breaker import CircuitBreaker
-from .http_spec import HttpSpec, arguments_in
 from .json_schema import JsonSchema
-from .manifest import Manifest
-from .openapi_spec import OpenApiSpec
-from .partial import PresetArguments
-from .tool_fields import ASKING, Annotations, McpSpec, NameRef, RegisteredFunction
-from .values import Parameter
+from .manifest import CircuitBreaker, Manifest
+from .template import names_in, with_places_as
+from .values import Headers, Parameter, PresetArguments, TextOrValue, check_url
+
+ASKING: JsonObject = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "What is asked, with all that is needed to answer it."}},
+    "required": ["input"],
+}
+"""The schema of a tool of type 'agent' or 'team' that has none of its own (ARK: agents as tools)."""
+
+
+class Annotations(JsonModel):
+    """Hints about a tool, with the names of MCP."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class McpSpec(JsonModel):
+    """A tool of an MCP server."""
+
+    mcp_server_ref: Ref | None = Field(None, description="the MCPServer")
+    tool_name: str | None = Field(None, description="the tool's name on that server")
+
+
+class NameRef(JsonModel):
+    """The name of an agent or a team, in the namespace of the tool."""
+
+    name: Name = Field(description="its name")
+
+
+class RegisteredFunction(JsonModel):
+    """The name of a registered Python function."""
+
+    name: Text = Field(description="its name")
+
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+_SPELLED = Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")
+ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
+
+
+def arguments_in(template: str) -> list[str]:
+    """The arguments ``{argument}`` in a URL; a ``{{parameter}}`` is not one."""
+    return ARGUMENT.findall(with_places_as("", template))
+
+
+def timeout_seconds(timeout: str) -> float:
+    """The seconds of a timeout, which is a duration or a number of seconds; raises ValueError."""
+    return parse_duration(f"{timeout}s" if timeout.isdecimal() else timeout).total_seconds()
+
+
+def _check_timeout(text: str) -> str:
+    timeout_seconds(_SPELLED.check(text))
+    return text
+
+
+Timeout = Annotated[str, _SPELLED, AfterValidator(_check_timeout)]
+
+
+def _check_template(text: str) -> str:
+    names_in(text)
+    return text
+
+
+def _check_address(text: str) -> str:
+    begun = with_places_as("http://x", text, count=1) if _check_template(text).startswith("{{") else text
+    check_url(ARGUMENT.sub("x", with_places_as("x", begun)))
+    return text
+
+
+class HttpSpec(JsonModel):
+    """An HTTP request.
+
+    ``{name}`` in the URL is an argument of the tool call, ``{{name}}`` a parameter, ``{{input.name}}`` in the body an
+    argument. A parameter at the start of the URL is the base address.
+    """
+
+    url: Annotated[str, AfterValidator(_check_address)] = Field(description="the address, with http:// or https://")
+    method: Method = Field("GET", description="the request's method")
+    headers: Headers = Field((), description="headers of the request")
+    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
+    body: Annotated[str, AfterValidator(_check_template)] | None = Field(None, description="the body's template")
+    body_parameters: tuple[Parameter, ...] = Field((), description="values for the body's template")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout in seconds."""
+        return timeout_seconds(self.timeout)
+
+
+def _check_url(text: str) -> str:
+    check_url(text)
+    return text
+
+
+Url = Annotated[str, AfterValidator(_check_url)]
+"""An HTTP address."""
+
+
+class OpenApiSpec(JsonModel):
+    """An OpenAPI document, 3.0 or 3.1. Each of its operations with an ``operationId`` is a tool."""
+
+    url: Url | None = Field(None, description="the document's address")
+    document: TextOrValue | None = Field(None, description="the document itself, as text, or {valueFrom: …}")
+    base_url: Url | None = Field(None, description="the address of the operations, if it is not the document's server")
+    operations: tuple[Text, ...] = Field(("*",), description="the operationIds that are tools; * stands for any text")
+    headers: Headers = Field((), description="headers of each request, also of that for the document")
+    timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout in seconds."""
+        return timeout_seconds(self.timeout)
+
+    @model_validator(mode="after")
+    def _one_document(self) -> Self:
+        if (self.url is None) == (self.document is None):
+            raise FieldError(("url",), "needs either url or document")
+        return self
+
 
 ToolType = Literal["http", "mcp", "agent", "team", "activity", "openapi", "built-in", "builtin"]
 

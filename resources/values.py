@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text, walk
-from .template import TemplateError, check_names
+from .template import TemplateError, check_names, names_in
 
 
 class KeyRef(JsonModel):
@@ -176,3 +176,35 @@ class Function(JsonModel):
 
     name: Literal["jq"] = Field(description="'jq'")
     value: Annotated[str, Field(max_length=2_000)] = Field(".", description="the filter, such as '.items[0].name'")
+
+
+QUERY = "Query."
+"""The prefix of the query's parameters in the templates of preset arguments, as in ``{{ .Query.city }}``."""
+
+
+class PresetArguments(JsonModel):
+    """Arguments with values of their own, in which ``{{name}}`` stands for a parameter."""
+
+    parameters: tuple[Parameter, ...] = Field(
+        (), description="the preset arguments {name, value}, or {name, valueFrom}"
+    )
+
+    @field_validator("parameters")
+    @classmethod
+    def _distinct(cls, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+        names = [each.name for each in parameters]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"'{twice}' appears twice")
+        for each in parameters:
+            names_in(each.value or "")
+        return parameters
+
+    def templates(self) -> Iterator[tuple[int, str]]:
+        """The values that are templates, each with its index; what comes from elsewhere is none."""
+        yield from ((index, each.value) for index, each in enumerate(self.parameters) if each.value)
+
+
+class Partial(PresetArguments):
+    """Preset arguments of an agent's tool, which may have another name for the agent than its manifest has."""
+
+    name: Name | None = Field(None, description="the name of the Tool, if the agent knows it under another name")

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from baton.starter.scripted_model.script import Script
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Script, ScriptedModel
 from baton.starter.server.state_dir import DevServer, StateDir
 
 HERE = Path(__file__).parent

@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.activities.process.bounded_process import close_idle
-from baton.activities.process.sdk_runtime import set_worker_runtime
-from baton.conversation.temporal.temporal_client import connect
+from baton.activities.runtime.bounded_process import close_idle
+from baton.observability.metrics_export import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal.client import connect
 from tests.harness.environment import KEY, Environment
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_ports

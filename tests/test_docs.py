@@ -10,7 +10,7 @@ import typer
 from temporalio import workflow
 
 import baton
-from baton.conversation import errors
+from baton.contracts import errors
 from baton.resources.parse import MANIFEST_KINDS
 from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS

@@ -1,12 +1,66 @@
 """The workflow types ``agent``, ``model`` and ``tool``: one turn of an agent, of a model by itself, or of a tool."""
 
+import asyncio
+
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..conversation.contracts.continuation import State
-from ..conversation.contracts.plan import AgentPlan, ToolTarget
-from .base.turn_workflow import RunningTurn, TurnOutput, TurnWorkflow
-from .discussion.single_turn import single_turn
+from ..contracts.errors import CallRejected
+from ..contracts.inputs import AgentState, State
+from ..contracts.plan import AgentPlan, ToolPlan, ToolTarget
+from ..contracts.requests import UseToolRequest
+from ..contracts.turn import Thread, TurnResult
+from .calls.children import ChildWorkflows
+from .discussion.agent_turn import AgentTurn, ToolUse
+from .discussion.member_turn import MemberTurn, TeamContext
+from .state.run_state import RunState
+from .state.stopping import ActivityFailed, ActivityInterrupted, NotAllowed
+from .turn import RunningTurn, TurnOutput, TurnWorkflow
+
+
+class ToolTurn:
+    """Uses one tool once; its result is the answer."""
+
+    next_turn = None
+
+    def __init__(self, plan: ToolTarget, thread: Thread, run: RunState, children: ChildWorkflows) -> None:
+        self._plan, self._thread, self._run, self._children = plan, thread, run, children
+        self.so_far = TurnResult(head=thread.head, turns=0)
+
+    @property
+    def state(self) -> State:
+        """There is none: a run with one activity never continues as new."""
+        raise AssertionError("the turn of a tool does not continue as new")
+
+    async def execute(self) -> TurnResult:
+        """The tool's result as the message of the turn."""
+        plan, thread = self._plan, self._thread
+        request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
+        given = {"timeout": plan.timeout, "asks": plan.asks, "approval": plan.approval, "questions": plan.questions}
+        tool = ToolPlan(name=plan.name).model_copy(update=given)
+        use, turn = ToolUse(tool, request, self._run, self._children), TurnResult(head=thread.head)
+        try:
+            used = await use.attempt(plan.name)
+            turn = turn.model_copy(update={"head": used.head, "messages": (used.message,)})
+        except (ActivityInterrupted, asyncio.CancelledError):
+            turn = turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
+        except NotAllowed as rejected:
+            failure = CallRejected(str(rejected)).as_failure()
+            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failure})
+        except ActivityFailed as failed:
+            turn = turn.ended_by(failed.failure, request.speaker)
+        return turn.model_copy(update={"usage": use.usage})
+
+
+def single_turn(
+    plan: AgentPlan | ToolTarget, thread: Thread, run: RunState, children: ChildWorkflows, state: State | None = None
+) -> AgentTurn | ToolTurn:
+    """The turn at its beginning, or where the ``state`` of the run before this one has left it."""
+    if isinstance(plan, ToolTarget):
+        return ToolTurn(plan, thread, run, children)
+    assert state is None or isinstance(state, AgentState)
+    turn = MemberTurn(plan.name, number=1, of=1, thread=thread, index=0, state=state)
+    return AgentTurn(plan, TeamContext(plan.name, run, children), turn)
 
 
 @workflow.defn(name="agent")

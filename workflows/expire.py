@@ -7,9 +7,9 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import VersioningBehavior
 
-from ..conversation.contracts.expiry import ExpireInput, ExpireRequest, ExpireResult
-from ..conversation.errors import InvalidInput
-from .calls.expiry import expire
+from ..contracts.errors import InvalidInput
+from ..contracts.requests import ExpireInput, ExpireRequest, ExpireResult
+from .calls.children import expire
 
 
 @workflow.defn(name="expire")

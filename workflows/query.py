@@ -4,32 +4,204 @@ Several targets, and teams, answer in child workflows; a single agent, model or 
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..conversation.contracts.continuation import Continuation, QueryState
-from ..conversation.contracts.control_messages import TerminateRequest
-from ..conversation.contracts.inputs import QueryInput, TurnInput
-from ..conversation.contracts.plan import QueryPlan, TargetPlan
-from ..conversation.contracts.requests import Pinned
-from ..conversation.contracts.status import Status, query_status, truncated_for_status
-from ..conversation.failure import Failure
-from ..conversation.messages.message import Head, Span
-from ..conversation.messages.turn import Thread, TurnResult
+from ..contracts.control_messages import TerminateRequest
+from ..contracts.errors import Cause, Failure, QueryTimeout
+from ..contracts.inputs import AgentState, Continuation, QueryInput, QueryState, TurnInput
+from ..contracts.message import Head, Message, Span
+from ..contracts.plan import AgentPlan, ConversationPlan, QueryPlan, TargetPlan, ToolTarget
+from ..contracts.requests import ConversationItem, Pinned, RecallRequest, RecallResult, RememberRequest
+from ..contracts.status import Status, query_status, truncated_for_status
+from ..contracts.text import truncate
+from ..contracts.turn import Thread, TurnResult
 from ..resources.base import JsonObject
-from .base.base_workflow import BaseWorkflow
-from .base.client_status import for_client
-from .base.pin_request import pin_request
-from .calls import effects, run_traces
-from .calls.expiry import start_expiry
-from .query_memory import QueryMemory, error_message, said_by_targets
-from .query_timeout import Deadline
-from .query_turn import QueryTurn
-from .state.cancellation import run_in_scope, take_up_cancellation, wait_all
-from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY
-from .state.continue_as_new import continue_as_new
-from .state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
+from .agent import ToolTurn, single_turn
+from .base import BaseWorkflow
+from .calls import effects, traces
+from .calls.children import ChildWorkflows, start_expiry
+from .discussion.agent_turn import AgentTurn
+from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
+from .state.run_state import RunState
+from .state.stopping import (
+    ActivityFailed,
+    ActivityInterrupted,
+    ContinueAsNew,
+    continue_as_new,
+    run_in_scope,
+    take_up_cancellation,
+    uncancelled,
+    wait_all,
+)
+from .turn import for_client, pin_request
+
+MAX_ERROR_BYTES = 1_000
+"""Bytes of an error that a conversation keeps as the answer of the target that has failed."""
+
+
+class QueryMemory:
+    """The conversation of a query; without a plan for one, nothing is read and nothing is kept."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self.recalled: RecallResult | None = None
+        self._plan: ConversationPlan | None = None
+        self._lost: str | None = None
+
+    def begin(self, pinned: Pinned) -> None:
+        """Takes up the plan; in a conversation of the journal, the question has its place already."""
+        assert isinstance(pinned.plan, QueryPlan)
+        self._plan = pinned.plan.conversation
+        if self._plan and not self._plan.remote:
+            self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
+
+    def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
+        """Takes up what the run before this one has read."""
+        self._plan, self.recalled = plan.conversation, recalled
+
+    async def recall(self, thread: Thread) -> Thread:
+        """The thread after what was said before. Raises ActivityFailed if that can't be read, and has to be."""
+        if self._plan and not self.recalled:
+            try:
+                self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
+            except ActivityFailed as failed:
+                if self._plan.on_error == "fail":
+                    raise
+                notice = f"what was said before could not be read: {failed.failure.message}"
+                self.recalled = RecallResult(thread=thread, notice=notice)
+        return self.recalled.thread if self.recalled else thread
+
+    @property
+    def question(self) -> Head:
+        """The place of the question in the conversation; the empty one where it was not put there."""
+        return self.recalled.thread.head if self.recalled else Head()
+
+    async def remember(self, items: Iterable[ConversationItem], catalog: str) -> None:
+        """Adds what was said to the conversation, even while the run is being cancelled."""
+        if not (self._plan and self.recalled):
+            return
+        asked = Span(after=self.recalled.before, to=self.question)
+        request = RememberRequest(
+            conversation=self._plan,
+            catalog=catalog,
+            before=self.recalled.before,
+            items=(asked, *items),
+            known=self.recalled.known,
+        )
+        try:
+            await uncancelled(asyncio.create_task(effects.remember(self._run, request)))
+        except ActivityFailed as failed:
+            self._lost = f"what was said is not in the conversation: {failed.failure.message}"
+            workflow.logger.warning("%s", self._lost)
+
+    def in_status(self, status: Status) -> Status:
+        """The status with the conversation, and with what went wrong without failing the query."""
+        if not self._plan:
+            return status
+        own = (each for each in (self.recalled and self.recalled.notice, self._lost) if each)
+        notices = (*(status.notices or ()), *own)
+        return status.model_copy(update={"conversation_id": self._plan.id, "notices": notices or None})
+
+
+def said_by_targets(
+    targets: Iterable[TargetPlan], answers: Mapping[int, TurnResult], question: Head
+) -> Iterable[ConversationItem]:
+    """What each target has added after the question, in the order of the targets, with their errors as answers.
+
+    What a tool answers is no part of a conversation. (ARK: queries, memory)
+    """
+    for index, target in enumerate(targets):
+        turn = answers.get(index)
+        if turn is None or target.type == "tool":
+            continue
+        if turn.head != question:
+            yield Span(after=question, to=turn.head)
+        if error := turn.failure.message if turn.failure else "canceled" if turn.stop_reason == "canceled" else None:
+            yield error_message(error, target.name)
+
+
+def error_message(error: str, name: str | None = None) -> Message:
+    """An error as the answer that a conversation keeps."""
+    return Message(role="assistant", content=f"Error: {truncate(error, MAX_ERROR_BYTES)}", name=name)
+
+
+class Deadline:
+    """The time ``at`` which a query is over; None without a timeout."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self.at: datetime | None = None
+        self._timeout = 0.0
+        self._causes: dict[str, Cause] = {}
+
+    def begin(self, timeout: float | None, at: datetime | None = None) -> None:
+        """The timeout in seconds begins now, or in a run that continues another ends ``at`` the time that is known."""
+        self._timeout = timeout or 0.0
+        self.at = at if timeout is None or at else workflow.now() + timedelta(seconds=timeout)
+
+    @property
+    def left(self) -> timedelta | None:
+        """The time until then; None without a timeout."""
+        return max(timedelta(), self.at - workflow.now()) if self.at else None
+
+    async def look_for_causes(self, runs: Sequence[str]) -> None:
+        """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
+        if runs and workflow.patched(TIMEOUT_CAUSE):
+            self._causes = await effects.last_failures(self._run, tuple(runs))
+
+    def failure(self, run: str | None = None) -> Failure | None:
+        """The failure of a target that answered in ``run``, or of the query, if the timeout has ended it."""
+        if self._run.stop.reason != "timeout":
+            return None
+        cause = self._causes.get(run) if run else next(iter(self._causes.values()), None)
+        text = f"the query took longer than its timeout of {self._timeout:g} s"
+        if cause is None:
+            return QueryTimeout(text).as_failure()
+        last = f"{text}; attempt {cause.attempts} failed with {cause.type}: {cause.message}"
+        return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
+
+
+class QueryTurn:
+    """The turn of the only target; it has not ``begun`` where a query has none, or has not come to it."""
+
+    def __init__(self, run: RunState, children: ChildWorkflows) -> None:
+        self._run, self._children = run, children
+        self._turn: AgentTurn | ToolTurn | None = None
+        self._restored: AgentState | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the turn has begun."""
+        return self._turn is not None
+
+    @property
+    def state(self) -> AgentState | None:
+        """What the next run needs to go on with the turn, which is never a tool's."""
+        return self._turn.state if isinstance(self._turn, AgentTurn) else None
+
+    def restore(self, state: AgentState | None) -> None:
+        """Takes up where the run before this one has left the turn."""
+        self._restored = state
+
+    async def take(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
+        """The result of the turn, under the budget of its agent, if that has one."""
+        own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
+        self._turn = single_turn(plan, own, self._run, self._children, self._restored)
+        turn = await self._turn.execute()
+        return turn.model_copy(update={"ended": False, "note": self._run.stop.note or turn.note})
+
+    def in_status(self, status: Status) -> Status:
+        """The status of the query while it takes the turn, with what was said in it so far."""
+        if not self._turn:
+            return status
+        so_far = self._turn.so_far
+        told = {"message": so_far.message, "token_usage": so_far.usage}
+        response = status.responses[0].model_copy(update={**told, "messages": so_far.messages, "turns": so_far.turns})
+        return status.model_copy(update={**told, "responses": (response,), "runs": self._children.running or None})
 
 
 @workflow.defn(name="query")
@@ -58,7 +230,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._remember()
         except ContinueAsNew:
             await self.settle()
-            await run_traces.end_trace(self.run_state)
+            await traces.end_trace(self.run_state)
             take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
@@ -67,7 +239,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
-        await run_traces.end_trace(self.run_state, status)
+        await traces.end_trace(self.run_state, status)
         self.close(status, result := for_client(status, self._pinned))
         return result
 

@@ -3,7 +3,7 @@
 import pydantic
 import pydantic_core
 
-from ..conversation.failure import BatonError
+from ..contracts.errors import BatonError
 from .agent import AgentWorkflow, ModelWorkflow, ToolWorkflow
 from .expire import ExpireWorkflow, VersionedExpireWorkflow
 from .query import QueryWorkflow

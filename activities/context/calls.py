@@ -1,18 +1,165 @@
 """Makes the calls of a worker: each under the circuit breaker of what is called, counted, and timed."""
 
+import asyncio
 import contextlib
+import logging
+import time
+from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
-from ...conversation import metrics
-from ...conversation.messages.message import TokenUsage
-from ...conversation.metrics import OTHER
+from ...contracts.errors import BatonError, CircuitOpen
+from ...contracts.message import TokenUsage
+from ...observability import metrics
+from ...observability.metrics import OTHER
+from ...observability.spans import CallKind, counted
+from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
-from ...resources.base import Reference
+from ...resources.base import Reference, parse_duration
 from ...resources.catalog import Catalog
-from ...resources.manifest import Manifest
-from ..runtime.counted import CallKind, counted
-from .circuits import Circuits
-from .value_resolver import ValueResolver
+from ...resources.execution_engine import ExecutionEngine
+from ...resources.manifest import CircuitBreaker, Manifest
+from ...resources.mcp_server import MCPServer
+from ...resources.model import Model
+from ...resources.tool import Tool
+from .value_resolver import ValueResolver, address_of
+
+PROBE_SECONDS = 5.0
+"""How long a call waits in its activity for the one that tries; then it waits in its workflow."""
+
+MAX_CIRCUITS = 1_000
+"""Circuits that a worker remembers. Beyond that it forgets those that are closed."""
+
+log = logging.getLogger("baton")
+
+
+class Circuit:
+    """The circuit of one server: closed, open until a time, or half open while one call, the probe, tries.
+
+    ``labels`` are those of its metrics.
+    """
+
+    def __init__(self, name: str, rule: CircuitBreaker, labels: dict[str, str]) -> None:
+        self.name, self._rule, self._labels = name, rule, labels
+        self._window, self._open_for = _seconds(rule.window), _seconds(rule.open_for)
+        self._failed_at, self._why = deque[float](maxlen=rule.failures), ""
+        self._open_until: float | None = None
+        self._probe: asyncio.Event | None = None
+        metrics.CIRCUITS_OPENED.record(0, **labels)  # a counter that begins with 1 tells Prometheus of no increase
+        metrics.CIRCUITS_OPEN.record(0, **labels)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every call may begin."""
+        return self._open_until is None
+
+    @property
+    def state(self) -> str:
+        """What it is, for people: the text has no words of the server, which may hold what is secret."""
+        if self._open_until is None:
+            return "closed"
+        return "half open" if self._probe or self._left <= 0 else f"open for another {self._left:.0f} s"
+
+    @contextlib.asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """Makes a call in the block; its failures count if they are the server's. Raises CircuitOpen if it is open."""
+        probe = await self._admitted()
+        try:
+            yield
+        except BatonError as error:
+            self._ended(probe, error if error.outage else None)
+            raise
+        except BaseException:
+            self._leave(probe)
+            raise
+        self._ended(probe, None)
+
+    @property
+    def _left(self) -> float:
+        return (self._open_until or 0) - time.monotonic()
+
+    async def _admitted(self) -> asyncio.Event | None:
+        """None for a call while it is closed, the event of the probe for the one that tries."""
+        while self._open_until is not None:
+            if self._left > 0:
+                raise self._refusal(self._left)
+            if self._probe is None:
+                self._probe = asyncio.Event()
+                return self._probe
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self._probe.wait()
+            except TimeoutError:
+                raise self._refusal(self._open_for) from None
+        return None
+
+    def _refusal(self, left: float) -> CircuitOpen:
+        text = f"the circuit breaker of {self.name} is open: {self._why}"
+        return CircuitOpen(text, {"wait": left} if self._rule.on_open == "wait" else {})
+
+    def _ended(self, probe: asyncio.Event | None, failed: BatonError | None) -> None:
+        if failed and (probe or self._open_until is None):
+            self._failed(failed, again=probe is not None)
+        elif probe and not failed:
+            self._open_until = None
+            self._failed_at.clear()
+            metrics.CIRCUITS_OPEN.record(-1, **self._labels)
+            log.warning("the circuit breaker of %s is closed", self.name)
+        self._leave(probe)
+
+    def _failed(self, failed: BatonError, *, again: bool) -> None:
+        now = time.monotonic()
+        self._failed_at.append(now)
+        many = len(self._failed_at) == self._rule.failures and now - self._failed_at[0] <= self._window
+        if again or many:
+            metrics.CIRCUITS_OPENED.record(1, **self._labels)
+            metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
+            self._open_until, self._why = now + self._open_for, failed.message
+            what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
+            log.warning("the circuit breaker of %s is open %s: %s", self.name, what, failed.message)
+
+    def _leave(self, probe: asyncio.Event | None) -> None:
+        if probe:
+            self._probe = None
+            probe.set()
+
+
+def _seconds(duration: str) -> float:
+    return parse_duration(duration).total_seconds()
+
+
+class Circuits:
+    """The circuits of a worker, by what their servers are: a manifest that a run brings shares none of the worker's."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bool, str, str], Circuit] = {}
+
+    def call(self, manifest: Manifest | None, values: ValueResolver, name: str) -> AbstractAsyncContextManager[None]:
+        """Makes a call to what a manifest describes, under its circuit breaker, if it has one.
+
+        ``name`` is that of the manifest in metrics.
+        """
+        rule = breaker_of(manifest)
+        return self._circuit(manifest, rule, values, name).call() if manifest and rule else contextlib.nullcontext()
+
+    def _circuit(self, manifest: Manifest, rule: CircuitBreaker, values: ValueResolver, name: str) -> Circuit:
+        address = values.resolve(address_of(manifest), manifest) or ""
+        key = values.catalog.is_brought(manifest.id), manifest.model_dump_json(exclude_unset=True), address
+        if key not in self._known and len(self._known) >= MAX_CIRCUITS:
+            self._known = {each: circuit for each, circuit in self._known.items() if not circuit.is_closed}
+        return self._known.setdefault(key, Circuit(manifest.id, rule, {"kind": manifest.kind, "name": name}))
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each circuit that is not closed, by the id of its manifest."""
+        return {each.name: each.state for each in self._known.values() if not each.is_closed}
+
+
+def breaker_of(manifest: Manifest | None) -> CircuitBreaker | None:
+    """The circuit breaker that a manifest has."""
+    if isinstance(manifest, Model | Tool | MCPServer | A2AServer | ExecutionEngine):
+        return manifest.spec.circuit_breaker
+    return None
 
 
 class Call:

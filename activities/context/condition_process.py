@@ -3,7 +3,7 @@
 import cel  # noqa: F401  # loaded before the process can open no file any more
 from pydantic import JsonValue
 
-from ...resources.expression import evaluate
+from ...resources.conditions import evaluate
 
 
 def evaluate_given(given: JsonValue) -> bool:

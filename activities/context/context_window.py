@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from ...conversation.messages.message import Message
-from ...conversation.text import BYTES_PER_TOKEN
-from ...resources.window import ContextWindow
-from ..journal.row import Row
+from ...contracts.message import Message
+from ...contracts.text import BYTES_PER_TOKEN
+from ...journal.rows import Row
+from ...resources.manifest import ContextWindow
 
 SUMMARY = "Summary of what was said before:"
 """The heading under which a model reads a summary."""

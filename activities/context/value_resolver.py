@@ -1,29 +1,109 @@
-"""Resolves the values that manifests name, at the time of use: parameters, ConfigMaps, Secrets, shared transcripts."""
+"""Resolves the values that manifests name, at the time of use, and checks the rights to them."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
-from ...conversation.errors import InvalidManifest, KeyMissing, UnknownResource
-from ...conversation.messages.message import Message, SecretPlaceholder
-from ...conversation.messages.panel import contributions_in, format_transcript
-from ...conversation.messages.turn import Thread
+from ...contracts.errors import InvalidInput, InvalidManifest, KeyMissing, RightMissing, UnknownResource
+from ...contracts.message import Message, SecretPlaceholder
+from ...contracts.panel import contributions_in, format_transcript
+from ...contracts.turn import Thread
+from ...journal.journal import Journal
+from ...journal.rows import Row
+from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.config_map import ConfigMap
+from ...resources.execution_engine import ExecutionEngine
 from ...resources.manifest import Manifest
-from ...resources.override import ALLOW_BROUGHT
+from ...resources.mcp_server import MCPServer
+from ...resources.memory import Memory
+from ...resources.model import Model
 from ...resources.problems import dotted_path
-from ...resources.query import Query
+from ...resources.query import ALLOW_BROUGHT, Override, Query
+from ...resources.rights import DEFAULT_ACCOUNT, AccountName, Use, may, missing_rights, uses
+from ...resources.skill import LOAD_SKILL, Skill
 from ...resources.template import TemplateError, check_names, fill, parse_template
 from ...resources.tool import Tool
-from ...resources.values import ContributionsRef, KeyRef, Parameter, ValueSource, sources
-from ..journal.journal import Journal
-from ..journal.row import Row
-from ..process.secrets import RunSecrets, SecretStore
-from ..runtime.ids import workflow_id
-from .destination import address_of, fixed_host
-from .rights import check_secret
+from ...resources.values import ContributionsRef, Headers, KeyRef, Parameter, ValueSource, sources
+from ..runtime.heartbeat import workflow_id
+from ..runtime.secrets import RunSecrets, SecretStore
+from .lookup import find
+
+_HOST = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]")
+
+
+def address_of(manifest: Manifest) -> ValueSource | None:
+    """The address of the server that a manifest stands for; None where it has none."""
+    match manifest:
+        case Model():
+            return manifest.spec.connection.base_url if manifest.spec.connection else None
+        case MCPServer() | A2AServer() | ExecutionEngine() | Memory():
+            return manifest.spec.address
+        case Tool():
+            url = manifest.spec.http.url if manifest.spec.http else manifest.spec.openapi and manifest.spec.openapi.url
+            return ValueSource(value=url) if url else None
+    return None
+
+
+def fixed_host(url: str) -> str | None:
+    """The host of an address; None where a parameter or an argument is a part of it."""
+    authority = urlsplit(url).netloc
+    host = urlsplit(url).hostname if "{" not in authority else None
+    return host if host and _HOST.fullmatch(host) else None
+
+
+def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
+    """The catalog of a run that begins with ``start``, with its account; as it is where there are no rights.
+
+    ``own`` are the worker's manifests. What an untrusted run brings is its own, and needs no right; but rights are the
+    worker's to give. The account ``default`` is everybody's; a run may not name another one, unless it is for runs.
+
+    Raises:
+        InvalidInput: the run brings rights.
+        RightMissing: the account may not use what the run needs, or the run may not name the account.
+    """
+    if not catalog.rights:
+        return catalog
+    if given := [each.id for each in catalog.rights if catalog.is_brought(each.id)]:
+        raise InvalidInput(
+            f"a run may not bring rights or change them ({', '.join(given)}): start the worker with these manifests"
+        )
+    account = AccountName.of(start)
+    _check_named(start, account, catalog)
+    protected = catalog.manifests
+    if catalog.brought:
+        protected = tuple(each for each in protected if own.by_id(each.id) == each)
+    _check_access(catalog, account, uses(catalog.manifests, protected))
+    return catalog.of_account(str(account))
+
+
+def _check_named(start: Manifest, account: AccountName, catalog: Catalog) -> None:
+    """Raises RightMissing if a run has brought a query that names an account which is not for such queries."""
+    if account.name == DEFAULT_ACCOUNT or not catalog.is_brought(start.id):
+        return
+    found = catalog.get("ServiceAccount", account.namespace, account.name)
+    if found is None or found.metadata.annotations.get(ALLOW_BROUGHT) != "true":
+        raise RightMissing(
+            f"{start.id}: spec.serviceAccount: a run has brought the query, and it may not take the ServiceAccount "
+            f"{account}: start a Query of the worker, or give its ServiceAccount the annotation {ALLOW_BROUGHT}: 'true'"
+        )
+
+
+def _check_access(catalog: Catalog, account: AccountName, needed: Iterable[Use]) -> None:
+    """Raises RightMissing unless the account may use all that is needed."""
+    if lacking := [use for use in dict.fromkeys(needed) if not may(catalog, account, use)]:
+        raise RightMissing(missing_rights(account, lacking))
+
+
+def check_secret(catalog: Catalog, owner: Manifest, name: str) -> None:
+    """Raises RightMissing unless the run may read a Secret in the namespace of ``owner``, which needs it."""
+    if catalog.account and name != owner.own_secret:
+        namespace, account = catalog.account.split("/")
+        _check_access(catalog, AccountName(namespace, account), [Use.of_secret(owner.namespace, name)])
+
 
 Owner = Query | Agent | Tool
 """The kinds of manifest that have parameters."""
@@ -192,3 +272,67 @@ def _is_secret(source: ValueSource) -> bool:
 
 def _parameters(owner: Owner) -> dict[str, Parameter]:
     return {parameter.name: parameter for parameter in owner.parameters}
+
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def headers_of(manifest: Manifest, given: Headers, values: ValueResolver) -> Pairs:
+    """The headers of requests to what a manifest describes, whose own are ``given``; each name once, whatever its case.
+
+    Those of the agent that uses it (``values.agent``) come before its own, and those of the query before both (ARK:
+    queries, overrides). One whose optional key is missing is left out. Raises what ``ValueResolver.resolve`` raises.
+    """
+    found = {each.name.lower(): (each.name, values.resolve(each.value, manifest)) for each in given}
+    for owner, override in _overrides(values, manifest):
+        if override.is_for(manifest):
+            for each in override.headers:
+                found[each.name.lower()] = each.name, values.resolve(each.value, owner)
+    return tuple((name, value.strip()) for name, value in found.values() if value is not None)
+
+
+def _overrides(values: ValueResolver, manifest: Manifest) -> Iterator[tuple[Agent | Query, Override]]:
+    """The overrides that count, the strongest last: those of the worker's own are not for what a run has brought."""
+    brought = values.catalog.is_brought
+    for owner in (values.agent, values.query()):
+        if owner and (brought(owner.id) or not brought(manifest.id)):
+            yield from ((owner, each) for each in owner.spec.overrides)
+
+
+def check_overrides(catalog: Catalog) -> None:
+    """Raises InvalidInput if a run brings headers for a manifest of the worker which does not allow them."""
+    for owner in catalog.manifests:
+        overrides = owner.spec.overrides if isinstance(owner, Query | Agent) and catalog.is_brought(owner.id) else ()
+        for each in overrides:
+            for target in catalog.manifests:
+                if each.is_for(target) and not catalog.is_brought(target.id):
+                    _check(owner, each, target)
+
+
+def _check(owner: Manifest, override: Override, target: Manifest) -> None:
+    given = target.metadata.annotations.get(ALLOW_BROUGHT, "")
+    allowed = [name.strip().lower() for name in given.split(",")]
+    refused = [h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), each) for each in allowed)]
+    if refused:
+        raise InvalidInput(
+            f"{owner.id}: spec.overrides: a run has brought it, and it may not send {', '.join(refused)} to "
+            f"{target.id} of the worker, whose annotation {ALLOW_BROUGHT} would have to name these headers"
+        )
+
+
+HEADING = f"# Skills\nBefore a task that a skill is for, read the skill with the tool {LOAD_SKILL}."
+
+
+def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
+    """Its skills, by their names, in the order of its manifest."""
+    found = (find(catalog, each) for each in agent.references if each.kinds == ("Skill",))
+    return {each.name: each for each in found if isinstance(each, Skill)}
+
+
+def speaker_prompt(agent: Agent, values: ValueResolver) -> str | None:
+    """An agent's prompt, with the names and descriptions of its skills."""
+    prompt, skills = values.prompt(agent), skills_of(agent, values.catalog)
+    if not skills:
+        return prompt
+    listed = "\n".join(f"- {name}: {each.spec.description}" for name, each in skills.items())
+    return "\n\n".join(each for each in (prompt, f"{HEADING}\n{listed}") if each)

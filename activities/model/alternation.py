@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ...conversation.messages.message import Message, ToolCall
-from ...conversation.text import parse_json
+from ...contracts.message import Message, ToolCall
+from ...contracts.text import parse_json
 from ...resources.base import JsonObject
 from .provider import ModelRequest
 

@@ -4,14 +4,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from ...conversation.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
-from ...conversation.messages.call_extra import CallExtra
-from ...conversation.messages.message import Message, TokenUsage, ToolCall
-from ...conversation.text import parse_json
+from ...contracts.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
+from ...contracts.message import CallExtra, Message, TokenUsage, ToolCall
+from ...contracts.text import parse_json
+from ...observability.spans import note_call, note_content
 from ...resources.base import JsonObject
-from ..runtime.call_spans import note_call, note_content
 from .call_attributes import answer_content
 
 LONGEST_NAME = 64
@@ -142,3 +141,13 @@ def _is_complete(call: ToolCall) -> bool:
     except ValueError:
         return False
     return True
+
+
+def has_open_objects(schema: Any) -> bool:
+    """Whether an object may have properties that the schema does not name: no server can enforce such a schema."""
+    if isinstance(schema, list):
+        return any(map(has_open_objects, schema))
+    if not isinstance(schema, dict):
+        return False
+    unnamed = schema.get("type") == "object" and not schema.get("properties")
+    return unnamed or bool(schema.get("additionalProperties")) or any(map(has_open_objects, schema.values()))

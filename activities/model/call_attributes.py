@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from ...conversation.messages.message import Message
+from ...contracts.message import Message
 from ...resources.base import JsonObject
-from ..context.model_chain import ChainedModel
+from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
-from .openai.endpoint import environment_model
+from .connection import environment_model
 from .provider import ModelRequest
 
 PROVIDER_NAMES = {

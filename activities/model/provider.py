@@ -1,13 +1,22 @@
 """The protocol of a model provider: what the activities need of the API by which a type of models is asked."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
 
-from ...conversation.messages.message import Message
+import httpx2
+
+from ...contracts.errors import BatonError, KeyRefused, ModelRejected, ModelUnavailable, ToolFailed
+from ...contracts.message import Message
 from ...resources.base import JsonObject
-from ..context.model_chain import ChainedModel
+from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
+from ..runtime.http import is_retryable, retry_after
+from ..tool.http_request import public_address
 from ..tool.tool import ToolDefinition
 
 
@@ -33,7 +42,7 @@ class Provider(Protocol):
     """Asks the models of one or more types (``spec.type`` of a Model). One instance serves all models of a worker.
 
     It resolves the model's address and key from the manifest at the time of use, and translates every failure into an
-    error of ``conversation.errors``: which one decides whether Temporal tries again, and whether a fallback is asked.
+    error of ``contracts.errors``: which one decides whether Temporal tries again, and whether a fallback is asked.
     """
 
     async def ask(
@@ -52,3 +61,107 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Closes the connections."""
         ...
+
+
+Server = TypeVar("Server", bound=Hashable)
+Client = TypeVar("Client")
+
+MAX_IDLE = 50
+"""Clients without a call that stay open. Runs may bring any number of servers and keys; each client has connections."""
+
+
+@dataclass
+class _Open(Generic[Client]):
+    client: Client
+    stack: AsyncExitStack
+    calls: int = 0
+
+
+class ClientPool(Generic[Server, Client]):
+    """``connect`` makes the client of a server, as a context that closes it."""
+
+    def __init__(
+        self, connect: Callable[[Server], AbstractAsyncContextManager[Client]], max_idle: int = MAX_IDLE
+    ) -> None:
+        self._connect, self._max_idle = connect, max_idle
+        self._open: dict[Server, _Open[Client]] = {}  # the client that was used last is the last one
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def client(self, server: Server) -> AsyncIterator[Client]:
+        """The client of a server, which stays open while the block runs."""
+        async with self._opening:
+            used = self._open.pop(server, None) or await self._new(server)
+            self._open[server] = used
+            used.calls += 1
+        try:
+            yield used.client
+        finally:
+            used.calls -= 1
+            await self._close_idle(self._max_idle)
+
+    async def close(self) -> None:
+        """Closes all clients without a call."""
+        await self._close_idle(0)
+
+    async def _new(self, server: Server) -> _Open[Client]:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(self._connect(server))
+            return _Open(client, stack.pop_all())
+
+    async def _close_idle(self, left: int) -> None:
+        idle = [server for server, each in self._open.items() if not each.calls]
+        for each in [self._open.pop(server) for server in idle[: max(0, len(idle) - left)]]:
+            with contextlib.suppress(Exception):  # whoever has called has an answer already
+                await each.stack.aclose()
+
+
+async def public_address_of(url: str) -> str:
+    """A public IP address of the server at ``url``. Raises ModelRejected or ModelUnavailable."""
+    parts = urlsplit(url)
+    try:
+        return await public_address(parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme])
+    except ToolFailed as refused:
+        raise (ModelRejected if refused.non_retryable else ModelUnavailable)(refused.message) from None
+
+
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """Sends each request, also one that a redirect asks for, to the IP address that was checked.
+
+    Raises ModelRejected for a server in the worker's own network, ModelUnavailable for a name that can't be found.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The response to a request."""
+        host = request.url.host
+        address = await public_address_of(str(request.url))
+        request.url = request.url.copy_with(host=address)
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        request.headers["connection"] = "close"  # so that no other host at this address uses the connection
+        return await super().handle_async_request(request)
+
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds after which a server that does not accept a connection counts as unreachable."""
+
+MAX_SERVER_TEXT = 5_000
+"""Characters of a server's own words. An error is cut further, after secrets were removed from it."""
+
+
+def error_of_status(
+    where: str, status: int, words: str, headers: Mapping[str, str], special: type[BatonError] | None = None
+) -> BatonError:
+    """The error for an HTTP status. ``words`` are the server's own; ``special`` is what its error code stands for.
+
+    The words of a server that refuses the key are left out: they may repeat the key.
+    """
+    if status in (401, 403):
+        return KeyRefused(f"{where} refused the key (HTTP {status})")
+    text = f"{where} answered HTTP {status}: {words[:MAX_SERVER_TEXT]}"
+    if special:
+        return special(text)
+    hint = headers.get("x-should-retry")
+    retryable = hint == "true" if hint in ("true", "false") else is_retryable(status)
+    if not retryable:
+        return ModelRejected(text)
+    return ModelUnavailable(text, retry_after=retry_after(headers), outage=status >= 500)

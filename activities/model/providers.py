@@ -6,34 +6,32 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
-from ...conversation.errors import ModelRejected, NotCarriedOut
-from ...conversation.failure import BatonError
-from ...conversation.messages.message import Message
+from ...contracts.errors import BatonError, ModelRejected, NotCarriedOut
+from ...contracts.message import Message
+from ...observability.spans import call_span, found_call, note_call, note_content
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
 from ..context.calls import Calls
-from ..context.metering import with_cost
-from ..context.model_chain import ChainedModel
+from ..context.metering import ChainedModel, with_cost
 from ..context.value_resolver import ValueResolver
-from ..runtime.call_spans import call_span, found_call, note_call, note_content
 from .call_attributes import answer_attributes, asked_content, model_name, request_attributes
 from .provider import ModelRequest, Provider
 
 
 def _openai() -> Provider:
-    from .openai.provider import OpenAIProvider  # noqa: PLC0415  # loads OpenAI's library, which takes 0.4 s
+    from .openai import OpenAIProvider  # noqa: PLC0415  # loads OpenAI's library, which takes 0.4 s
 
     return OpenAIProvider()
 
 
 def _anthropic() -> Provider:
-    from .anthropic.provider import AnthropicProvider  # noqa: PLC0415  # of the extra `anthropic`
+    from .anthropic import AnthropicProvider  # noqa: PLC0415  # of the extra `anthropic`
 
     return AnthropicProvider()
 
 
 def _bedrock() -> Provider:
-    from .bedrock.provider import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
+    from .bedrock import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
 
     return BedrockProvider()
 

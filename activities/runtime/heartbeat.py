@@ -1,14 +1,20 @@
-"""Heartbeats: a running activity reports that it is alive, with the text received so far, and learns of a cancel."""
+"""A running activity: heartbeats with the text received so far, one attempt at a time, and its ids."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from temporalio import activity
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...conversation.contracts.heartbeats import LiveText
+from ...contracts.requests import LiveText
 
 T = TypeVar("T")
 
@@ -83,3 +89,132 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def idempotency_key() -> str:
+    """``run_id/activity_id`` of the running activity: the same for all its attempts, and another one after a reset."""
+    return key_of(activity.info().activity_id)
+
+
+def key_of(activity_id: str) -> str:
+    """The idempotency key of another activity of the same run, or of what several of its activities share."""
+    return f"{activity.info().workflow_run_id}/{activity_id}"
+
+
+def workflow_id() -> str:
+    """The workflow id of the run that has called the activity."""
+    return activity.info().workflow_id or ""
+
+
+def root_id() -> str | None:
+    """The same, of a run that a client has started; None where runs below it find it in their own workflow ids."""
+    return workflow_id() if "/" in workflow_id() else None
+
+
+AWAITED = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
+"""States of an activity whose result Temporal still waits for."""
+
+
+@dataclass
+class _Flight:
+    task: asyncio.Task[Any]
+    heartbeat: Heartbeat
+    attempt: int = 0
+    """The newest attempt that waits for the task."""
+
+
+class SingleFlight(Interceptor):
+    """The work of this worker's running activities, by their idempotency keys; each sends heartbeats while it runs.
+
+    A Temporal server that was unreachable for a while takes the worker for dead: it times the attempt out and schedules
+    another, although the model call or tool use of the first one still runs. To repeat that would be to pay twice, so
+    the next attempt on this worker waits for the work that is there. ``redact`` is applied to the heartbeats' text.
+    """
+
+    def __init__(self, redact: Callable[[str], str] = str) -> None:
+        self._redact = redact
+        self._flights: dict[str, _Flight] = {}
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
+        return _JoinedActivities(super().intercept_activity(next), self)
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, object]]) -> object:
+        """The result of ``work``, or of the same work that an earlier attempt of this activity has begun."""
+        key = idempotency_key()
+        flight = self._flights.get(key) or self._begin(key, work)
+        flight.attempt = activity.info().attempt
+        async with heartbeats(flight.heartbeat):
+            try:
+                return await asyncio.shield(flight.task)
+            except asyncio.CancelledError:
+                await _keep_for_next_attempt(flight)
+                raise
+
+    def _begin(self, key: str, work: Callable[[], Coroutine[Any, Any, object]]) -> _Flight:
+        heartbeat = Heartbeat(self._redact)
+        flight = self._flights[key] = _Flight(run_with(heartbeat, work()), heartbeat)
+        flight.task.add_done_callback(lambda task: self._end(key, task))
+        return flight
+
+    def _end(self, key: str, task: asyncio.Task[Any]) -> None:
+        del self._flights[key]
+        if not task.cancelled():
+            task.exception()  # marks it as seen: asyncio would log it if no attempt waits any more
+
+    async def close(self) -> None:
+        """Cancels the work that is left when the worker ends."""
+        tasks = [flight.task for flight in self._flights.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _JoinedActivities(ActivityInboundInterceptor):
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, flights: SingleFlight) -> None:
+        super().__init__(next_interceptor)
+        self._flights = flights
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        """Runs an activity by itself if it is local: it is part of a workflow task, and knows no heartbeats."""
+        if activity.info().is_local:
+            return await self.next.execute_activity(input)
+        return await self._flights.run(partial(self.next.execute_activity, input))
+
+
+async def _keep_for_next_attempt(flight: _Flight) -> None:
+    """Lets the work go on until a later attempt joins it; cancels it once Temporal no longer waits for its result.
+
+    It is cancelled once only, so that it can still pass the cancel on.
+    """
+    cancelled = False
+    while not flight.task.done() and flight.attempt == activity.info().attempt:
+        if not cancelled and not await _is_awaited():
+            why = activity.cancellation_details()
+            flight.heartbeat.withdrawn = why is not None and (why.cancel_requested or why.not_found)
+            cancelled = flight.task.cancel()
+        await asyncio.wait([flight.task], timeout=INTERVAL)
+
+
+async def _is_awaited() -> bool:
+    """Whether Temporal gave up only this attempt and still waits for the activity; True where it can't be asked."""
+    why, info = activity.cancellation_details(), activity.info()
+    if why is None or not why.not_found or info.workflow_id is None:
+        return False
+    try:
+        run = await activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id).describe()
+    except RPCError:
+        return True
+    pending = run.raw_description.pending_activities if run.status is WorkflowExecutionStatus.RUNNING else ()
+    return any(each.activity_id == info.activity_id and each.state in AWAITED for each in pending)
+
+
+P = ParamSpec("P")
+
+
+LONG = 20_000
+"""Characters from which on a text is worth a thread: searched for secrets, each escape in it takes up to 2 µs."""
+
+
+async def in_thread_if_long(size: int, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Calls a function whose time grows with ``size``, the characters that it is given."""
+    return work(*args, **options) if size < LONG else await asyncio.to_thread(work, *args, **options)

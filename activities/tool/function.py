@@ -3,13 +3,13 @@
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from ...conversation.errors import BadArguments, FunctionFailed, InvalidManifest
+from ...contracts.errors import BadArguments, FunctionFailed, InvalidManifest
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.function_signature import call_arguments, description, input_schema
+from ...resources.functions import call_arguments, description, input_schema
 from ...resources.tool import Tool
 from ..context.value_resolver import ValueResolver
-from ..process.functions import FunctionRegistry
+from ..runtime.functions import FunctionRegistry
 from .tool import CallableTool, ToolContext, ToolDefinition
 
 

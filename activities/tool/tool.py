@@ -1,17 +1,19 @@
 """The protocol of a tool type: how its tools are discovered, described to a model, and used."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
-from ...conversation.messages.person_decision import PersonDecision
+from ...contracts.message import PersonDecision
+from ...observability.spans import GoesOnLater
 from ...resources import tool as resources
-from ...resources.agent import Agent
+from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval
-from ...resources.base import JsonObject
+from ...resources.base import JsonObject, Reference
 from ...resources.catalog import Catalog
 from ..context.value_resolver import ValueResolver
-from ..runtime.counted import GoesOnLater
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,46 @@ class ToolSource(Protocol):
     async def close(self) -> None:
         """Closes the connections."""
         ...
+
+
+MAX_NAME = 64
+"""Characters of a tool's name: models take no longer ones."""
+
+Chosen = Callable[[Reference], Sequence[str] | None]
+"""The names of the made tools that a reference stands for; None where it names a manifest of its own."""
+
+
+def tool_names(prefix: str, names: Iterable[str]) -> Iterator[str]:
+    """A name for each tool, as in ``prefix-read-file``; no two are the same."""
+    known = set[str]()
+    for name in names:
+        short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "tool"
+        first = made = f"{prefix}-{short}"[:MAX_NAME].rstrip("-")
+        for number in count(2):  # two names may differ in what is not kept of them
+            if made not in known:
+                break
+            made = f"{first[: MAX_NAME - 4]}-{number}"
+        known.add(made)
+        yield made
+
+
+def with_made_tools(agent: Agent, chosen: Chosen) -> Agent:
+    """The agent with the tools that one of its own stands for, without those that it has by name already."""
+    tools = tuple(_tools(agent, chosen))
+    if tools == agent.spec.tools:
+        return agent
+    return agent.model_copy(update={"spec": agent.spec.model_copy(update={"tools": tools})})
+
+
+def _tools(agent: Agent, chosen: Chosen) -> Iterator[AgentTool]:
+    own = {tool.name for tool in agent.spec.tools}
+    for given, reference in agent.tools():
+        names = chosen(reference) if reference else None
+        for name in (given.own_name,) if names is None else names:
+            if name == given.own_name:
+                yield given
+            elif name not in own:
+                own.add(name)
+                presets = given.partial.model_copy(update={"name": None}) if given.partial else None
+                made = {"name": name, "type": None, "description": None, "partial": presets}
+                yield given.model_copy(update=made)

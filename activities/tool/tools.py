@@ -1,34 +1,159 @@
 """The table of tool types, and the tools that an agent or a query can use."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from ...conversation.errors import NotCarriedOut, UnknownResource
+import jq  # type: ignore[import-not-found]  # it has no types
+from pydantic import JsonValue
+
+from ...contracts.errors import FilterFailed, InvalidManifest, NotCarriedOut, UnknownResource
+from ...contracts.text import parse_json
+from ...journal.journal import Journal
+from ...journal.token_store import TokenStore
 from ...resources import tool as resources
-from ...resources.agent import Agent
-from ...resources.agent_tool import AgentTool
-from ...resources.approval import strictest
+from ...resources.agent import Agent, AgentTool
+from ...resources.approval import Approval, strictest
 from ...resources.base import JsonObject, Reference
-from ...resources.catalog import Catalog
+from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.template import fill
+from ...resources.tool import Tool
+from ...resources.values import QUERY, Function, Parameter, PresetArguments
 from ..context.calls import Calls
 from ..context.lookup import find
+from ..context.output_schema import schema_errors
 from ..context.value_resolver import ValueResolver
-from ..journal.journal import Journal
-from ..journal.token_store import TokenStore
-from ..process.bounded_process import close_idle
-from ..process.functions import FunctionRegistry
-from ..process.secrets import SecretStore
-from .asking import AskingTools
-from .built_in import BuiltInTools
-from .destructive import with_approvals
+from ..runtime.bounded_process import BoundedFunction, LimitExceeded, close_idle
+from ..runtime.functions import FunctionRegistry
+from ..runtime.secrets import SecretStore
+from .built_in import AskingTools, BuiltInTools, skill_tools
 from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
 from .openapi import OpenApiTools
-from .presets import with_presets
-from .result_filters import ResultFilters
-from .skills import skill_tools
 from .tool import Answered, BeginOnce, CallableTool, ToolContext, ToolSource, no_guard
+
+Resolve = Callable[[Parameter], str | None]
+"""From a preset argument to its text; None where an optional value is missing."""
+
+
+def with_presets(
+    tool: CallableTool, presets: PresetArguments | None, owner: Tool | Agent, agent: Agent | None, values: ValueResolver
+) -> CallableTool:
+    """The tool without its preset arguments, which ``owner`` names and which win over what a model sends.
+
+    Their values are resolved when the tool is used, and are never stored.
+    """
+    if presets is None or not presets.parameters:
+        return tool
+    names = {each.name for each in presets.parameters}
+    full, use, resolve = tool.definition.parameters, tool.use, _resolver(owner, agent, values)
+
+    async def use_with_presets(arguments: JsonObject) -> str:
+        given = {name: each for name, each in arguments.items() if name not in names}
+        for preset in presets.parameters:
+            if (text := resolve(preset)) is not None:
+                given[preset.name] = _typed(text, _properties(full).get(preset.name))
+        if wrong := [each for each in await schema_errors(given, full) if _is_about(each, names)]:
+            raise InvalidManifest(f"{owner.id}: the preset arguments of {tool.definition.name} don't fit: {wrong[0]}")
+        return await use(given)
+
+    definition = replace(tool.definition, parameters=_without(full, names))
+    return replace(tool, definition=definition, use=use_with_presets)
+
+
+def _resolver(owner: Tool | Agent, agent: Agent | None, values: ValueResolver) -> Resolve:
+    """A literal is a template of the parameters of the tool, the agent and the query; other values are none."""
+    query = values.query()
+    value = values.parameter_lookup(owner, *(each for each in (agent, query) if each))
+
+    def named(name: str) -> str:
+        return (
+            values.parameter_lookup(query)(name.removeprefix(QUERY))
+            if query and name.startswith(QUERY)
+            else value(name)
+        )
+
+    return lambda preset: fill(preset.value, named) if preset.value else values.resolve(preset, owner)
+
+
+def _without(schema: JsonObject, names: set[str]) -> JsonObject:
+    properties: JsonObject = {name: each for name, each in _properties(schema).items() if name not in names}
+    required = schema.get("required")
+    left: JsonObject = {**schema, "properties": properties}
+    if isinstance(required, list):
+        left["required"] = [name for name in required if name not in names]
+    return left
+
+
+def _properties(schema: JsonObject) -> JsonObject:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _typed(text: str, schema: JsonValue) -> JsonValue:
+    """A text as its argument: a number, an object and the like where the schema wants no text."""
+    types = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    if "string" in (types if isinstance(types, list) else [types]):
+        return text
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return text
+    return value
+
+
+def _is_about(error: str, names: set[str]) -> bool:
+    """Whether an error lies in one of the preset arguments: the others were checked before, with their defaults."""
+    return any(error.startswith((f"$.{name}:", f"$.{name}.", f"$.{name}[")) for name in names)
+
+
+def with_approvals(catalog: Catalog) -> Catalog:
+    """The catalog, in which each Tool with ``destructiveHint`` needs a yes, unless its own ``approval`` says otherwise.
+
+    It is pinned so: the runs below ask as well, whatever their workers' settings are.
+    """
+    asked = [_asked(each) for each in catalog.manifests]
+    if asked == [*catalog.manifests]:
+        return catalog
+    return catalog_of(asked).model_copy(update={"made_from": catalog.made_from or catalog.sha})
+
+
+def _asked(manifest: Resource) -> Resource:
+    if not (isinstance(manifest, Tool) and manifest.spec.approval is None):
+        return manifest
+    hints = manifest.spec.annotations
+    if not (hints and hints.destructive_hint):
+        return manifest
+    spec = manifest.spec.model_copy(update={"approval": Approval(required=True)})
+    return manifest.model_copy(update={"spec": spec})
+
+
+_apply = BoundedFunction(f"{__package__}.jq_filter:apply_filters")
+
+
+class ResultFilters:
+    """Applies filters. ``redact`` removes secrets before, of which a filter could leave a part."""
+
+    def __init__(self, redact: Callable[[str], Awaitable[str]]) -> None:
+        self._redact = redact
+
+    def applied_to(self, tool: CallableTool, functions: Sequence[Function]) -> CallableTool:
+        """The tool with filtered results. Raises FilterFailed where a filter fails: the tool was used then."""
+        if not functions:
+            return tool
+        filters = [each.value for each in functions]
+
+        async def filtered(answer: str) -> str:
+            try:
+                return str(await _apply.call({"text": await self._redact(answer), "filters": [*filters]}))
+            except (ValueError, LimitExceeded) as error:
+                raise FilterFailed(
+                    f"{tool.definition.name} has answered, but its functions can't be applied: {error}"
+                ) from None
+
+        return replace(tool, finish=filtered)
+
 
 BUILT_IN = "built-in"
 """The type of the tools that need no manifest."""
@@ -143,3 +268,30 @@ def _find(catalog: Catalog, reference: Reference) -> resources.Tool:
     if isinstance(tool := find(catalog, reference), resources.Tool):
         return tool
     raise UnknownResource(f"{tool.id} is no tool")
+
+
+def apply_filters(given: JsonValue) -> str:
+    """The ``text`` after each of the ``filters``, as compact JSON; a text that is no JSON stays as it is.
+
+    Several results become a list, none an empty text (ARK: agent execution). Raises ValueError.
+    """
+    assert isinstance(given, dict)
+    text, filters = str(given["text"]), given["filters"]
+    assert isinstance(filters, list)
+    for each in filters:
+        text = _filtered(text, str(each))
+    return text
+
+
+def _filtered(text: str, program: str) -> str:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    try:
+        results = jq.compile(program or ".").input_text(text).all()
+    except ValueError as error:
+        raise ValueError(f"the filter '{program}' failed: {error}") from None
+    if not results:
+        return ""
+    return json.dumps(results[0] if len(results) == 1 else results, ensure_ascii=False, separators=(",", ":"))

@@ -1,8 +1,8 @@
 """The Python interface of Baton: everything that ``import baton`` offers."""
 
-from ...conversation.contracts.decisions import PendingDecision
-from ...conversation.contracts.status import Status
-from ...conversation.messages.panel import (
+from ...contracts.decisions import PendingDecision
+from ...contracts.message import PersonDecision
+from ...contracts.panel import (
     Briefing,
     Contribution,
     Critique,
@@ -14,27 +14,25 @@ from ...conversation.messages.panel import (
     RefereeOutput,
     Verdict,
 )
-from ...conversation.messages.person_decision import PersonDecision
-from ...conversation.temporal.temporal_client import ConnectionFailed
+from ...contracts.status import Status
 from ...resources.functions import function, tool
 from ...resources.problems import ManifestError
+from ...temporal.client import ConnectionFailed
 from ..errors import UnreachableError
-from ..runs.find_run import NoSuchRunError
-from ..runs.schedule_request import ScheduleError
+from ..runs.runs import NoSuchRunError
+from ..runs.schedules import ScheduleError
 from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, run, start
-from .handle import Handle
-from .manifest import ResourceDefinition as Manifest
-from .message_stream import MessageEvent
-from .outcome import Refused, Result, RunFailed
-from .panels import debate, referee, roster_agent, round_robin, synthesizer
+from .handle import Handle, MessageEvent, Refused, Result, RunFailed
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
+from .resources import ResourceDefinition as Manifest
 from .resources import SkillDefinition as Skill
 from .schedules import ScheduleDefinition as Schedule
 from .schedules import ScheduleHandle
 from .teams import MemberDefinition as Member
 from .teams import TeamDefinition as Team
+from .teams import debate, referee, roster_agent, round_robin, synthesizer
 
 __all__ = [
     "Agent",

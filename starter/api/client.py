@@ -3,33 +3,109 @@
 import asyncio
 import contextlib
 import logging
+import os
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 from temporalio.client import Client
 
-from ...conversation.messages.panel import Contribution
-from ...conversation.temporal import temporal_client
+from ...contracts.panel import Contribution, contributions_in
+from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
-from ..journal.contributions import read_contributions
-from ..runs.find_run import find_run
-from ..runs.run_handle import RunHandle
-from ..runs.server_state import has_worker
-from ..runs.start_query import start_query
+from ...temporal.client import task_queue as default_task_queue
+from ...temporal.encryption import Keys
+from ..runs.runs import RunHandle, find_run, has_worker
+from ..runs.start import start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
-from .arguments import check, check_list, check_text
-from .handle import Handle
-from .manifest import ResourceDefinition, load_definitions, unique_functions
-from .outcome import Result
-from .run_options import RunOptions, query_for
+from .handle import Handle, Result
+from .resources import (
+    QueryDefinition,
+    ResourceDefinition,
+    ValueInput,
+    check,
+    check_list,
+    check_mapping,
+    check_text,
+    load_definitions,
+    unique_functions,
+)
 from .schedules import ScheduleDefinition, ScheduleHandle, apply_definition, find_handle
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of a run.
+
+    ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
+    first values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` what it may use, such as
+    ``{"tokens": 20_000}``. ``conversation`` is the conversation that it goes on with. ``functions`` and ``resources``
+    are added to those of the target.
+    """
+
+    id: str
+    parameters: Mapping[str, ValueInput]
+    session: JsonObject
+    timeout: str
+    budget: Mapping[str, Any]
+    conversation: str
+    functions: Sequence[Function]
+    resources: Sequence[ResourceDefinition]
+
+
+def query_for(target: ResourceDefinition, text: str | None, options: RunOptions) -> ResourceDefinition:
+    """The query that gives an input to a target; raises TypeError if the input is missing or not allowed."""
+    check(target, ResourceDefinition, "target", "an agent, a team, a model, a Query or a Manifest")
+    if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
+        raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
+    check(text, (str, type(None)), "input", "a text")
+    check(options.get("id"), (str, type(None)), "id", "a text")
+    check_mapping(options.get("session"), "session")
+    check_list(options.get("functions", ()), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
+    check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
+    if (target.kind == "Query") == (text is not None):
+        raise TypeError("a Query has its own input" if text is not None else f"{target.name} needs an input")
+    talk = options.get("conversation")
+    check(talk, (str, type(None)), "conversation", "a text")
+    if text is None and talk is not None:
+        raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
+    if text is None:
+        return target
+    given, limit = options.get("parameters"), options.get("timeout")
+    return QueryDefinition(
+        target.name,
+        text,
+        targets=[target],
+        parameters=given,
+        timeout=limit,
+        budget=options.get("budget"),
+        conversation=talk,
+        namespace=target.namespace,
+    )
+
+
+async def read_contributions(
+    session: str, key: str, environ: Mapping[str, str] = os.environ
+) -> tuple[Contribution, ...]:
+    """The contributions to the panel that has started last under this key of a session; empty if there is none.
+
+    Raises:
+        JournalUnavailable: if the journal of BATON_JOURNAL_URL can't be read.
+    """
+    from ...activities.runtime.settings import Settings  # noqa: PLC0415
+    from ...journal.journal import Journal  # noqa: PLC0415  # only this command reads the journal
+
+    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ), upgrade=False)
+    try:
+        return contributions_in(row.message for row in await journal.read_bookmark(session, key))
+    finally:
+        await journal.close()
+
 
 _log = logging.getLogger("baton")
 
@@ -46,7 +122,7 @@ class Connection:
     def __init__(self, address: str | None = None, *, task_queue: str | None = None) -> None:
         check(address, (str, type(None)), "address", "a text such as 'localhost:7233'")
         check(task_queue, (str, type(None)), "task_queue", "a text")
-        self._address, self._task_queue = address, task_queue or temporal_client.task_queue()
+        self._address, self._task_queue = address, task_queue or default_task_queue()
         self._server_locks, self._server = contextlib.ExitStack(), ServerLocation(address)
         self._connecting = asyncio.Lock()
         self._client: Client | None = None

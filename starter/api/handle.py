@@ -1,31 +1,174 @@
 """A handle on a run: its result, messages and status, and the signals and updates that control it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.contracts.control_messages import TerminateRequest
-from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
-from ...conversation.contracts.replies import ReplyRequest
-from ...conversation.contracts.status import Status, turn_status
-from ...conversation.messages.person_decision import PersonDecision
-from ...conversation.messages.turn import TurnResult
+from ...contracts.control_messages import TerminateRequest
+from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.inputs import QueryInput
+from ...contracts.message import Message, PanelMessageKind, PersonDecision, TokenUsage
+from ...contracts.panel import Contribution, DebateShape, PanelShape, contributions_in
+from ...contracts.status import Status, turn_status
+from ...contracts.turn import TurnResult
+from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog, Resource
+from ...resources.query import Query
+from ...resources.team import Team
+from ...temporal.executions import execution_chain
 from ..account import client_identity
+from ..history.follow import follow
+from ..history.run_events import CallEnded, RunEvent
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.run_handle import RunHandle, request_termination
-from ..runs.run_status import closed_status, live_status
-from .arguments import as_json, check_mapping, check_text
-from .message_stream import MessageEvent, stream_messages
-from .outcome import Refused, Result, RunFailed
-from .result_value import target_of, value_of
+from ..runs.runs import RunHandle, closed_status, live_status, request_termination
+from .resources import as_json, check_mapping, check_text
+
+RECONNECT_TIMEOUT = 60.0
+"""Seconds for which a lost connection is retried."""
+
+
+@dataclass(frozen=True)
+class MessageEvent:
+    """A message in a run: its author's name, its text, and the team and time; in a panel also its round and part."""
+
+    name: str
+    text: str
+    round: int | None
+    part: PanelMessageKind | None
+    team: str | None
+    at: datetime
+
+
+async def stream_messages(
+    client: Client, run: RunHandle, reconnect_timeout: float = RECONNECT_TIMEOUT
+) -> AsyncIterator[MessageEvent]:
+    """The messages in a run and its child runs, each once, from the beginning to the end of the run.
+
+    Raises Temporal's RPCError where the connection is lost for longer than ``reconnect_timeout`` seconds.
+    """
+    queue: asyncio.Queue[MessageEvent | None] = asyncio.Queue()
+
+    def enqueue(event: RunEvent) -> None:
+        for each in _messages_in(event):
+            queue.put_nowait(each)
+
+    following = asyncio.create_task(follow(client, run, enqueue, reconnect_timeout=reconnect_timeout))
+    following.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (message := await queue.get()) is not None:
+            yield message
+        await following
+    finally:
+        following.cancel()
+
+
+def _messages_in(event: RunEvent) -> list[MessageEvent]:
+    if not isinstance(event, CallEnded):
+        return []
+    team = event.run.name if event.run.kind == "team" else None
+    return [
+        MessageEvent(each.name or each.role, each.content, each.round, each.part, team, event.at)
+        for each in event.messages
+    ]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a completed run. ``value`` is its ``message``, read into the type that the target declares:
+
+    JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
+    synthesizer, or for one that was terminated or whose budget is used up; otherwise the message itself, as where
+    a run with an ``output_schema`` was ended before its answer had that form.
+    """
+
+    id: str
+    status: Status
+    value: object
+
+    @property
+    def message(self) -> str:
+        """The answer."""
+        return self.status.message
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens and calls it used."""
+        return self.status.token_usage
+
+
+class RunFailed(Exception):
+    """A run has failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
+
+    def __init__(self, run_id: str, status: Status) -> None:
+        self.id, self.status = run_id, status
+        why = (
+            f"has failed: {status.error}"
+            if status.phase == "Failed"
+            else f"was canceled: {status.note or 'no reason given'}"
+        )
+        super().__init__(f"the run {run_id} {why}")
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The latest messages, target by target."""
+        messages = tuple(message for response in self.status.responses for message in response.messages)
+        return messages or self.status.messages
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """The contributions to a panel or a debate among the messages."""
+        return contributions_in(self.messages)
+
+
+class Refused(Exception):
+    """A run rejects a message or a change of its session; the text says why."""
+
+
+async def target_of(client: Client, run: RunHandle) -> Resource | None:
+    """The target of a run; None if it has several, or if its manifest stands with the worker."""
+    run_id = run.run_id or (await run.describe()).run_id
+    (_, started), *_ = await execution_chain(client, run.id, run_id)
+    if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first run is deleted
+        return None
+    (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
+    catalog = Catalog.model_validate({"manifests": given.resources})
+    query = catalog.get("Query", given.namespace, given.name or "")
+    targets = catalog.targets(query) if isinstance(query, Query) else ()
+    return catalog.find(targets[0]) if len(targets) == 1 else None
+
+
+_ENDED_EARLY = ("terminated", "budget")
+"""Why a run is complete that has not come to its answer: its message is the last one, or the state of a panel."""
+
+
+def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
+    """The value of a completed run's message; ``output_model`` is the model into which structured answers are read.
+
+    A run that has ended early may not have come to an answer in that form: then it is the message. Raises pydantic's
+    ValidationError where another answer does not fit that model.
+    """
+    ended = status.stop_reason in _ENDED_EARLY
+    if isinstance(target, Team) and target.spec.is_panel and (ended or target.spec.synthesizer is False):
+        shape = DebateShape if target.spec.strategy == "debate" else PanelShape
+        with suppress(ValidationError):
+            return shape.model_validate_json(status.message)
+    if isinstance(target, Team | Agent) and target.spec.output_schema:
+        try:
+            return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
+        except ValueError:  # of either
+            if not ended:
+                raise
+    return status.message
 
 
 class Handle:

@@ -6,15 +6,21 @@ from temporalio.client import Client
 
 from ...resources.base import JsonObject
 from ...resources.schedule import OverlapPolicy, Schedule
-from ...resources.scheduled_query import scheduled_query
+from ...resources.stored import scheduled_query
 from ..account import account_name
-from ..runs.apply_schedule import apply_schedule
-from ..runs.schedules import describe_schedule, find_schedule, schedule_handle, trigger_schedule
+from ..runs.schedules import apply_schedule, describe_schedule, find_schedule, schedule_handle, trigger_schedule
 from ..server.connection import ServerLocation
-from .arguments import check, check_text
 from .handle import Handle
-from .manifest import Dependencies, ResourceDefinition, load_definitions, reject_unknown, spec_fields
-from .resources import QueryDefinition
+from .resources import (
+    Dependencies,
+    QueryDefinition,
+    ResourceDefinition,
+    check,
+    check_text,
+    load_definitions,
+    reject_unknown,
+    spec_fields,
+)
 
 
 class ScheduleOptions(TypedDict, total=False):

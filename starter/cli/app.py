@@ -4,21 +4,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import (
-    chat,
-    control,
-    encryption,
-    inbox,
-    inspect,
-    maintenance,
-    manifests,
-    people,
-    run,
-    schedules,
-    servers,
-    sessions,
-    store,
-)
+from . import control, conversations, inspect, maintenance, manifests, people, run, schedules, servers, store
 from .exit_codes import run_and_exit
 
 
@@ -35,17 +21,17 @@ app = typer.Typer(
 )
 for _group in (
     run,
-    chat,
-    sessions,
+    conversations,
+    conversations,
     schedules,
     store,
     manifests,
     inspect,
     control,
     people,
-    inbox,
+    people,
     servers,
-    encryption,
+    maintenance,
     maintenance,
 ):
     app.add_typer(_group.app)

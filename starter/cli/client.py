@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from ..runs.find_run import find_run
-from ..runs.run_handle import RunHandle
+from ..runs.runs import RunHandle, find_run
 from ..server.connection import ServerLocation, use_server
 from ..server.state_dir import StateDir
 from .terminal import print_message

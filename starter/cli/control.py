@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from ...resources.base import JsonObject
-    from ..runs.run_handle import RunHandle
+    from ..runs.runs import RunHandle
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def terminate(
     now: Annotated[bool, typer.Option("--now", help="Don't wait for the call in flight.")] = False,
 ) -> None:
     """Ends a run gracefully after the current turn; it counts as completed."""
-    from ..runs.run_handle import request_termination
+    from ..runs.runs import request_termination
 
     _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "was asked to end")
 
@@ -64,7 +64,7 @@ def steer(
     namespace: Namespace = "default",
 ) -> None:
     """Sends a message into a run's discussion, as a person who takes part."""
-    from ...conversation.contracts.control_messages import SteerRequest, SteerResult
+    from ...contracts.control_messages import SteerRequest, SteerResult
 
     async def send(handle: "RunHandle") -> None:
         result = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)

@@ -4,11 +4,11 @@ import yaml
 from pydantic import ValidationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.failure import BatonError
-from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.temporal_client import ConnectionFailed
+from ...contracts.errors import BatonError
+from ...contracts.settings import SettingsError
+from ...temporal.client import ConnectionFailed
 from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
-from ..runs.find_run import NoSuchRunError
+from ..runs.runs import NoSuchRunError
 from ..server.embedded import ServerError
 from .exit_codes import REFUSED, UNREACHABLE
 

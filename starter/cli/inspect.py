@@ -8,14 +8,13 @@ import typer
 from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
-from .rows import print_rows
-from .terminal import print_result, stderr_console
+from .terminal import print_result, print_rows, stderr_console
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
     from ..history.run_events import RunEvent
-    from ..runs.run_handle import RunHandle
+    from ..runs.runs import RunHandle
 
 app = typer.Typer()
 
@@ -27,7 +26,7 @@ def list_runs(
     output: Output = OutputFormat.text,
 ) -> None:
     """Lists the newest runs."""
-    from ..runs.list_runs import COLUMNS, recent_runs
+    from ..runs.runs import COLUMNS, recent_runs
     from .client import with_client
 
     found = with_client(lambda client: recent_runs(client, namespace, limit))
@@ -37,10 +36,10 @@ def list_runs(
 @app.command()
 def status(name: RunName, namespace: Namespace = "default", output: QueryOutput = QueryFormat.text) -> None:
     """Shows in a few lines how a run is, with its answer so far; with -o yaml its whole status."""
-    from ..console.status import print_status
+    from ..console.printer import print_status
     from ..console.watch import print_open_calls
-    from ..runs.run_manifest import run_manifest
-    from ..runs.run_status import live_status
+    from ..runs.runs import live_status
+    from ..runs.start import run_manifest
     from .client import with_run
     from .execute import printed
 
@@ -59,7 +58,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
     """Follows a run from its beginning to its end; also shows a run that is over. Ends as ``baton run`` does."""
-    from ..console.status import print_status
+    from ..console.printer import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
@@ -81,7 +80,7 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
     """Prints the messages of a run until now."""
     from rich.console import Console
 
-    from ..console.status import print_status
+    from ..console.printer import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
@@ -136,8 +135,7 @@ def tasks(
     output: Output = OutputFormat.text,
 ) -> None:
     """Lists the turns of the members in a run's panels and debates, with their times and results."""
-    from ..history.task_recorder import list_tasks
-    from ..history.turn_tasks import COLUMNS
+    from ..history.tasks import COLUMNS, list_tasks
     from .client import with_run
 
     found = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
@@ -156,8 +154,8 @@ def contributions(
     """Prints the contributions to a panel that shares them. Reads the journal, as a worker does."""
     import asyncio
 
-    from ...conversation.messages.panel import format_transcript
-    from ..journal.contributions import read_contributions
+    from ...contracts.panel import format_transcript
+    from ..api.client import read_contributions
     from .client import with_run
     from .formats import dump
 

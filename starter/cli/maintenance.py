@@ -1,5 +1,8 @@
-"""Commands that look after an installation: doctor, migrate, prune, replace-journal, version."""
+"""Commands that look after an installation: doctor, migrate, prune, replace-journal, version, keys."""
 
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +26,8 @@ def doctor(
 
     from ..operations.doctor import as_text, run_checks
     from .client import silence_sdk
+    from .execute import load_manifests
     from .formats import dump
-    from .targets import load_manifests
 
     silence_sdk()
     results = run_checks(load_manifests(file or (), recursive=recursive), print_message)
@@ -40,7 +43,7 @@ def migrate() -> None:
     import asyncio
     import os
 
-    from ..operations.migrate_journal import migrate_journal
+    from ..operations.prune import migrate_journal
 
     print_message(asyncio.run(migrate_journal(os.environ)))
 
@@ -69,8 +72,7 @@ def replace_journal(
     """Lets the journal at BATON_JOURNAL_URL take the place of others: open runs that need what they held will fail."""
     import asyncio
 
-    from ..operations.prune import journal_address
-    from ..operations.replace_journal import replace_journals
+    from ..operations.prune import journal_address, replace_journals
 
     place = asyncio.run(replace_journals(journal_address(), ids))
     print_message(f"the journal at {place} takes the place of {', '.join(ids)}: start the workers again")
@@ -82,3 +84,39 @@ def version() -> None:
     from importlib.metadata import version as version_of
 
     print(version_of("baton"))
+
+
+UI_ORIGINS = "http://localhost:8233", "http://127.0.0.1:8233"
+
+PORT = 8234
+"""The default port of the codec server, next to the UI's 8233."""
+
+
+@app.command("encryption-key")
+def encryption_key(
+    key_id: Annotated[str, typer.Argument(metavar="[ID]", help="Its id; by default today's date.")] = "",
+) -> None:
+    """Prints a new key for BATON_ENCRYPTION_KEYS."""
+    from ...temporal.encryption import Key
+
+    print_result(str(Key.generate(key_id or f"{datetime.now(UTC):%Y-%m-%d}")))
+
+
+@app.command("codec-server")
+def codec_server(
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = PORT,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    origin: Annotated[list[str] | None, typer.Option(help="Where a browser finds the UI; may be repeated.")] = None,
+) -> None:
+    """Decrypts payloads for Temporal's UI, with the keys of BATON_ENCRYPTION_KEYS."""
+    from ...contracts.settings import SettingsError
+    from ...temporal.encryption import KEYS, Codec, Keys
+    from ..scripted_model import serve_in_thread
+    from ..server.codec_server import codec_app
+
+    keys, origins = Keys.from_environment(os.environ), origin or UI_ORIGINS
+    if not keys.ids:
+        raise SettingsError(f"{KEYS} is not set: nothing can be decrypted without a key")
+    with serve_in_thread(codec_app(Codec(keys), origins), port, host) as url:
+        print_message(f"for the Temporal UI at {' or '.join(origins)}, the codec endpoint is {url}. End with Ctrl-C.")
+        signal.pause()

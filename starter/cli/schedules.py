@@ -9,8 +9,7 @@ import typer
 from ..account import account_name
 from ..errors import UsageError
 from .options import Files, Output, OutputFormat, Recursive
-from .rows import print_rows
-from .terminal import print_message, print_result
+from .terminal import print_message, print_result, print_rows
 
 if TYPE_CHECKING:
     from temporalio.client import Client, ScheduleHandle
@@ -55,11 +54,11 @@ def apply(
     import asyncio
 
     from ...resources.schedule import Schedule
-    from ...resources.scheduled_query import scheduled_query
+    from ...resources.stored import scheduled_query
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
+    from .execute import load_manifests, refuse_secrets_of_stdin
     from .store import look_into_store
-    from .targets import load_manifests, refuse_secrets_of_stdin
 
     loaded = look_into_store(load_manifests(file, recursive=recursive))
     found = [each for each in loaded.catalog.manifests if isinstance(each, Schedule)]
@@ -78,10 +77,9 @@ def apply(
 
 async def _apply_all(server: "ServerLocation", loaded: "Loaded", wanted: "list[Schedule]") -> None:
     from ...resources.problems import ManifestError
-    from ...resources.scheduled_query import scheduled_query
-    from ..runs.apply_schedule import apply_schedule
-    from ..runs.schedule_request import ScheduleError
-    from ..runs.server_state import has_worker
+    from ...resources.stored import scheduled_query
+    from ..runs.runs import has_worker
+    from ..runs.schedules import ScheduleError, apply_schedule
 
     client = await server.connect()
     for each in wanted:
@@ -158,7 +156,7 @@ def _change(
 
 def _with_schedules(work: "Callable[[Client], Coroutine[Any, Any, T]]") -> T:
     """The result of work with a connected client. Raises UsageError if there is no such schedule."""
-    from ..runs.schedule_request import ScheduleError
+    from ..runs.schedules import ScheduleError
     from .client import with_client
 
     try:

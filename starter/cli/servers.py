@@ -41,7 +41,7 @@ def dev(
     from ..server.dev import DevOptions, run_dev_server
     from ..server.state_dir import StateDir
     from ..server.worker_process import importable_from_here
-    from .targets import load_manifests
+    from .execute import load_manifests
 
     importable_from_here()
     state_dir = StateDir.of(os.environ)
@@ -84,8 +84,7 @@ def scripted_model(
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
 ) -> None:
     """Serves OpenAI's protocol with the replies of a script, to try a team without a language model."""
-    from ..scripted_model.script import Script
-    from ..scripted_model.server import ScriptedModel
+    from ..scripted_model import Script, ScriptedModel
 
     with ScriptedModel(Script.read(script).answer).serve(port) as url:
         print_message(f"scripted, no model is asked: OPENAI_BASE_URL={url}")

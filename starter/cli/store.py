@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from ...resources.loader import Loaded
-    from ...resources.stored_manifest import Key
-    from ..journal.manifests import Store
+    from ...resources.stored import Key
+    from ..operations.manifests import Store
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def apply(
     force: Annotated[bool, typer.Option("--force", help="Also if they need what is not in the store.")] = False,
 ) -> None:
     """Writes manifests into the store in the journal, so that every worker knows them: all of FILE, or none."""
-    from .targets import in_namespace, load_manifests
+    from .execute import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(file, recursive=recursive), namespace)
     for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force)):
@@ -102,9 +102,8 @@ def delete(
 
 def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":
     """What the manifests of files name, and may be in the store."""
-    from ...resources.stored import STORABLE
-    from ...resources.stored_manifest import key_of
-    from .targets import in_namespace, load_manifests
+    from ...resources.stored import STORABLE, key_of
+    from .execute import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
     return [key_of(each) for each in loaded.catalog.manifests if each.kind in STORABLE]
@@ -114,7 +113,7 @@ def look_into_store(loaded: "Loaded") -> "Loaded":
     """The same, with what the store has, if the files refer to what is not in them. Raises UsageError."""
     import asyncio
 
-    from ..journal.manifests import StoreError, with_stored
+    from ..operations.manifests import StoreError, with_stored
 
     try:
         return asyncio.run(with_stored(loaded))
@@ -126,7 +125,7 @@ def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:
     """The result of work with the store. Raises UsageError for what the store refuses."""
     import asyncio
 
-    from ..journal.manifests import StoreError, open_store
+    from ..operations.manifests import StoreError, open_store
 
     async def opened() -> T:
         async with open_store() as store:

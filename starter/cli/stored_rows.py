@@ -11,12 +11,11 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from ...resources.problems import did_you_mean
-from ...resources.stored import details, kind_of, kind_words
-from ...resources.stored_manifest import Key, StoredManifest
-from ..console.table import print_table
+from ...resources.stored import Key, StoredManifest, details, kind_of, kind_words
+from ..console.printer import print_table
 from ..errors import UsageError
-from ..journal.manifests import Store, StoreError
-from ..text.units import format_age
+from ..operations.manifests import Store, StoreError
+from ..text import format_age
 from .formats import dump
 from .terminal import print_result
 

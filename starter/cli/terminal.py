@@ -1,10 +1,12 @@
-"""Output of the commands: results on stdout, messages on stderr."""
+"""Output of the commands: results on stdout, messages on stderr, rows as a table or JSON."""
 
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..text.escape import escape_control_characters
+from ..text import escape_control_characters
+from .options import OutputFormat
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,3 +33,22 @@ def print_result(result: str) -> None:
 def on_one_terminal() -> bool:
     """Whether a person sees results and messages in one place, so that nothing need be printed in both."""
     return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+
+def print_rows(
+    columns: Sequence[str], found: "Sequence[tuple[Sequence[str], JsonValue]]", output: OutputFormat, none: str
+) -> None:
+    """Prints rows as a table, or their values as JSON or YAML."""
+    from rich.console import Console
+
+    from ..console.printer import print_table
+    from .formats import dump
+
+    if output is OutputFormat.text:
+        print_table(Console(highlight=False), columns, [row for row, _ in found], none)
+    else:
+        print_result(dump([value for _, value in found], output))

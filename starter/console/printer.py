@@ -1,19 +1,23 @@
 """Prints the events of runs for people, line by line on stderr: stdout is for results."""
 
 import json
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from textwrap import indent
 
+from pydantic import ValidationError
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ...conversation.contracts.panel_requests import PerformResult
-from ...conversation.contracts.requests import AskModelRequest, AskModelResult, SelectResult
-from ...conversation.contracts.tool_requests import UseToolResult
-from ...conversation.failure import Failure
-from ...conversation.text import truncate
-from ...resources.agent_tool import TERMINATING
+from ...contracts.errors import Failure
+from ...contracts.panel import Decision, PerformResult, RefereeOutput, SpeakerBrief, Verdict
+from ...contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
+from ...contracts.status import Status
+from ...contracts.text import truncate
+from ...resources.agent import TERMINATING
+from ...resources.problems import ManifestError
 from ..history.live_state import OpenCall
 from ..history.run_events import (
     ActivityCall,
@@ -25,11 +29,87 @@ from ..history.run_events import (
     RunInfo,
     RunStarted,
 )
-from ..scripted_model.script import MODEL_PREFIX
-from ..text.escape import escape_control_characters
-from ..text.role_output_text import role_output_text
-from ..text.units import format_duration
-from .decision_line import decision_line
+from ..scripted_model import MODEL_PREFIX
+from ..text import escape_control_characters, format_duration, format_usage
+
+MAX_ARGUMENTS = 500
+"""The length at which arguments that a person has changed are cut."""
+
+
+def decision_line(event: DecisionAsked | DecisionMade) -> Text:
+    """One line, with the commands by which a call that waits is decided; a reply with its text."""
+    asked = event if isinstance(event, DecisionAsked) else event.asked
+    if asked.kind == "question":
+        return _question_line(event, asked.who)
+    if asked.kind == "budget":
+        return _budget_line(event, asked.who)
+    if isinstance(event, DecisionAsked):
+        place = f"{event.run.root.id} {event.id}"
+        about = f" waits for a yes: baton approve {place}, or baton reject {place}"
+        return Text.assemble("? ", (event.call.name, "bold yellow"), about)
+    made, name = event.decision, event.asked.call.name
+    who = "the timeout" if made.how == "timeout" else made.by or "somebody"
+    remembered = " (remembered)" if made.how == "remembered" else ""
+    changed = f" with {truncate(made.arguments, MAX_ARGUMENTS)}" if made.arguments else ""
+    reason = f": {made.reason}" if made.reason else ""
+    sign, verb = ("✓", "approved") if made.approved else ("✗", "rejected")
+    return Text.assemble(f"  {sign} ", (name, "cyan"), f" {verb} by {who}{remembered}{changed}{reason}")
+
+
+def _budget_line(event: DecisionAsked | DecisionMade, owner: str) -> Text:
+    if isinstance(event, DecisionAsked):
+        where = f"baton approvals {event.run.root.id}"
+        return Text.assemble("? the budget of ", (owner, "bold yellow"), f" waits for a yes: {where}")
+    made = event.decision
+    more = f"has {truncate(made.arguments, MAX_ARGUMENTS)} more" if made.arguments else "has more"
+    sign, now = ("✓", more) if made.approved else ("✗", "has no more")
+    reason = f": {made.reason}" if made.reason else ""
+    return Text.assemble(f"  {sign} the budget of ", (owner, "cyan"), f" {now} by {made.by or 'somebody'}{reason}")
+
+
+def _question_line(event: DecisionAsked | DecisionMade, member: str) -> Text:
+    if isinstance(event, DecisionAsked):
+        about = f" is asked: baton reply {event.run.root.id} TEXT --to {event.id}"
+        return Text.assemble("? ", (member, "bold yellow"), f"{about}\n{event.arguments}")
+    decision = event.decision
+    if decision.how == "timeout":
+        return Text.assemble("  ✗ ", (member, "cyan"), " has not replied in time")
+    by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'somebody'}"
+    return Text.assemble((member, "bold green"), (by, "dim"), f"\n{event.decision.text or ''}")
+
+
+def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
+    """The answer to a brief as text; unchanged if it is no JSON of the kind that the role is asked for."""
+    formatter = _FORMATTERS.get(brief.part) if brief else None
+    try:
+        return formatter(text) if formatter else text
+    except ValidationError:
+        return text
+
+
+def _critique(text: str) -> str:
+    return RefereeOutput.model_validate_json(text).critique
+
+
+def _decision(text: str) -> str:
+    decision = Decision.model_validate_json(text)
+    lines = [
+        f"next speakers: {', '.join(decision.next_speakers) or 'none'}",
+        decision.briefing,
+        f"new angle: {decision.new_angle}" if decision.new_angle else None,
+        "last round" if decision.done else None,
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _verdict(text: str) -> str:
+    verdict = Verdict.model_validate_json(text)
+    winner = f"winner: {verdict.winner}" if verdict.winner else "no single winner"
+    return f"{verdict.verdict}\n{winner}\n{verdict.reasoning}"
+
+
+_FORMATTERS = {"referee": _critique, "moderator": _decision, "judge": _verdict}
+
 
 SCRIPTED_NOTE = "(the answers below are scripted: no language model is called)"
 """Printed once before the first answer of a scripted model."""
@@ -170,3 +250,80 @@ def format_turn(call: ActivityCall) -> str:
     if not isinstance(request, AskModelRequest):
         return ""
     return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
+
+
+_COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow"}
+
+
+def print_status(console: Console, name: str, status: Status) -> None:
+    """Prints the phase of a run with its usage and duration, and its error if it has one."""
+    colour = _COLOURS.get(status.phase, "red")
+    reason = f" ({status.stop_reason})" if status.stop_reason else ""
+    if status.paused:
+        reason = f" (paused by {status.paused.by or 'somebody'} since {status.paused.since})"
+    about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
+    _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
+    if status.error:
+        kind = f"{status.failure.type}: " if status.failure else ""
+        _print_line(console, Text(f"{kind}{status.error}", style="red"))
+    for notice in status.notices or ():
+        _print_line(console, Text(f"note: {notice}", style="yellow"))
+
+
+def _print_line(console: Console, line: Text) -> None:
+    """Prints a line as it is: with nothing in it that is markup or commands the terminal."""
+    line.plain = escape_control_characters(line.plain)
+    console.print(line, soft_wrap=True)
+
+
+def _duration(status: Status) -> timedelta:
+    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
+    return end - datetime.fromisoformat(status.start_time)
+
+
+def print_problems(console: Console, error: ManifestError) -> None:
+    """Prints all problems of manifests."""
+    for line in error.lines():
+        _print_line(console, Text(line))
+    count = len(error.problems)
+    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}: nothing was started", style="red"))
+
+
+_PHASE_COLOURS = {
+    "yellow": ("Running", "Paused", "InputRequired", "in_progress"),
+    "green": ("Completed", "completed"),
+    "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
+}
+
+MIN_LAST_COLUMN = 20
+"""The width to which the last column is cut at most, so that a row fits on a line of the terminal."""
+
+
+def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+    """Prints rows with one cell for each column, or the text ``none`` if there are no rows.
+
+    All cells are whole, as users copy ids from them; on a terminal those of the last column may be cut.
+    """
+    if not rows:
+        console.print(none)
+        return
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    if console.is_terminal:
+        space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
+        widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
+    console.print(_line(columns, widths, "bold"), soft_wrap=True)
+    for row in rows:
+        console.print(_line(row, widths), soft_wrap=True)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
+    line = Text("  ").join(
+        Text(set_cell_size(escape_control_characters(cell), width), style=style or _colour(cell))
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    line.rstrip()
+    return line
+
+
+def _colour(cell: str) -> str:
+    return next((colour for colour, words in _PHASE_COLOURS.items() if cell in words), "")

@@ -1,7 +1,11 @@
 """Builds the diagram of manifests: who asks whom, and who speaks after whom in each team."""
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+from typing import Literal
 
 from ...resources.agent import Agent
 from ...resources.base import Reference
@@ -9,10 +13,206 @@ from ...resources.catalog import Catalog, Resource
 from ...resources.member import Member
 from ...resources.model import Model
 from ...resources.query import Query
-from ...resources.team import Team
-from .labels import MAX_LINE, box_lines, shorten, title_of
-from .model import Arrow, Box
-from .strategies import arrange, strategy_label
+from ...resources.strategies import SpeakingOrder
+from ...resources.team import Team, TeamSpec
+from ..text import escape_control_characters
+
+MAX_TITLE = 60
+"""The length at which a title is cut, in characters."""
+
+MAX_LINE = 36
+"""The length at which the lines below a title are wrapped, in characters."""
+
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
+
+
+def title_of(named: Resource | Reference, namespace: str) -> str:
+    """The name of a resource; with its namespace if that is another than ``namespace``."""
+    return named.name if named.namespace == namespace else f"{named.namespace}/{named.name}"
+
+
+def shorten(text: str, length: int) -> str:
+    """The text in one line, of at most ``length`` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else f"{flat[: length - 1].rstrip()}…"
+
+
+def box_lines(title: str, *notes: str) -> tuple[str, ...]:
+    """A title, and notes in lines that are not too long, without control characters."""
+    wrapped = (textwrap.wrap(note, MAX_LINE, break_on_hyphens=False) for note in notes)
+    lines = (shorten(title, MAX_TITLE), *chain.from_iterable(wrapped))
+    return tuple(_NOT_IN_XML.sub("\ufffd", escape_control_characters(line)).replace("\xa0", " ") for line in lines)
+
+
+Shape = Literal["page", "query", "team", "agent", "human", "model", "tool", "missing", "selector", "dot"]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow between two boxes, which are given by their index in the box around them."""
+
+    start: int
+    end: int
+    two_way: bool = False
+    dashed: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A resource or another shape, with its lines of text.
+
+    The boxes ``inside`` stand in columns, from left to right by their ``column``; ``arrows`` connect them.
+    """
+
+    shape: Shape
+    lines: tuple[str, ...] = ()
+    column: int = 0
+    inside: tuple["Box", ...] = ()
+    arrows: tuple[Arrow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a team's members stand: the column of each, and the arrows between them.
+
+    ``helpers`` are boxes that are no members; arrows count them after the members. ``unreachable`` are the members that
+    never speak.
+    """
+
+    columns: tuple[int, ...]
+    arrows: tuple[Arrow, ...] = ()
+    helpers: tuple[Box, ...] = ()
+    unreachable: tuple[int, ...] = ()
+
+
+def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangement:
+    """The members in a row or, with a moderator, next to it; then referee, judge and synthesizer, if it has them."""
+    count = len(spec.members)
+    members = _moderated(count) if "moderator" in role_holders else _in_row(count)
+    helpers = [Box("agent", _lines("moderator", role_holders))] if "moderator" in role_holders else []
+    arrows, last = [*members.arrows], count if helpers else count - 1
+    column = max(members.columns)
+    for role in ("referee", "judge", "synthesizer"):
+        if role in role_holders:
+            column += 1
+            helpers.append(Box("agent", _lines(role, role_holders), column))
+            before, last = last, count + len(helpers) - 1
+            arrows.append(Arrow(before, last))
+        if role == "referee" and spec.rounds > 1 and "moderator" not in role_holders:
+            arrows.append(Arrow(last, 0))
+    return Arrangement(members.columns, tuple(arrows), tuple(helpers))
+
+
+def _moderated(count: int) -> Arrangement:
+    """The members next to the moderator, who is the first box after them."""
+    return Arrangement((1,) * count, tuple(Arrow(count, index, two_way=True) for index in range(count)))
+
+
+def _in_row(count: int) -> Arrangement:
+    return Arrangement(tuple(range(count)), tuple(Arrow(*pair) for pair in pairwise(range(count))))
+
+
+def _lines(role: str, role_holders: Mapping[str, str]) -> tuple[str, ...]:
+    """The name of who has a role, and the role unless that is the name."""
+    name = role_holders[role]
+    return (name,) if name == role else (name, role)
+
+
+def strategy_label(spec: TeamSpec) -> str:
+    """The strategy and its limit, such as ``round-robin · 3 rounds``."""
+    words = [spec.strategy, *(["loops"] if spec.loops else [])]
+    limit = spec.rounds if spec.is_panel else spec.max_turns
+    if limit and (spec.loops or spec.rules.repeats):
+        words.append(f"{limit} {spec.rules.turn_unit}{'s' if limit > 1 else ''}")
+    return " · ".join(words)
+
+
+def arrange(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangement:
+    """The arrangement of a team; ``role_holders`` are the names of its other speakers, by their role."""
+    if spec.is_panel:
+        return arrange_panel(spec, role_holders)
+    return _ARRANGE.get(spec.rules.order, _as_list)(spec)
+
+
+def _as_list(spec: TeamSpec) -> Arrangement:
+    """One below the other: for a speaking order that has no drawing of its own."""
+    return Arrangement((0,) * len(spec.members))
+
+
+def _in_order(spec: TeamSpec) -> Arrangement:
+    """In a row; with an arrow back to the first if they speak again."""
+    indexes = range(len(spec.members))
+    back = [Arrow(indexes[-1], 0)] if spec.rules.repeats or spec.loops else []
+    return Arrangement(tuple(indexes), (*(Arrow(*pair) for pair in pairwise(indexes)), *back))
+
+
+def _at_once(spec: TeamSpec) -> Arrangement:
+    """One below the other, between the start and the aggregator or the end."""
+    count = len(spec.members)
+    start, end = Box("dot", column=0), Box("dot", column=2)
+    if spec.aggregator:
+        end = Box("agent", (spec.aggregator.name, "aggregator"), 2)
+    arrows = (Arrow(count, index) for index in range(count)), (Arrow(index, count + 1) for index in range(count))
+    return Arrangement((1,) * count, (*arrows[0], *arrows[1]), (start, end))
+
+
+def _selected(spec: TeamSpec) -> Arrangement:
+    """One below the other, next to the selector. With edges it can select any member first, then as they lead."""
+    count = len(spec.members)
+    chooser = spec.selector and (spec.selector.agent or spec.selector.model)
+    selector = Box("selector", ("selector", *([chooser.name] if chooser else [])))
+    edges = _edges(spec)
+    selections = (Arrow(count, index, two_way=not edges, dashed=bool(edges)) for index in range(count))
+    return Arrangement((1,) * count, (*selections, *_merge(edges)), (selector,))
+
+
+def _by_edges(spec: TeamSpec) -> Arrangement:
+    """The first member in the first column; the others by the number of turns before them; unreachable ones last."""
+    edges = _edges(spec)
+    columns, reached = {0: 1}, [0]
+    for index in reached:
+        for edge in edges:
+            if edge.start == index and edge.end not in columns:
+                columns[edge.end] = columns[index] + 1
+                reached.append(edge.end)
+    indexes = range(len(spec.members))
+    last = max(columns.values()) + 1
+    return Arrangement(
+        columns=tuple(columns.get(index, last) for index in indexes),
+        arrows=(Arrow(len(indexes), 0), *_merge(edges)),
+        helpers=(Box("dot"),),
+        unreachable=tuple(index for index in indexes if index not in columns),
+    )
+
+
+def _edges(spec: TeamSpec) -> list[Arrow]:
+    """The edges between members, with their conditions."""
+    indexes = {member.name_in_team: index for index, member in enumerate(spec.members)}
+    edges = spec.graph.edges if spec.graph else ()
+    return [Arrow(indexes[edge.from_], indexes[edge.to], label=edge.when or "") for edge in edges]
+
+
+def _merge(arrows: Iterable[Arrow]) -> list[Arrow]:
+    """The arrows without duplicates; two that lead there and back become one."""
+    merged: dict[tuple[int, int, str], Arrow] = {}
+    for arrow in arrows:
+        back = (arrow.end, arrow.start, arrow.label)
+        if back in merged and arrow.start != arrow.end:
+            merged[back] = Arrow(arrow.end, arrow.start, two_way=True, label=arrow.label)
+        else:
+            merged.setdefault((arrow.start, arrow.end, arrow.label), arrow)
+    return [*merged.values()]
+
+
+_ARRANGE: dict[SpeakingOrder, Callable[[TeamSpec], Arrangement]] = {
+    "in_order": _in_order,
+    "at_once": _at_once,
+    "selected": _selected,
+    "by_edges": _by_edges,
+}
+"""The drawing of each speaking order; a new strategy that has one of these needs no change here."""
+
 
 MAX_INPUT = 110
 """The length at which a query's input is cut, in characters."""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from .model import Arrow, Box
+from .build import Arrow, Box
 
 _SHAPES = {
     "query": '(["{}"])',

@@ -2,17 +2,513 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic import JsonValue
 
-from ...conversation.messages.message import TokenUsage
-from ...conversation.text import truncate
+from ...contracts.errors import Failure
+from ...contracts.message import TokenUsage
+from ...contracts.panel import PerformRequest, PerformResult
+from ...contracts.plan import QueryPlan, TargetPlan, TeamPlan
+from ...contracts.requests import (
+    AskModelRequest,
+    AskModelResult,
+    Pinned,
+    RecallRequest,
+    RememberRequest,
+    SelectRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
+)
+from ...contracts.status import format_time
+from ...contracts.text import truncate
 from ...resources.base import JsonObject
-from .event_builder import EventBuilder
-from .event_data import NamedEvent, decision_event, request_event
-from .run_events import DecisionAsked, DecisionMade, RequestReceived, RunEnded, RunEvent, RunInfo, RunStarted
+from ...resources.strategies import STRATEGIES
+from .run_events import (
+    ActivityCall,
+    CallEnded,
+    CallScheduled,
+    DecisionAsked,
+    DecisionMade,
+    RequestKind,
+    RequestReceived,
+    RunEnded,
+    RunEvent,
+    RunInfo,
+    RunStarted,
+    is_deferred,
+    token_usage,
+)
+
+NamedEvent = tuple[str, JsonObject]
+"""The name of an event, and its data."""
+
+RUN_EVENTS = {
+    "query": "Query",
+    "team": "TeamExecution",
+    "agent": "AgentExecution",
+    "model": "ModelExecution",
+    "tool": "ToolExecution",
+}
+"""The kinds of runs that have events, and how the names of these begin."""
+
+CALL_EVENTS = {
+    "ask_model": "LLMCall",
+    "execute_agent": "ExecutorCall",
+    "use_tool": "ToolCall",
+    "select": "SelectorCall",
+    "perform": "FunctionCall",
+    "recall": "MemoryGetMessages",
+    "remember": "MemoryAddMessages",
+}
+"""The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
+
+
+_REQUEST_EVENTS: dict[RequestKind, str] = {
+    "pause": "PauseRequested",
+    "resume": "ResumeRequested",
+    "steer": "MessageReceived",
+    "session": "SessionChanged",
+    "terminate_team": "TerminationRequested",
+    "cancel": "CancellationRequested",
+}
+"""The names of the events of what clients ask of a run."""
+
+
+def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
+    """The event of a client's request: its name, who has asked, and what the request says."""
+    return _REQUEST_EVENTS[received.kind], {"by": received.by, **received.data}
+
+
+def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
+    """The event that a call waits for a person's yes, or that it was decided: by whom, how, and what was changed."""
+    asked = event.asked if isinstance(event, DecisionMade) else event
+    if asked.kind == "question":
+        return _question_event(event, asked)
+    if asked.kind == "budget":
+        return _budget_event(event, asked)
+    about: JsonObject = {"call": asked.id, "agent": asked.call.agent or None, "tool": asked.call.name}
+    shown = not asked.call.hidden
+    if isinstance(event, DecisionAsked):
+        return "ApprovalRequested", {**about, "arguments": asked.arguments if shown else None}
+    made = event.decision
+    how: JsonObject = {"by": made.by, "how": made.how, "at": format_time(made.at), "reason": made.reason or None}
+    changed = made.arguments if shown else None
+    return "CallApproved" if made.approved else "CallRejected", {**about, **how, "arguments": changed}
+
+
+def _budget_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
+    about: JsonObject = {"budget": asked.who, "call": asked.call.id}
+    if isinstance(event, DecisionAsked):
+        return "GrantRequested", {**about, "text": asked.arguments}
+    made = event.decision
+    how: JsonObject = {"by": made.by, "at": format_time(made.at), "reason": made.reason or None}
+    name = "GrantApproved" if made.approved else "GrantRejected"
+    return name, {**about, **how, "more": made.arguments if made.approved else None}
+
+
+def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
+    about: JsonObject = {"question": asked.id, "member": asked.who}
+    if isinstance(event, DecisionAsked):
+        return "ReplyRequested", {**about, "text": None if asked.call.hidden else asked.arguments}
+    if event.decision.how == "timeout":
+        return "ReplyMissed", {**about, "at": format_time(event.decision.at)}
+    return "ReplyGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
+
+
+def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:
+    """The data of the event that a call has started, in the turn that ``place`` says; with the arguments of a tool."""
+    shown = call.activity_type == "use_tool" and not call.hidden
+    return {**_call_data(call, place), **({"arguments": call.arguments} if shown else {})}
+
+
+def ended_data(ended: CallEnded, place: JsonObject) -> JsonObject:
+    """The data of the event that a call has ended: with its attempts, its result or its error, and its usage."""
+    return {**_call_data(ended.call, place), "attempts": ended.attempts, **_result_data(ended)}
+
+
+def failure_data(failure: Failure | None) -> JsonObject:
+    """The error, and the member and the target that have failed."""
+    if failure is None:
+        return {}
+    what: JsonObject = {"error": failure.message, "errorType": failure.type, "wait": failure.wait}
+    return {**what, "member": failure.member, "target": failure.target}
+
+
+def usage_data(usage: TokenUsage) -> JsonObject:
+    """The token usage."""
+    return {"tokenUsage": usage.model_dump(mode="json")}
+
+
+def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
+    """Who made a call, when, and the model, tool or function."""
+    caller: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
+    match call.request:
+        case AskModelRequest():
+            callee = "engine" if call.activity_type == "execute_agent" else "model"
+            return {**caller, **place, callee: call.name}
+        case SelectRequest():
+            return {**caller, **place, "model": call.name}
+        case RecallRequest(conversation=plan) | RememberRequest(conversation=plan):
+            return {**caller, "memory": plan.memory or None, "conversation": plan.id}
+        case PerformRequest(name=name):
+            return {**caller, "member": name, **place, "function": call.name}
+    return {**caller, **place, "tool": call.name}
+
+
+def _result_data(ended: CallEnded) -> JsonObject:
+    """The result or the error of a call; without content if the call is hidden."""
+    match ended.result:
+        case AskModelResult(message=message, wrong=wrong):
+            names = [tool_call.name for tool_call in message.tool_calls]
+            content: JsonObject = {"content": message.content, "toolCalls": [*names] or None, "wrong": wrong}
+            return {**({} if ended.call.hidden else content), **usage_data(token_usage(ended))}
+        case UseToolResult(message=message) | PerformResult(message=message):
+            return {} if ended.call.hidden else {"content": message.content}
+        case SelectResult():
+            return usage_data(token_usage(ended))
+    return failure_data(ended.failure)
+
+
+@dataclass
+class TargetTurn:
+    """The turn of a query's only target; ``target`` is None as long as there is no such turn."""
+
+    target: TargetPlan | None = None
+
+    def take_plan(self, result: object) -> None:
+        """Takes up what ``pin`` has returned."""
+        match result:
+            case Pinned(plan=QueryPlan(targets=(TargetPlan() as target,))) if target.turn:
+                self.target = target
+
+    def start(self) -> Iterator[NamedEvent]:
+        """The turn begins when the query is pinned."""
+        if self.target:
+            yield f"{RUN_EVENTS[self.target.type]}Started", self._data(self.target)
+
+    def end(self, ended: RunEnded, usage: TokenUsage) -> Iterator[NamedEvent]:
+        """It ends with the query."""
+        if self.target:
+            end = {"stopReason": ended.stop_reason, "note": ended.note, **failure_data(ended.failure)}
+            yield (
+                f"{RUN_EVENTS[self.target.type]}{ended.phase}",
+                {**self._data(self.target), **end, **usage_data(usage)},
+            )
+
+    @staticmethod
+    def _data(target: TargetPlan) -> JsonObject:
+        return {target.type: target.name, "namespace": target.namespace}
+
+
+ROUND_STRATEGIES = [name for name, rules in STRATEGIES.items() if rules.turn_unit == "round"]
+"""The strategies in which a turn of the team is a round of all its members; in others it is a turn of one member."""
+
+
+@dataclass
+class _OpenTurn:
+    """A turn of the team that is not over: its members in the order in which they began, and what they have used."""
+
+    data: JsonObject
+    members: list[str] = field(default_factory=list)
+    ended: int = 0
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+
+@dataclass
+class TeamTurns:
+    """The turns of the team that ``run`` runs. A member's turn has a number, from 1; events count turns from 0."""
+
+    run: RunInfo
+    plan: TeamPlan | None = None
+    started: int = 0
+    _turns: dict[int, _OpenTurn] = field(default_factory=dict)
+    _members: dict[int, tuple[int, JsonObject]] = field(default_factory=dict)
+
+    def take_plan(self, result: object) -> None:
+        """Takes up what ``pin`` has returned."""
+        match result:
+            case Pinned(plan=TeamPlan() as plan):
+                self.plan = plan
+
+    def place_of(self, call: ActivityCall) -> JsonObject:
+        """The turn of the team in which a call is made; in panels also the round, and the role if it is no member's."""
+        match call.brief, call.request:
+            case None, AskModelRequest(turn=number) | SelectRequest(turn=number):
+                return self.place(number)
+            case None, _:
+                return {}
+            case brief, _:
+                return {**self.place(0, brief.round), **({"part": brief.part} if brief.seat is None else {})}
+
+    def place(self, number: int, in_round: int = 0) -> JsonObject:
+        """The turn of the team in which the ``number``-th turn of a member lies; a panel says in which round."""
+        if in_round:
+            return {"turn": in_round - 1, "round": in_round}
+        return {"turn": (number - 1) // self._members_per_turn}
+
+    def start_member(self, member: str, kind: str, number: int, in_round: int) -> Iterator[NamedEvent]:
+        """A member's turn begins, and perhaps with it a turn of the team."""
+        place = self.place(number, in_round)
+        turn = in_round or 1 + (number - 1) // self._members_per_turn
+        if turn not in self._turns:
+            if self._in_rounds:
+                yield from self.end_all()
+            self._turns[turn] = _OpenTurn({**self._data, **place, **self._bound})
+            yield "TeamTurn", {"type": "Start", **self._turns[turn].data}
+        self.started = max(self.started, number)
+        self._turns[turn].members.append(member)
+        data: JsonObject = {**self._data, "member": member, "memberType": kind, **place}
+        self._members[number] = turn, data
+        yield "TeamMemberStarted", data
+
+    def end_member(
+        self, number: int, end: str, failure: Failure | None = None, usage: TokenUsage | None = None
+    ) -> Iterator[NamedEvent]:
+        """A member's turn is over, and perhaps with it the turn of the team. ``end`` is as in ``TeamMemberFailed``."""
+        if number not in self._members:
+            return
+        key, data = self._members.pop(number)
+        turn, usage = self._turns[key], usage or TokenUsage()
+        turn.ended, turn.usage = turn.ended + 1, turn.usage + usage
+        yield f"TeamMember{end}", {**data, **_error(failure), **usage_data(usage)}
+        if not self._in_rounds or (end == "Completed" and turn.ended == self._members_in_round):
+            yield self._end(key, end, failure)
+
+    def end_all(self, run_ended: RunEnded | None = None) -> Iterator[NamedEvent]:
+        """The turns of the team that are open are over: with the run, or because something else begins."""
+        failure = run_ended.failure if run_ended and run_ended.stop_reason != "max_turns" else None
+        end = "Failed" if failure else "Canceled" if run_ended and run_ended.phase == "Canceled" else "Completed"
+        for number in [*self._members]:
+            yield from self.end_member(number, "Failed" if failure else "Canceled", failure)
+        for key in [*self._turns]:
+            yield self._end(key, end, failure)
+
+    def reach_limit(self, turns: int | None) -> NamedEvent:
+        """The event that ``maxTurns`` was reached, after so many turns of members."""
+        count = (self.started if turns is None else turns) // self._members_per_turn
+        return "TeamTurn", {"type": "MaxTurns", **self._data, "turn": count, **self._bound}
+
+    def _end(self, key: int, end: str, failure: Failure | None) -> NamedEvent:
+        turn = self._turns.pop(key)
+        spoken: JsonObject = {"members": [*turn.members]}
+        return "TeamTurn", {"type": end, **turn.data, **spoken, **failure_data(failure), **usage_data(turn.usage)}
+
+    @property
+    def _data(self) -> JsonObject:
+        return {"team": self.run.name, "namespace": self.run.namespace, "strategy": self.run.type}
+
+    @property
+    def _bound(self) -> JsonObject:
+        if self.plan and self.plan.panel:
+            return {"maxRounds": self.plan.panel.max_rounds}
+        return {"maxTurns": self.plan.max_turns if self.plan else None}
+
+    @property
+    def _in_rounds(self) -> bool:
+        return self.run.type in ROUND_STRATEGIES
+
+    @property
+    def _members_per_turn(self) -> int:
+        return len(self.plan.members) if self.plan and self._in_rounds else 1
+
+    @property
+    def _members_in_round(self) -> int | None:
+        """How many members speak in a round; None if a moderator decides."""
+        panel = self.plan.panel if self.plan else None
+        return None if panel and "moderator" in panel.parts else self._members_per_turn
+
+
+def _error(failure: Failure | None) -> JsonObject:
+    return {"error": failure.message, "errorType": failure.type} if failure else {}
+
+
+TurnKey = tuple[int, str]
+"""The number of a turn, and in a panel the part of the speaker if it is no member; else empty."""
+
+
+@dataclass
+class _AgentTurn:
+    """An agent's turn that is not over; ``unanswered`` is the number of tool calls whose results are missing."""
+
+    data: JsonObject
+    key: TurnKey
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    unanswered: int = 0
+    ends_team: bool = False
+    failure: Failure | None = None
+
+
+@dataclass
+class EventBuilder:
+    """Builds the events of ``run``; keeps the turns that have started, and those of agents that are not over."""
+
+    run: RunInfo
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    started: set[TurnKey] = field(default_factory=set)
+    selected: bool = False
+    open_turns: dict[TurnKey, _AgentTurn] = field(default_factory=dict)
+    turn_of_reply: dict[str, TurnKey] = field(default_factory=dict)
+    ended_by: str | None = None
+    end_message: str | None = None
+
+    def __post_init__(self) -> None:
+        self.team_turns, self.target_turn = TeamTurns(self.run), TargetTurn()
+
+    def add_usage(self, event: RunEvent) -> None:
+        """Adds the usage of an event of the run or of a child run."""
+        usage = token_usage(event)
+        self.usage += usage
+        if turn := self._open_turn(event):
+            turn.usage += usage
+
+    def build(self, event: RunEvent) -> Iterator[NamedEvent]:
+        """The events that stand for a run event of the run itself."""
+        match event:
+            case RunStarted(pinned=pinned) if self.run.kind in RUN_EVENTS:
+                self._take_plan(pinned)
+                yield f"{RUN_EVENTS[self.run.kind]}{'Received' if self.run.kind == 'query' else 'Started'}", self._data
+            case CallScheduled(call=call):
+                yield from self._call_started(call)
+            case CallEnded():
+                yield from self._call_ended(event)
+            case RunEnded():
+                yield from self._run_ended(event)
+
+    def start_turn(self, member: str, kind: str, number: int = 0, in_round: int = 0) -> Iterator[NamedEvent]:
+        """A member's turn starts. A selector's only candidate is selected here."""
+        number = number or 1 + self.team_turns.started
+        if self.run.type == "selector" and not self.selected:
+            yield "ParticipantSelected", {**self._data, "member": member, "reason": "only_candidate"}
+        self.selected = False
+        yield from self.team_turns.start_member(member, kind, number, in_round)
+
+    def end_child_turn(self, ended: RunEnded, number: int, usage: TokenUsage) -> Iterator[NamedEvent]:
+        """The turn of a member that is a team is over with its run; in a panel without its number, it is the last."""
+        yield from self.team_turns.end_member(number or self.team_turns.started, ended.phase, ended.failure, usage)
+
+    @property
+    def _data(self) -> JsonObject:
+        """The data that all events of the run itself have."""
+        run = self.run
+        if run.kind == "team":
+            return {"team": run.name, "namespace": run.namespace, "strategy": run.type}
+        return {run.kind: run.name, "namespace": run.namespace}
+
+    def _open_turn(self, event: RunEvent) -> _AgentTurn | None:
+        """The open turn to which a call belongs; in a parallel team, several are open at a time."""
+        if not isinstance(event, CallScheduled | CallEnded) or event.run.first_run_id != self.run.first_run_id:
+            return None
+        match event.call.request:
+            case AskModelRequest() as request:
+                return self.open_turns.get(_turn_key(request))
+            case UseToolRequest(reply=str(reply)) if reply in self.turn_of_reply:
+                return self.open_turns.get(self.turn_of_reply[reply])
+        return None
+
+    def _call_started(self, call: ActivityCall) -> Iterator[NamedEvent]:
+        if call.activity_type == "pin" and self.run.kind == "query":
+            yield "QueryStarted", self._data
+        match call.request:
+            case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
+                yield from self._agent_started(call, request)
+            case PerformRequest(name=name, brief=brief) if brief.seat is not None:
+                yield from self.start_turn(name, "activity", in_round=brief.round)
+        if call.activity_type in CALL_EVENTS:
+            yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
+
+    def _agent_started(self, call: ActivityCall, request: AskModelRequest) -> Iterator[NamedEvent]:
+        """An agent starts its turn, as a member or in another part of a panel."""
+        key = _turn_key(request)
+        if not key[1]:
+            yield from self.start_turn(call.agent, "agent", request.turn, call.brief.round if call.brief else 0)
+        else:
+            yield from self.team_turns.end_all()
+        self.started.add(key)
+        names: JsonObject = {"agent": call.agent, "namespace": request.speaker.split("/")[1], "team": self.run.name}
+        turn = self.open_turns[key] = _AgentTurn({**names, **self.team_turns.place_of(call)}, key)
+        yield "AgentExecutionStarted", turn.data
+
+    def _call_ended(self, ended: CallEnded) -> Iterator[NamedEvent]:
+        call = ended.call
+        if call.activity_type == "pin":
+            yield from self._pinned(ended)
+        if call.activity_type in CALL_EVENTS:
+            failed = "Deferred" if is_deferred(ended) else "Failed"
+            end = failed if ended.failure else "Completed" if ended.result else "Canceled"
+            yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended, self.team_turns.place_of(call))
+        if isinstance(ended.result, SelectResult):
+            self.selected = True
+            yield "ParticipantSelected", {**self._data, "member": ended.result.member, "reason": ended.result.how}
+        if isinstance(call.request, PerformRequest) and call.request.brief.seat is not None:
+            usage = TokenUsage(tool_calls=1)
+            yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
+        if (turn := self._open_turn(ended)) and not is_deferred(ended):
+            yield from self._go_on(turn, ended)
+
+    def _go_on(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
+        """A turn ends with an answer without tool calls, or with the results of tool calls that end the team."""
+        result, turn.failure = ended.result, ended.failure
+        if isinstance(result, AskModelResult):
+            turn.unanswered = len(result.message.tool_calls)
+            self.turn_of_reply[result.head.id] = turn.key
+        elif isinstance(ended.call.request, UseToolRequest):
+            turn.unanswered -= 1
+        if isinstance(result, UseToolResult) and result.ends:
+            turn.ends_team = True
+            self.ended_by, self.end_message = ended.call.agent, result.message.content
+        if turn.unanswered == 0 and (turn.ends_team or (isinstance(result, AskModelResult) and _is_answer(result))):
+            yield from self._end_turn(turn, "Completed")
+
+    def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> Iterator[NamedEvent]:
+        del self.open_turns[turn.key]
+        yield f"AgentExecution{end}", {**turn.data, **failure_data(failure), **usage_data(turn.usage)}
+        if not turn.key[1]:
+            yield from self.team_turns.end_member(turn.key[0], end, failure, turn.usage)
+
+    def _take_plan(self, result: object) -> None:
+        self.target_turn.take_plan(result)
+        self.team_turns.take_plan(result)
+
+    def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
+        """The context of the run is loaded; only a root run has an event for it, since it passes it to its children."""
+        self._take_plan(ended.result)
+        if self.run.parent is None and ended.failure:
+            yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
+        elif self.run.parent is None and isinstance(ended.result, Pinned):
+            yield "ContextLoaded", {**self._data, "messages": ended.result.thread.head.depth}
+            yield from (("ToolsUnavailable", {**self._data, "notice": each}) for each in ended.result.notices)
+            yield from self.target_turn.start()
+
+    def _run_ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
+        turns = [*self.open_turns.values()]
+        for turn in turns:
+            failure = ended.failure if len(turns) == 1 and not turn.failure else turn.failure
+            yield from self._end_turn(turn, "Failed" if failure else "Canceled", failure)
+        yield from self.team_turns.end_all(ended)
+        yield from self.target_turn.end(ended, self.usage)
+        if self.run.kind == "team" and ended.stop_reason == "max_turns":
+            yield self.team_turns.reach_limit(ended.turns)
+        if self.run.kind == "team" and ended.stop_reason == "terminated":
+            reason = ended.note if self.ended_by is None else self.end_message
+            yield "TeamTerminated", {**self._data, "member": self.ended_by, "reason": reason}
+        if self.run.kind in RUN_EVENTS:
+            end = {"turns": ended.turns, "stopReason": ended.stop_reason, "note": ended.note}
+            data = {**self._data, **end, **failure_data(ended.failure), **usage_data(self.usage)}
+            yield f"{RUN_EVENTS[self.run.kind]}{ended.phase}", data
+
+
+def _is_answer(result: AskModelResult) -> bool:
+    """Whether an answer without tool calls ends the turn."""
+    return not (result.wrong or result.question)
+
+
+def _turn_key(request: AskModelRequest) -> TurnKey:
+    brief = request.brief
+    return request.turn, brief.part if brief and brief.seat is None else ""
+
 
 MAX_VALUE_BYTES = 160
 """The length at which a value is cut in a line of text."""

@@ -10,9 +10,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.temporal.execution_chain import execution_chain
-from ..runs.run_handle import RunHandle
-from .history_decoder import HistoryDecoder, event_attributes
+from ...temporal.executions import execution_chain
+from ..runs.runs import RunHandle
+from .decoder import HistoryDecoder, event_attributes
 from .run_events import RunEnded, RunEvent, RunInfo
 
 OnEvent = Callable[[RunEvent], None]

@@ -9,12 +9,11 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ...conversation.contracts.control_messages import Pause
-from ...conversation.contracts.heartbeats import LiveText
-from ...conversation.contracts.status import Phase, Status, format_time
-from ...conversation.messages.message import TokenUsage
-from .event_usage import token_usage
-from .payloads import decode_failure, decode_payload
+from ...contracts.control_messages import Pause
+from ...contracts.message import TokenUsage
+from ...contracts.requests import LiveText
+from ...contracts.status import Phase, Status, format_time
+from .decoder import decode_failure, decode_payload
 from .run_events import (
     ActivityCall,
     CallEnded,
@@ -26,6 +25,7 @@ from .run_events import (
     RunEvent,
     RunInfo,
     RunStarted,
+    token_usage,
 )
 
 

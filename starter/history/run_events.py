@@ -5,17 +5,86 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ...conversation.contracts.decisions import DecisionKind
-from ...conversation.contracts.panel_requests import PerformRequest, SpeakerBrief
-from ...conversation.contracts.requests import AskModelRequest, Pinned, SelectRequest
-from ...conversation.contracts.status import Phase
-from ...conversation.contracts.tool_requests import UseToolRequest
-from ...conversation.failure import Failure
-from ...conversation.messages.message import Message
-from ...conversation.messages.person_decision import PersonDecision
-from ...conversation.messages.turn import StopReason
+from ...contracts.decisions import AskPersonRequest, AskPersonResult, DecisionKind, GrantRequest
+from ...contracts.errors import Failure
+from ...contracts.message import Head, Message, PersonDecision, TokenUsage
+from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
+from ...contracts.requests import (
+    AppendRequest,
+    AskModelRequest,
+    AskModelResult,
+    Pinned,
+    RecallRequest,
+    RecallResult,
+    RememberRequest,
+    RememberResult,
+    ReviewResult,
+    SelectRequest,
+    SelectResult,
+    UseToolRequest,
+    UseToolResult,
+)
+from ...contracts.status import Phase
+from ...contracts.turn import StopReason
 from ...resources.base import JsonObject
-from .activity_types import CallRequest, CallResult
+
+CallRequest = (
+    AskModelRequest
+    | UseToolRequest
+    | SelectRequest
+    | BriefRequest
+    | PerformRequest
+    | AppendRequest
+    | AskPersonRequest
+    | RecallRequest
+    | RememberRequest
+    | GrantRequest
+)
+CallResult = (
+    Pinned
+    | AskModelResult
+    | UseToolResult
+    | ReviewResult
+    | SelectResult
+    | PerformResult
+    | Head
+    | AskPersonResult
+    | RecallResult
+    | RememberResult
+)
+
+REQUEST_TYPES: dict[str, type[CallRequest]] = {
+    "ask_model": AskModelRequest,
+    "execute_agent": AskModelRequest,
+    "use_tool": UseToolRequest,
+    "review": UseToolRequest,
+    "delegate": UseToolRequest,
+    "select": SelectRequest,
+    "brief": BriefRequest,
+    "perform": PerformRequest,
+    "append": AppendRequest,
+    "ask_person": AskPersonRequest,
+    "recall": RecallRequest,
+    "remember": RememberRequest,
+    "grant": GrantRequest,
+}
+"""The type of the request, by activity type; the requests of other activities are not decoded."""
+
+RESULT_TYPES: dict[str, type[CallResult]] = {
+    "pin": Pinned,
+    "ask_model": AskModelResult,
+    "execute_agent": AskModelResult,
+    "use_tool": UseToolResult,
+    "review": ReviewResult,
+    "select": SelectResult,
+    "perform": PerformResult,
+    "append": Head,
+    "ask_person": AskPersonResult,
+    "recall": RecallResult,
+    "remember": RememberResult,
+}
+"""The type of the result, by activity type; the results of other activities are not decoded."""
+
 
 RequestKind = Literal["pause", "resume", "steer", "session", "terminate_team", "cancel"]
 """The requests of clients to a run that goes on."""
@@ -198,3 +267,23 @@ class DecisionMade:
 
 
 RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded | DecisionAsked | DecisionMade
+
+
+def token_usage(event: RunEvent) -> TokenUsage:
+    """The usage that an event adds: a model call counts when it is answered, a tool call also when it has failed."""
+    match event:
+        case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or (
+            event.failure and not is_deferred(event)
+        ):
+            return TokenUsage(tool_calls=1)
+        case CallEnded(result=AskModelResult(message=message)):
+            return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        case CallEnded(result=SelectResult(usage=usage)):
+            return usage
+    return TokenUsage()
+
+
+def is_deferred(ended: CallEnded) -> bool:
+    """Whether a call did not begin because of an open circuit breaker, or of a budget for which a person is asked."""
+    failure = ended.failure
+    return failure is not None and (failure.wait is not None or bool(failure.budget and failure.budget.asks))

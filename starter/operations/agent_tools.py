@@ -1,16 +1,19 @@
 """Asks the servers of agents' tools what the models of these agents would be told."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from textwrap import wrap
+
+from pydantic import JsonValue
 
 from ...activities.context.value_resolver import ValueResolver
-from ...activities.process.functions import FunctionRegistry
-from ...activities.process.secrets import SecretStore
-from ...activities.process.settings import Settings
+from ...activities.runtime.functions import FunctionRegistry
+from ...activities.runtime.secrets import SecretStore
+from ...activities.runtime.settings import Settings
 from ...activities.tool.tool import ToolDefinition
 from ...activities.tool.tools import Tools
-from ...conversation.failure import BatonError
+from ...contracts.errors import BatonError
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.loader import Loaded
@@ -46,3 +49,34 @@ async def _tools_of(loaded: Loaded, agent: Agent, tools: Tools, secrets: SecretS
 
 def _as_json(tool: ToolDefinition) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+WIDTH = 100
+
+
+def tool_list(agents: Iterable[JsonObject]) -> str:
+    """A paragraph for each agent; ``agents`` as ``operations.agent_tools`` gives them."""
+    return "\n".join(line for each in agents for line in _agent(each))
+
+
+def _agent(agent: JsonObject) -> Iterator[str]:
+    tools = _objects(agent["tools"])
+    yield f"{agent['agent']}: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}"
+    for tool in tools:
+        yield f"  {tool['name']}({', '.join(_arguments(tool['parameters']))})"
+        for paragraph in str(tool["description"]).splitlines():
+            yield from (f"    {line}" for line in wrap(paragraph, WIDTH))
+
+
+def _arguments(schema: JsonValue) -> Iterator[str]:
+    """The names of the arguments with their types; one that may be left out has a ``?``."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    required = schema.get("required") if isinstance(schema, dict) else None
+    for name, each in properties.items() if isinstance(properties, dict) else ():
+        optional = "" if isinstance(required, list) and name in required else "?"
+        kind = each.get("type") if isinstance(each, dict) else None
+        yield f"{name}{optional}: {kind}" if isinstance(kind, str) else f"{name}{optional}"
+
+
+def _objects(values: JsonValue) -> list[JsonObject]:
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []

@@ -3,22 +3,267 @@
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client
+import httpx
+from sqlalchemy import make_url
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    GetSystemInfoRequest,
+)
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError
 
+from ...activities.agent.executors import Executors
+from ...activities.context.lookup import Executor, find_executor
+from ...activities.context.metering import ChainedModel
+from ...activities.context.value_resolver import ValueResolver
 from ...activities.model.providers import Providers, types_in
-from ...activities.process.settings import Settings
-from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.temporal_client import ConnectionFailed, connect
+from ...activities.runtime.secrets import SecretStore
+from ...activities.runtime.settings import ROLES, Settings
+from ...contracts.errors import BatonError
+from ...contracts.settings import SettingsError
+from ...contracts.text import truncate
+from ...journal.engine import connect as connect_journal
+from ...journal.migrate import VERSION
+from ...journal.migrate import version as journal_version
+from ...resources.agent import DEFAULT_MODEL, Agent
 from ...resources.loader import Loaded
+from ...resources.model import Model
+from ...temporal import search_attributes
+from ...temporal.client import ConnectionFailed, connect
+from ...temporal.search_attributes import live_workers
 from ..errors import START_HINT, UnreachableError
 from ..server.connection import ServerLocation, use_server
-from . import checks
-from .checks import CheckResult, collect
-from .open_circuits import open_circuits
+
+MAX_RUNS = 100
+"""Open runs that are examined, the newest first, beside as many for which the server reports problems."""
+
+BATCH = 20
+"""Requests to Temporal at the same time."""
+
+MAX_ATTEMPTS = 3
+"""Failed attempts after which a workflow task or an activity counts as stuck."""
+
+TASK_HINT = "its code fails; nothing is lost: repair the workers or roll them back, and it goes on by itself"
+ACTIVITY_HINT = "make sure that the service it calls answers; it goes on by itself, or: baton terminate --now {}"
+
+Stuck = tuple[str, str, str]
+"""A run's id, what is wrong with it, and what to do."""
+
+
+async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
+    """The stuck runs among the open runs of a task queue."""
+    open_here = f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"
+    found: dict[str, WorkflowExecution] = {}
+    for wanted in (f"{open_here} AND TemporalReportedProblems IS NOT NULL", open_here):
+        try:
+            async for run in client.list_workflows(wanted, limit=MAX_RUNS):
+                found.setdefault(run.id, run)
+        except RPCError:  # an older server does not know this search attribute
+            continue
+    ids = [*found]
+    for start in range(0, len(ids), BATCH):
+        for each in await asyncio.gather(*(_stuck(client, run) for run in ids[start : start + BATCH])):
+            if each:
+                yield each
+
+
+async def _stuck(client: Client, run: str) -> Stuck | None:
+    described = (await client.get_workflow_handle(run).describe()).raw_description
+    if (attempt := described.pending_workflow_task.attempt) > MAX_ATTEMPTS:
+        return run, f"attempt {attempt} at its next step", TASK_HINT
+    worst = max(described.pending_activities, key=_failed_attempts, default=None)
+    if worst is None or _failed_attempts(worst) < MAX_ATTEMPTS:
+        return None
+    why = truncate(worst.last_failure.message.partition("\n")[0], 200)
+    return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {why}", ACTIVITY_HINT.format(run)
+
+
+def _failed_attempts(activity: PendingActivityInfo) -> int:
+    return activity.attempt if activity.HasField("last_failure") else 0
+
+
+CHECK_TIMEOUT = 2.5
+"""Seconds after which a check is given up."""
+
+MIN_RETENTION = timedelta(days=3)
+"""With a shorter retention closed runs are deleted before somebody looks at them."""
+
+REGISTER_ATTRIBUTES = "; ".join(
+    f"temporal operator search-attribute create --name {key.name} --type Keyword" for key in search_attributes.ALL
+)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check: what was checked, whether it is ok, what was found, and a hint where it is not ok."""
+
+    what: str
+    ok: bool
+    text: str
+    hint: str = ""
+
+
+CheckResults = AsyncIterator[CheckResult]
+
+
+async def collect(what: str, results: CheckResults, hint: str) -> list[CheckResult]:
+    """The results of a check, or the error or timeout that ended it, as a result with ``hint``."""
+    found: list[CheckResult] = []
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            async for each in results:
+                found.append(each)
+    except TimeoutError:
+        found.append(CheckResult(what, False, f"no answer within {CHECK_TIMEOUT:g} s", hint))
+    except (RPCError, BatonError) as error:
+        found.append(CheckResult(what, False, error.message, hint))
+    return found
+
+
+async def server(client: Client) -> CheckResults:
+    """The server and its namespace, with their limits."""
+    info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
+    yield CheckResult("server", True, f"Temporal {info.server_version} at {client.service_client.config.target_host}")
+    asked = DescribeNamespaceRequest(namespace=client.namespace)
+    space = await client.workflow_service.describe_namespace(asked, retry=True)
+    kept = space.config.workflow_execution_retention_ttl.ToTimedelta()
+    ok, longer = kept >= MIN_RETENTION, f"namespace update --namespace {client.namespace} --retention 30d"
+    hint = "" if ok else f"temporal operator {longer}"
+    yield CheckResult("retention", ok, f"closed runs are kept for {kept.days} days", hint)
+    if largest := space.namespace_info.limits.blob_size_limit_error:
+        yield CheckResult("limits", True, f"one value may have {largest:,} bytes")
+    known = await search_attributes.registered(client)
+    text = "runs can be searched by team, strategy, phase and reason" if known else "runs can't be searched by team"
+    yield CheckResult("attributes", known, text, "" if known else f"{REGISTER_ATTRIBUTES}; then restart the workers")
+
+
+async def workers(client: Client, settings: Settings) -> CheckResults:
+    """The workers that poll the task queues of these settings, each counted once."""
+    for queue in settings.model_copy(update={"roles": frozenset(ROLES)}).worker_queues():
+        count = len(await live_workers(client, queue.name))
+        kinds = {"WORKFLOW": "runs", "ACTIVITY": "calls"} if "workflows" in queue.roles else {"ACTIVITY": "calls"}
+        waiting = [f"{await _backlog(client, queue.name, kind)} {what}" for kind, what in kinds.items()]
+        who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
+        text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
+        hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
+        yield CheckResult("workers", bool(count), text, "" if count else hint)
+
+
+async def _backlog(client: Client, queue: str, kind: str) -> int:
+    """How many tasks wait in a task queue, about."""
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
+        report_stats=True,
+    )
+    found = await client.workflow_service.describe_task_queue(asked, retry=True)
+    return int(found.stats.approximate_backlog_count)
+
+
+async def runs(client: Client, settings: Settings) -> CheckResults:
+    """Runs that are stuck."""
+    stuck = [each async for each in stuck_runs(client, settings.task_queue)]
+    for run, text, hint in stuck:
+        yield CheckResult("run", False, f"{run}: {text}", hint)
+    if not stuck:
+        yield CheckResult("runs", True, "no run is stuck")
+
+
+async def journal(settings: Settings) -> CheckResults:
+    """Whether the journal can be reached, and its version."""
+    engine = connect_journal(settings.journal)
+    url = make_url(settings.journal)
+    where = url.render_as_string(hide_password=True)
+    if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
+        yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
+        return
+    try:
+        found = await engine.run(journal_version)
+    finally:
+        await engine.dispose()
+    ok = found <= VERSION
+    text = f"is of version {found}" if found else "is empty: the first worker creates its tables"
+    if 0 < found < VERSION:
+        text += f": the next worker that starts migrates it to version {VERSION}"
+    hint = "" if ok else f"this Baton knows the tables up to version {VERSION}: run one that knows version {found}"
+    yield CheckResult("journal", ok, f"{where} {text}", hint)
+
+
+async def models(loaded: Loaded, environment: Mapping[str, str], providers: Providers) -> list[CheckResult]:
+    """Whether the server of each Model answers and accepts its key; without manifests, that of the environment.
+
+    Closes ``providers``.
+    """
+    secrets = SecretStore(loaded.secrets, environment)
+    models: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
+    if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
+        models = [None]
+    values = ValueResolver(loaded.catalog, secrets)
+
+    async def check(model: Model | None) -> CheckResults:
+        chained = ChainedModel(model, model.name if model else DEFAULT_MODEL)
+        address = await (await providers.of(chained)).check(chained, values)
+        yield CheckResult("model", True, f"{model.id if model else 'default'}: {address} answers")
+
+    try:
+        hint = "check its address and key"
+        results = await asyncio.gather(*(collect("model", check(model), hint) for model in models))
+        return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
+    finally:
+        await providers.close()
+
+
+async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
+    """Whether each ExecutionEngine and A2AServer answers, and the skills of the agents of the latter."""
+    secrets = SecretStore(loaded.secrets, environment)
+    values, made = ValueResolver(loaded.catalog, secrets), Executors(secrets)
+    known = [each for each in loaded.catalog.manifests if isinstance(each, Executor)]
+    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent) and each.a2a_address]
+    found = {each.id: each for each in (*(find_executor(agent, loaded.catalog) for agent in agents), *known) if each}
+
+    async def check(executor: Executor) -> CheckResults:
+        text = await (await made.of(executor)).check(executor, values)
+        yield CheckResult("agents", True, f"{executor.id}: {text}")
+
+    try:
+        hint = "check its address and headers"
+        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in found.values()))
+        return [replace(each, text=secrets.redact(each.text)) for of_one in results for each in of_one]
+    finally:
+        await made.close()
+
+
+HINT = "make sure that its server answers; the calls that wait go on by themselves"
+
+
+async def open_circuits(settings: Settings) -> CheckResults:
+    """The circuit breakers that are not closed. Nothing where no worker answers health checks here."""
+    if settings.health_address is None:
+        return
+    host, port = settings.health_address
+    at = "127.0.0.1" if host == "*" else f"[{host}]" if ":" in host else host
+    try:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            found: dict[str, str] = (await http.get(f"http://{at}:{port}/circuits")).json()
+    except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one
+        return
+    for name, state in found.items():
+        yield CheckResult("circuits", False, f"the circuit breaker of {name} is {state}", HINT)
+    if not found:
+        yield CheckResult("circuits", True, "no circuit breaker is open")
+
 
 Check = Coroutine[Any, Any, list[CheckResult]]
 
@@ -62,22 +307,22 @@ async def _check(
 ) -> list[CheckResult]:
     """Runs the checks at the same time; without ``server`` all but those of the server."""
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
-    checking.append(collect("journal", checks.journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
-    checking.append(checks.models(loaded, os.environ, providers))
-    checking.append(checks.executors(loaded, os.environ))
+    checking.append(collect("journal", journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
+    checking.append(models(loaded, os.environ, providers))
+    checking.append(executors(loaded, os.environ))
     checking.append(collect("circuits", open_circuits(settings), "look whether the worker here runs"))
     return [each for results in await asyncio.gather(*checking) for each in results]
 
 
 async def _temporal(address: str | None, settings: Settings) -> list[CheckResult]:
     try:
-        client: Client = await asyncio.wait_for(connect(address), checks.CHECK_TIMEOUT)
+        client: Client = await asyncio.wait_for(connect(address), CHECK_TIMEOUT)
     except (ConnectionFailed, TimeoutError) as error:
         return [CheckResult("server", False, str(error) or "Temporal did not answer in time", START_HINT)]
     found = await asyncio.gather(
-        collect("server", checks.server(client), START_HINT),
-        collect("workers", checks.workers(client, settings), START_HINT),
-        collect("runs", checks.runs(client, settings), "look at the runs in Temporal's UI"),
+        collect("server", server(client), START_HINT),
+        collect("workers", workers(client, settings), START_HINT),
+        collect("runs", runs(client, settings), "look at the runs in Temporal's UI"),
     )
     return [each for results in found for each in results]
 

@@ -1,9 +1,10 @@
-"""Deletes from the journal what no open run needs, nor one closed within the retention, nor any conversation."""
+"""Deletes from the journal what no open run and no kept conversation needs; migrates and replaces a journal."""
 
 import asyncio
 import os
 import re
 import uuid
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -11,9 +12,13 @@ from typing import NamedTuple
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...activities.journal.engine import Engine, connect
-from ...activities.journal.identity import JournalIdentity
-from ...activities.journal.prune import (
+from ...activities.runtime.settings import Settings
+from ...contracts.text import truncate
+from ...journal.database import REPLACES, Database, JournalIdentity, note
+from ...journal.engine import Engine, connect
+from ...journal.external_storage import workflow_family
+from ...journal.migrate import VERSION
+from ...journal.prune import (
     Conversation,
     count_messages,
     delete_runs,
@@ -22,11 +27,8 @@ from ...activities.journal.prune import (
     find_idle_families,
     live_runs,
 )
-from ...activities.journal.storage_driver import workflow_family
-from ...activities.process.settings import Settings
-from ...conversation.temporal.live_workers import describe_namespace
-from ...conversation.text import truncate
-from ...resources.duration import parse_duration
+from ...resources.base import parse_duration
+from ...temporal.search_attributes import describe_namespace
 from ..errors import UsageError
 
 BATCH = 20
@@ -137,3 +139,25 @@ def _start_time(run: str) -> datetime | None:
     except ValueError:
         return None
     return datetime.fromtimestamp((parsed.int >> 80) / 1_000, UTC) if parsed.version == TIME_ORDERED else None
+
+
+async def migrate_journal(environment: Mapping[str, str]) -> str:
+    """Brings the tables of the environment's journal to the newest version, and says so without its password.
+
+    Tables of this version stay as they are. Raises JournalUnavailable and SettingsError.
+    """
+    settings = Settings.of(environment)
+    settings.make_journal_file()
+    database = await Database.connect(settings.journal, upgrade=True)
+    await database.close()
+    return f"the tables of the journal at {database.engine.place} are of version {VERSION}"
+
+
+async def replace_journals(url: str, ids: Collection[str]) -> str:
+    """Lets the journal at ``url`` take the place of others, and returns its address without a password.
+
+    What the others had of open runs counts as lost. Raises JournalUnavailable.
+    """
+    async with Database.open(url) as database:
+        await note(database.engine, REPLACES, ids)
+        return database.engine.place

@@ -9,16 +9,13 @@ from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQuery
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
-from ...conversation.contracts.decisions import ApproveRequest, PendingDecision
-from ...conversation.contracts.replies import ReplyRequest
-from ...conversation.contracts.status import Status
-from ...conversation.messages.person_decision import PersonDecision
-from ...conversation.temporal.search_attributes import PHASE
-from ...conversation.temporal.temporal_client import task_queue
+from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.message import PersonDecision
+from ...contracts.status import Status
 from ...resources.base import JsonModel
-from .list_runs import ROOT_RUNS
-from .run_handle import RunHandle
-from .run_status import QUERY_TIMEOUT
+from ...temporal.client import task_queue
+from ...temporal.search_attributes import PHASE
+from .runs import QUERY_TIMEOUT, ROOT_RUNS, RunHandle
 
 COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
 

@@ -1,12 +1,27 @@
-"""Finds, lists and triggers the schedules that were made from manifests."""
+"""Applies, finds, lists and triggers the Schedules that were made from manifests."""
 
 import asyncio
 import contextlib
+import dataclasses
+import hashlib
+import json
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.common.v1 import Memo, Payload, Payloads, WorkflowType
+from temporalio.api.enums.v1 import ScheduleOverlapPolicy
+from temporalio.api.errordetails.v1 import WorkflowExecutionAlreadyStartedFailure
+from temporalio.api.schedule.v1 import Schedule as TemporalSchedule
+from temporalio.api.schedule.v1 import ScheduleAction, SchedulePolicies, ScheduleSpec, ScheduleState
+from temporalio.api.sdk.v1 import UserMetadata
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import CreateScheduleRequest, UpdateScheduleRequest
 from temporalio.client import (
     Client,
     ScheduleActionExecutionStartWorkflow,
@@ -16,10 +31,107 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...conversation.contracts.status import format_time
-from ...resources.base import JsonObject
-from ..text.units import format_age
-from .schedule_request import OVERLAP, ScheduleError, schedule_id
+from ...contracts.status import format_time
+from ...resources.base import JsonObject, parse_duration
+from ...resources.catalog import Catalog
+from ...resources.query import Query
+from ...resources.schedule import OverlapPolicy, Schedule
+from ...temporal.client import WORKFLOW_TASK_TIMEOUT
+from ...temporal.client import task_queue as default_task_queue
+from ..text import format_age
+from .start import query_start
+
+MAX_INPUT_BYTES = 1_000_000
+"""Bytes of the manifests that a schedule can keep: they stand in the schedule itself, and Temporal takes twice that."""
+
+OVERLAP: dict[OverlapPolicy, ScheduleOverlapPolicy.ValueType] = {
+    "Skip": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_SKIP,
+    "BufferOne": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_BUFFER_ONE,
+    "BufferAll": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_BUFFER_ALL,
+    "CancelOther": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_CANCEL_OTHER,
+    "AllowAll": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_ALLOW_ALL,
+}
+
+VERSION = "scheduleVersion"
+"""The entry in the memo of a run by which a schedule is known to have been made from the same manifests."""
+
+
+class ScheduleError(Exception):
+    """A schedule can't be made, or there is none of that name; the text says why."""
+
+
+def schedule_id(namespace: str, name: str) -> str:
+    """The id of a Schedule in Temporal, with which the ids of its runs begin. No name has an underscore."""
+    return name if namespace == "default" else f"{namespace}_{name}"
+
+
+async def schedule_request(
+    client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str
+) -> TemporalSchedule:
+    """What Temporal is to keep of a schedule. Raises ScheduleError."""
+    spec = schedule.spec
+    return TemporalSchedule(
+        spec=ScheduleSpec(
+            cron_string=[spec.schedule],
+            timezone_name=spec.time_zone,
+            jitter=_duration(parse_duration(spec.jitter)) if spec.jitter else None,
+        ),
+        action=await _action(client, schedule, query, catalog, task_queue),
+        policies=SchedulePolicies(
+            overlap_policy=OVERLAP[spec.overlap_policy],
+            catchup_window=_duration(parse_duration(spec.catchup_window)),
+            pause_on_failure=spec.pause_on_failure,
+        ),
+        state=ScheduleState(paused=bool(spec.paused), notes=spec.note),
+    )
+
+
+async def _action(
+    client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str
+) -> ScheduleAction:
+    """Starts the workflow ``query`` with the same input as ``start_query``."""
+    converter = dataclasses.replace(client.data_converter, external_storage=None)
+    start, spec = query_start(query, catalog), schedule.spec
+    version = schedule_version(schedule, catalog, task_queue)
+    memo: JsonObject = {**start.memo, "schedule": schedule.name, "cron": spec.schedule, VERSION: version}
+    given, summary, *noted = await converter.encode([start.input, start.summary, *memo.values()])
+    if given.ByteSize() > MAX_INPUT_BYTES:
+        size = f"{given.ByteSize():,} bytes, and a schedule keeps {MAX_INPUT_BYTES:,}"
+        raise ScheduleError(f"the manifests that {query.id} needs have {size}")
+    run = NewWorkflowExecutionInfo(
+        workflow_id=schedule_id(schedule.namespace, schedule.name),
+        workflow_type=WorkflowType(name="query"),
+        task_queue=TaskQueue(name=task_queue),
+        input=Payloads(payloads=[given]),
+        workflow_task_timeout=_duration(WORKFLOW_TASK_TIMEOUT),
+        memo=Memo(fields=dict(zip(memo, noted, strict=True))),
+        user_metadata=UserMetadata(summary=summary),
+    )
+    return ScheduleAction(start_workflow=run)
+
+
+def schedule_version(schedule: Schedule, catalog: Catalog, task_queue: str) -> str:
+    """A digest of all that a schedule is made from, without what people change while it runs.
+
+    Schedules are compared by it: Temporal rewrites cron expressions, and encryption never gives the same bytes twice.
+    """
+    spec = schedule.spec.model_dump(mode="json", exclude={"paused", "note"})
+    made_from = json.dumps([spec, catalog.sha, task_queue], sort_keys=True)
+    return hashlib.sha256(made_from.encode()).hexdigest()[:16]
+
+
+async def schedule_memo(client: Client, schedule: Schedule) -> Memo:
+    """The memo by which a schedule is known as one of Baton's."""
+    memo = {"kind": schedule.kind, "name": schedule.name, "namespace": schedule.namespace}
+    payloads: list[Payload] = await client.data_converter.encode([*memo.values()])
+    return Memo(fields=dict(zip(memo, payloads, strict=True)))
+
+
+def _duration(span: timedelta) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(span)
+    return duration
+
 
 COLUMNS = "NAME", "NAMESPACE", "SCHEDULE", "TIME ZONE", "STATE", "LAST RUN", "NEXT RUN", "NOTE"
 
@@ -161,3 +273,83 @@ async def has_active_schedules(client: Client) -> bool:
     except RPCError:
         return False
     return False
+
+
+Applied = Literal["created", "configured", "unchanged"]
+"""What has become of a manifest, in the words of ``kubectl apply``."""
+
+ATTEMPTS = 5
+"""How often an update is tried while others change the schedule, too."""
+
+
+async def apply_schedule(
+    client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str | None = None
+) -> Applied:
+    """Makes the schedule, or changes it in place: its runs, its last times and a pause by a person stay.
+
+    Raises ScheduleError, and RPCError if Temporal refuses it.
+    """
+    queue = task_queue or default_task_queue()
+    version = schedule_version(schedule, catalog, queue)
+    wanted = await schedule_request(client, schedule, query, catalog, queue)
+    if await _create(client, schedule, wanted):
+        return "created"
+    sent = False
+    for _ in range(ATTEMPTS):
+        found = await describe_schedule(client, schedule.namespace, schedule.name)
+        wanted.state.CopyFrom(_state(schedule, found.raw_description.schedule.state))
+        there = found.raw_description.schedule
+        if (await memo_of_runs(found)).get(VERSION) == version and there.state == wanted.state:
+            return "configured" if sent else "unchanged"
+        await _update(client, schedule, wanted, found)
+        sent = True
+    raise ScheduleError(f"{schedule.id} is changed by others all the time: nothing was applied")
+
+
+async def _create(client: Client, schedule: Schedule, wanted: TemporalSchedule) -> bool:
+    """Whether there was none before."""
+    request = CreateScheduleRequest(
+        namespace=client.namespace,
+        schedule_id=schedule_id(schedule.namespace, schedule.name),
+        schedule=wanted,
+        memo=await schedule_memo(client, schedule),
+        identity=client.identity,
+        request_id=str(uuid.uuid4()),
+    )
+    try:
+        await client.workflow_service.create_schedule(request, retry=True)
+    except RPCError as error:
+        details = error.grpc_status.details
+        if error.status != RPCStatusCode.ALREADY_EXISTS or not (
+            details and details[0].Is(WorkflowExecutionAlreadyStartedFailure.DESCRIPTOR)
+        ):
+            raise
+        return False
+    return True
+
+
+async def _update(client: Client, schedule: Schedule, wanted: TemporalSchedule, found: ScheduleDescription) -> None:
+    """Changes it, unless somebody else has changed it meanwhile: then Temporal passes over the request."""
+    request = UpdateScheduleRequest(
+        namespace=client.namespace,
+        schedule_id=schedule_id(schedule.namespace, schedule.name),
+        schedule=wanted,
+        conflict_token=found.raw_description.conflict_token,
+        identity=client.identity,
+        request_id=str(uuid.uuid4()),
+    )
+    await client.workflow_service.update_schedule(request, retry=True)
+
+
+def _state(schedule: Schedule, found: ScheduleState) -> ScheduleState:
+    """What is to be paused and noted: as it is, unless the manifest says otherwise.
+
+    A note on why somebody has paused it stays as long as that pause does.
+    """
+    state, spec = ScheduleState(), schedule.spec
+    state.CopyFrom(found)
+    if spec.paused is not None:
+        state.paused = spec.paused
+    if spec.note and (spec.paused is not None or not state.paused):
+        state.notes = spec.note
+    return state

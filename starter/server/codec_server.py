@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 
-from ...conversation.settings_error import SettingsError
-from ...conversation.temporal.encryption import Codec
+from ...contracts.settings import SettingsError
+from ...temporal.encryption import Codec
 
 Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 

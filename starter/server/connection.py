@@ -16,19 +16,14 @@ from temporalio.client import Client
 from temporalio.converter import StorageDriver
 from temporalio.service import RPCError
 
-from ...conversation.temporal.temporal_client import (
-    EXTERNAL_STORAGE_URL,
-    connect,
-    connect_config,
-    with_external_storage,
-)
+from ...temporal.client import EXTERNAL_STORAGE_URL, connect, connect_config, with_external_storage
 from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
-from ..runs.server_state import open_runs
+from ..runs.runs import open_runs
 from .state_dir import DevServer, StateDir
 
 if TYPE_CHECKING:
-    from ...activities.journal.database import Database
+    from ...journal.database import Database
 
 LINGER = 30.0
 """Seconds that a server and worker stay after the last client has gone and the last run is over."""
@@ -57,14 +52,13 @@ def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
     journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
     if not (journal or os.environ.get(EXTERNAL_STORAGE_URL)):
         return ()
-    from ...activities.journal.external_storage import storage_drivers  # noqa: PLC0415  # few clients need them
-    from ...activities.journal.storage_driver import JournalStorageDriver  # noqa: PLC0415
+    from ...journal.external_storage import JournalStorageDriver, storage_drivers  # noqa: PLC0415  # few need them
 
     return storage_drivers(os.environ, *([JournalStorageDriver(partial(_open_journal, journal))] if journal else []))
 
 
 def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
-    from ...activities.journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and long values are rare
+    from ...journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and long values are rare
 
     return Database.open(url)
 

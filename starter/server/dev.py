@@ -14,19 +14,18 @@ from typing import IO
 from temporalio.client import Client
 
 from ... import worker
-from ...activities.process.garbage_collection import leave_out_loaded_objects
-from ...activities.process.health import MetricsText
-from ...activities.process.metrics_export import exporting_metrics
-from ...activities.process.settings import Settings
-from ...activities.runtime.log import log_to_stderr
-from ...conversation.temporal.encryption import Codec, Keys
+from ...activities.runtime.health import MetricsText
+from ...activities.runtime.settings import Settings
+from ...activities.runtime.worker_process import leave_out_loaded_objects
+from ...observability.log import log_to_stderr
+from ...observability.metrics_export import exporting_metrics
 from ...resources.loader import Loaded
-from ..http.thread_server import serve_in_thread
+from ...temporal.encryption import Codec, Keys
+from ..runs.runs import has_open_runs
 from ..runs.schedules import has_active_schedules
-from ..runs.server_state import has_open_runs
+from ..scripted_model import serve_in_thread
 from .codec_server import codec_app
-from .embedded import PORTS, EmbeddedServer, ServerError
-from .ports import choose_ports, taken_of
+from .embedded import PORTS, EmbeddedServer, ServerError, choose_ports, taken_of
 from .state_dir import LOGS, DevServer, StateDir, fingerprints
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,10 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
-from ...conversation.private_files import private_file
-from ...conversation.temporal.search_attributes import ALL, COST, register
-from ...conversation.temporal.temporal_client import connect
+from ...contracts.settings import private_file
+from ...temporal.client import connect
+from ...temporal.search_attributes import ALL, COST, register
+from ..errors import UsageError
 from .state_dir import DATABASE
 
 PORTS = (7233, 8233)
@@ -168,3 +169,25 @@ def _bound(stack: contextlib.ExitStack, port: int) -> int:
     listener.bind(("127.0.0.1", port))
     number: int = listener.getsockname()[1]
     return number
+
+
+def choose_ports(port: int | None, ui_port: int | None, preferred: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The ports that were asked for; for one that was not, that of the first preferred pair that is free, or any.
+
+    Raises UsageError for a port that was asked for and is taken.
+    """
+    for number, option in ((port, "--port"), (ui_port, "--ui-port")):
+        if number and not _is_free(number):
+            raise UsageError(
+                f"the port {number} is taken, perhaps by another Temporal server: choose another one with {option}"
+            )
+    return free_ports(*((port or first, ui_port or second) for first, second in (*preferred, (0, 0))))
+
+
+def taken_of(ports: tuple[int, int]) -> list[int]:
+    """Those of the ports that another process has."""
+    return [port for port in ports if port and not _is_free(port)]
+
+
+def _is_free(port: int) -> bool:
+    return port in free_ports((port, 0))

@@ -7,11 +7,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 
-from ...conversation.temporal.temporal_client import connect
 from ...resources.functions import Function
 from ...resources.loader import Loaded
-from ..runs.run_handle import RunHandle
-from ..runs.run_status import wait_until_closed
+from ...temporal.client import connect
+from ..runs.runs import RunHandle, wait_until_closed
 from .connection import ServerLocation
 
 FLEET_SETTINGS = (

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from ...conversation.defaults import STATE_DIR
-from ...conversation.private_files import private_file, private_folder
-from ...conversation.temporal.encryption import KEYS, KEYS_FILE
-from ...conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL
+from ...contracts.settings import STATE_DIR, private_file, private_folder
+from ...temporal.client import EXTERNAL_STORAGE_URL
+from ...temporal.encryption import KEYS, KEYS_FILE
 
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL)
 """The variables that a worker on this machine takes from the environment in which it was started."""

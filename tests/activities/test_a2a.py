@@ -14,16 +14,14 @@ from a2a.types import Artifact, GetTaskRequest, Part, StreamResponse, TaskArtifa
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
-from baton.activities.agent.a2a.executor import A2AExecutor
-from baton.activities.agent.a2a.progress import Progress
+from baton.activities.agent.a2a import A2AExecutor, Progress
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.errors import AgentFailed
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.errors import AgentFailed
 from baton.resources.a2a_server import A2AServer
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
-from baton.resources.secret import Secret
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secret, Secrets
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.remote_agents import a2a_agent, a2a_server

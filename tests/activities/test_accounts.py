@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from baton.activities.journal import schema
-from baton.activities.journal.accounts import Account, Accounts, Amount
-from baton.activities.journal.database import Database
-from baton.activities.journal.prune import delete_runs
-from baton.conversation.messages.message import TokenUsage
+from baton.contracts.message import TokenUsage
+from baton.journal import schema
+from baton.journal.accounts import Account, Accounts, Amount
+from baton.journal.database import Database
+from baton.journal.prune import delete_runs
 
 LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens": 30}, {"model_calls": 2})
 

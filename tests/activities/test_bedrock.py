@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.bedrock.endpoint import BedrockEndpoint, bedrock_endpoint
-from baton.activities.model.bedrock.provider import BedrockProvider
-from baton.activities.model.bedrock.request import converse_fields
+from baton.activities.model.bedrock import BedrockEndpoint, BedrockProvider, bedrock_endpoint, converse_fields
 from baton.activities.model.provider import ModelRequest
-from baton.activities.process.secrets import SecretStore
+from baton.activities.runtime.secrets import SecretStore
 from baton.activities.tool.tool import ToolDefinition
-from baton.conversation import errors
-from baton.conversation.failure import BatonError
-from baton.conversation.messages.message import Message, ToolCall
+from baton.contracts import errors
+from baton.contracts.errors import BatonError
+from baton.contracts.message import Message, ToolCall
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
-from baton.starter.scripted_model.script import Reply, ScriptedToolCall
+from baton.resources.secret import Secrets
+from baton.starter.scripted_model import Reply, ScriptedToolCall
 from tests.harness.bedrock_server import BedrockServer, event
 from tests.harness.environment import KEY, Json, manifest
 from tests.harness.stand_in import StandInReply

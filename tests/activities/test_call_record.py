@@ -6,11 +6,11 @@ import sqlite3
 from pathlib import Path
 
 from baton.activities.context.call_record import CallRecord
-from baton.activities.journal.journal import Journal
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.errors import OutcomeUnknown
-from baton.conversation.messages.message import Head, Message
-from baton.resources.secret_extraction import Secrets
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.errors import OutcomeUnknown
+from baton.contracts.message import Head, Message
+from baton.journal.journal import Journal
+from baton.resources.secret import Secrets
 
 
 async def head_of(journal: Journal) -> Head:

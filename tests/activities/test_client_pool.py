@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.client_pool import MAX_IDLE, ClientPool
-from baton.activities.model.openai.provider import OpenAIProvider
-from baton.activities.model.provider import ModelRequest
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.messages.message import Message
+from baton.activities.model.openai import OpenAIProvider
+from baton.activities.model.provider import MAX_IDLE, ClientPool, ModelRequest
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.message import Message
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.resources.secret import Secrets
+from baton.starter.scripted_model import Reply, ScriptedModel
 from tests.harness.environment import manifest
 
 ASKED = ModelRequest([Message(role="user", content="Why?")])

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from baton.activities.context.conditions import SECONDS, holds
-from baton.resources.condition import SAMPLE_FACTS, SAMPLE_PANEL_FACTS, Facts, check_condition
-from baton.resources.expression import is_quick, loops_in
+from baton.activities.evaluate import SECONDS, holds
+from baton.resources.conditions import SAMPLE_FACTS, SAMPLE_PANEL_FACTS, Facts, check_condition, is_quick, loops_in
 from tests.harness.event_loop import watched_loop
 
 DIGITS = "[0,1,2,3,4,5,6,7,8,9]"

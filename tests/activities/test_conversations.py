@@ -9,10 +9,9 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.activities.journal.conversations import Conversations
-from baton.activities.journal.journal import Journal
-from baton.conversation.contracts.conversation_plan import ConversationPlan
-from baton.conversation.messages.message import Head, Message, Span
+from baton.contracts.message import Head, Message, Span
+from baton.contracts.plan import ConversationPlan
+from baton.journal.journal import Conversations, Journal
 
 PLAN = ConversationPlan(id="c", namespace="default")
 

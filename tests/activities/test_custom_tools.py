@@ -12,7 +12,7 @@ import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from baton.activities.tool.http_client import MAX_BYTES
+from baton.activities.tool.http import MAX_BYTES
 from baton.resources.agent import Agent
 from baton.resources.catalog import Catalog
 from baton.resources.documents import Document

@@ -9,15 +9,15 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.openai.endpoint import endpoint_of
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.errors import KeyMissing
+from baton.activities.model.connection import endpoint_of
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.errors import KeyMissing
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secrets
 from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.manifests import Writer, model
 

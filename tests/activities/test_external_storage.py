@@ -11,16 +11,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
 
-from baton.activities.journal.database import Database
-from baton.activities.journal.external_storage import storage_drivers
-from baton.activities.journal.storage_driver import JournalStorageDriver
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.temporal_client import EXTERNAL_STORAGE_URL, with_external_storage
-from baton.starter.http.thread_server import serve_in_thread
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.contracts.settings import SettingsError
+from baton.contracts.turn import TurnResult
+from baton.journal.database import Database
+from baton.journal.external_storage import JournalStorageDriver, storage_drivers
+from baton.starter.scripted_model import Reply, ScriptedModel, serve_in_thread
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import EXTERNAL_STORAGE_URL, with_external_storage
 from tests.harness.environment import agent
 from tests.harness.manifests import Writer, query
 from tests.harness.processes import ROOT, WorkerProcess, baton, process_env

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from baton.activities.process.functions import FunctionRegistry
+from baton.activities.runtime.functions import FunctionRegistry
 
 
 async def test_functions_that_take_long_dont_hold_up_what_else_needs_threads() -> None:

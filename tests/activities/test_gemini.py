@@ -4,18 +4,17 @@ import json
 
 import pytest
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.answer import LONGEST_EXTRA
-from baton.activities.model.openai.provider import OpenAIProvider
+from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.messages.call_extra import CallExtra
-from baton.conversation.messages.message import Message, ToolCall
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.message import CallExtra, Message, ToolCall
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
-from baton.starter.scripted_model.script import Reply
+from baton.resources.secret import Secrets
+from baton.starter.scripted_model import Reply
 from tests.harness.environment import Environment, Json, agent, manifest
 
 SIGNED: Json = {"google": {"thought_signature": "c2lnbmVkIGJ5IEdlbWluaQ=="}}

@@ -11,22 +11,22 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.anthropic.provider import AnthropicProvider
-from baton.activities.model.bedrock.provider import BedrockProvider
-from baton.activities.model.openai.provider import OpenAIProvider
+from baton.activities.model.anthropic import AnthropicProvider
+from baton.activities.model.bedrock import BedrockProvider
+from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest, Provider
-from baton.activities.process.secrets import SecretStore
-from baton.activities.runtime.bounded_body import BodyLimits, client_options
-from baton.activities.tool.http_client import MAX_BYTES, HttpClient
+from baton.activities.runtime.http import BodyLimits, client_options
+from baton.activities.runtime.secrets import SecretStore
+from baton.activities.tool.http import MAX_BYTES, HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.activities.tool.mcp.http_client import MAX_ANSWER, McpHttpClient
-from baton.conversation.errors import AnswerTooLong, ModelRejected, ToolFailed
-from baton.conversation.messages.message import Message
+from baton.contracts.errors import AnswerTooLong, ModelRejected, ToolFailed
+from baton.contracts.message import Message
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secrets
 from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.event_loop import watched_loop
 from tests.harness.manifests import model

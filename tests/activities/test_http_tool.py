@@ -11,10 +11,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from baton.activities.tool.address_guard import public_address
-from baton.activities.tool.http_client import MAX_BYTES, RECONNECT_DELAYS, HttpClient
-from baton.activities.tool.http_request import HttpRequest
-from baton.conversation.errors import ToolFailed
+from baton.activities.tool.http import MAX_BYTES, RECONNECT_DELAYS, HttpClient
+from baton.activities.tool.http_request import HttpRequest, public_address
+from baton.contracts.errors import ToolFailed
 from tests.harness.tool_server import Answer, ToolServer
 
 

@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import text as sql
 
-from baton.activities.journal import schema
-from baton.activities.journal.catalog_id import catalog_id
-from baton.activities.journal.journal import Journal
-from baton.activities.journal.migrate import VERSION
-from baton.conversation.errors import JournalLost, JournalUnavailable
-from baton.conversation.messages.message import Head, Message, Span, ToolCall
+from baton.contracts.errors import JournalLost, JournalUnavailable
+from baton.contracts.message import Head, Message, Span, ToolCall
+from baton.journal import schema
+from baton.journal.journal import Journal
+from baton.journal.migrate import VERSION
+from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from tests.harness.environment import agent

@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.journal.catalog_id import catalog_id
-from baton.activities.journal.journal import Journal
-from baton.activities.process.secrets import SecretStore
-from baton.conversation.messages.message import Head, Message
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.message import Head, Message
+from baton.journal.journal import Journal
+from baton.journal.rows import catalog_id
 from baton.resources.catalog import Catalog
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secrets
 from tests.harness.environment import KEY, agent, manifest
 from tests.harness.event_loop import watched_loop
 

@@ -7,13 +7,13 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 import baton
-from baton.activities.journal.database import Database
-from baton.activities.journal.storage_driver import JournalStorageDriver
-from baton.conversation.messages.message import Head, Message, latest_within
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import with_external_storage
-from baton.starter.scripted_model.script import Reply
+from baton.contracts.message import Head, Message, latest_within
+from baton.contracts.turn import TurnResult
+from baton.journal.database import Database
+from baton.journal.external_storage import JournalStorageDriver
+from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import with_external_storage
 from tests.harness.environment import Environment, agent, call, line, manifest, team, texts
 from tests.harness.replayer import replay
 from tests.harness.tool_server import Answer, ToolServer

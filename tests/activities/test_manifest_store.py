@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from baton.activities.journal import manifest_store
-from baton.activities.journal.journal import Journal
-from baton.conversation.settings_error import SettingsError
+from baton.contracts.settings import SettingsError
+from baton.journal import manifest_store
+from baton.journal.journal import Journal
 from baton.resources.catalog import Resource
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
 from baton.resources.problems import ManifestError
-from baton.resources.stored_manifest import StoredManifest
-from baton.starter.journal import manifests as manifests_
-from baton.starter.journal.manifests import Applied, Store, StoreError, open_store
+from baton.resources.stored import StoredManifest
+from baton.starter.operations import manifests as manifests_
+from baton.starter.operations.manifests import Applied, Store, StoreError, open_store
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.postgres import execute
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from baton.activities.tool.mcp.connections import McpConnections
+from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
-from baton.activities.tool.mcp.operations import list_tools, use_tool
-from baton.activities.tool.mcp.request import McpRequest
-from baton.conversation.errors import ToolFailed
+from baton.activities.tool.mcp.request import McpRequest, list_tools, use_tool
+from baton.contracts.errors import ToolFailed
 from tests.harness.mcp_process import McpServerProcess, command
 from tests.harness.scripted_mcp_server import ScriptedMcpServer
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from baton.activities.process.waiting_runs import watch_waiting_runs
-from baton.conversation import metrics
-from baton.conversation.temporal.search_attributes import register
+from baton.observability import metrics
+from baton.observability.metrics_export import watch_waiting_runs
+from baton.temporal.search_attributes import register
 from tests.activities.test_brought_manifests import model, working
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.metrics import Recorded

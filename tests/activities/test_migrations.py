@@ -13,15 +13,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from baton.activities.journal import schema
-from baton.activities.journal.database import Database
-from baton.activities.journal.engine import connect
-from baton.activities.journal.journal import Journal
-from baton.activities.journal.migrate import MIGRATIONS, VERSION, migrate
-from baton.activities.process.settings import Settings
-from baton.conversation.errors import JournalUnavailable
-from baton.conversation.messages.message import Head, Message
-from baton.starter.operations import checks
+from baton.activities.runtime.settings import Settings
+from baton.contracts.errors import JournalUnavailable
+from baton.contracts.message import Head, Message
+from baton.journal import schema
+from baton.journal.database import Database
+from baton.journal.engine import connect
+from baton.journal.journal import Journal
+from baton.journal.migrate import MIGRATIONS, VERSION, migrate
+from baton.starter.operations import doctor
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.postgres import execute
 from tests.harness.processes import process_env
@@ -186,7 +186,7 @@ async def test_workers_and_clients_refuse_a_journal_that_a_newer_worker_has_migr
 
 async def test_the_doctor_names_the_version_of_a_newer_journal_and_what_to_do(journal_url: str, tmp_path: Path) -> None:
     await migrated(journal_url, migrations(tmp_path, ADDS))
-    [found] = [each async for each in checks.journal(Settings.of({"BATON_JOURNAL_URL": journal_url}))]
+    [found] = [each async for each in doctor.journal(Settings.of({"BATON_JOURNAL_URL": journal_url}))]
     assert not found.ok
     assert found.text.endswith(f"is of version {NEXT}")
     assert found.hint == f"this Baton knows the tables up to version {VERSION}: run one that knows version {NEXT}"

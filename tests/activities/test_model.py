@@ -12,22 +12,21 @@ from email.utils import format_datetime
 import pytest
 from temporalio.common import RetryPolicy
 
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.model.openai.endpoint import endpoint_of
-from baton.activities.model.openai.provider import OpenAIProvider
+from baton.activities.model.connection import endpoint_of
+from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
-from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
-from baton.activities.runtime.retry import is_last_attempt, retry_after, retry_delay
-from baton.conversation import errors
-from baton.conversation.failure import BatonError
-from baton.conversation.messages.message import Message, TokenUsage, ToolCall
+from baton.activities.runtime.http import is_last_attempt, retry_after, retry_delay
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts import errors
+from baton.contracts.errors import BatonError
+from baton.contracts.message import Message, TokenUsage, ToolCall
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from baton.resources.secret_extraction import Secrets
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.resources.secret import Secrets
+from baton.starter.scripted_model import Reply, Request, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import KEY, Environment, Json, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]

@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from baton.activities.model.openai.response_format import is_strict
-from baton.conversation.messages.turn import TurnResult
+from baton.activities.model.openai import is_strict
+from baton.contracts.turn import TurnResult
 from baton.starter.console.printer import EventPrinter
 from baton.starter.history.follow import follow
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.starter.test_events import events
 

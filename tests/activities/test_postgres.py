@@ -15,10 +15,10 @@ import pytest_asyncio
 from sqlalchemy import make_url
 from temporalio.client import Client
 
-from baton.activities.journal.journal import Journal
-from baton.conversation.errors import JournalUnavailable
-from baton.conversation.messages.message import Head, Message
-from baton.starter.scripted_model.script import Reply, Request
+from baton.contracts.errors import JournalUnavailable
+from baton.contracts.message import Head, Message
+from baton.journal.journal import Journal
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
 

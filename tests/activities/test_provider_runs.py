@@ -11,11 +11,10 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Reply, ScriptedToolCall
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, ScriptedModel, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import Environment, Json, agent, manifest, team

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.process.secrets import RunSecrets, SecretStore
-from baton.conversation.errors import RightMissing
+from baton.activities.runtime.secrets import RunSecrets, SecretStore
+from baton.contracts.errors import RightMissing
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from tests.activities.test_brought_manifests import OF_KEY, failure_of, loaded, model, secret, working

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from baton.activities.context.schema_errors import SECONDS, schema_errors
+from baton.activities.context.output_schema import SECONDS, schema_errors
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.event_loop import watched_loop
 

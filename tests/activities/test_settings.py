@@ -13,13 +13,13 @@ import pytest
 from temporalio.client import Client
 
 from baton import worker
-from baton.activities.process.health import LONGEST_CONNECTION, serve_health
-from baton.activities.process.settings import Settings
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, connect
+from baton.activities.runtime.health import LONGEST_CONNECTION, serve_health
+from baton.activities.runtime.settings import Settings
+from baton.contracts.settings import SettingsError
+from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model import Reply
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, connect
 from tests.harness.environment import Environment, agent, call, line, manifest, team
 from tests.harness.ports import own_port
 

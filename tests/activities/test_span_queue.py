@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.process.span_export import SpanExport
-from baton.activities.process.span_file import MAX_FILE
-from baton.activities.process.span_queue import MAX_WAITING, SpanQueue
-from baton.conversation.contracts.traces import SpanData
-from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.encryption import Key, Keys
+from baton.contracts.settings import SettingsError
+from baton.observability.span_export import SpanExport
+from baton.observability.span_queue import MAX_FILE, MAX_WAITING, SpanQueue
+from baton.observability.trace_context import SpanData
+from baton.temporal.encryption import Key, Keys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

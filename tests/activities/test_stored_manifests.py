@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.context.own_manifests import OwnManifests
-from baton.activities.journal.journal import Journal
-from baton.activities.journal.manifest_store import ManifestStore
+from baton.activities.context.lookup import OwnManifests
+from baton.journal.journal import Journal
+from baton.journal.manifest_store import ManifestStore
 from baton.resources.catalog import Catalog
-from baton.resources.stored_manifest import StoredManifest
-from baton.starter.journal.manifests import open_store
-from baton.starter.scripted_model.script import Reply, Request
+from baton.resources.stored import StoredManifest
+from baton.starter.operations.manifests import open_store
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
 from tests.activities.test_manifest_store import COMMAND

@@ -11,10 +11,10 @@ import yaml
 from temporalio.client import Client
 
 from baton.activities.context.value_resolver import ValueResolver
-from baton.activities.journal.database import Database
-from baton.activities.journal.token_store import TokenStore
-from baton.activities.process.secrets import SecretStore
-from baton.activities.tool.mcp.token_endpoint import Place, TokenClient
+from baton.activities.runtime.secrets import SecretStore
+from baton.activities.tool.mcp.access_tokens import Place, TokenClient
+from baton.journal.database import Database
+from baton.journal.token_store import TokenStore
 from baton.resources.loader import load_files
 from baton.resources.mcp_server import MCPServer
 from baton.resources.problems import ManifestError

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from baton.activities.tool.http_request import HttpRequest, request_of
-from baton.conversation.errors import BadArguments
+from baton.contracts.errors import BadArguments
 from baton.resources.base import JsonObject
-from baton.resources.http_spec import HttpSpec
+from baton.resources.tool import HttpSpec
 
 KNOWN = {
     "base": "v1/users",

@@ -4,10 +4,9 @@ import time
 
 import pytest
 
-from baton.activities.tool.built_in import BUILT_IN_TOOLS
-from baton.activities.tool.calculator import MAX_CHARACTERS
-from baton.conversation.errors import ToolFailed
-from baton.resources.agent_tool import BUILT_INS, TERMINATING
+from baton.activities.tool.built_in import BUILT_IN_TOOLS, MAX_CHARACTERS
+from baton.contracts.errors import ToolFailed
+from baton.resources.agent import BUILT_INS, TERMINATING
 
 
 @pytest.mark.parametrize(

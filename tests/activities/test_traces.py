@@ -17,9 +17,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 from temporalio.client import Client
 
 from baton import worker
-from baton.conversation.contracts.status import Status
-from baton.conversation.temporal.temporal_client import connect
-from baton.starter.scripted_model.script import Reply
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply
+from baton.temporal.client import connect
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess

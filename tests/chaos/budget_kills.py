@@ -19,12 +19,12 @@ from typing import TypeVar
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
-from baton.conversation.contracts.conversation_plan import ConversationPlan
-from baton.conversation.contracts.status import Status
-from baton.conversation.defaults import TASK_QUEUE
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from baton.starter.journal.conversations import read_conversation
-from baton.starter.scripted_model.script import Reply, Request
+from baton.contracts.plan import ConversationPlan
+from baton.contracts.settings import TASK_QUEUE
+from baton.contracts.status import Status
+from baton.starter.operations.conversations import read_conversation
+from baton.starter.scripted_model import Reply, Request
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.kills import TARGETS
 from tests.chaos.report import Report, arguments

@@ -14,12 +14,11 @@ import psutil  # type: ignore[import-untyped]
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.defaults import TASK_QUEUE
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.contracts.settings import TASK_QUEUE
+from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.chaos.secret_search import SecretSearch
 from tests.harness.environment import KEY, Handle, Json, manifest
 from tests.harness.ports import own_ports

@@ -23,10 +23,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.common import RawValue
 
-from baton.conversation import errors
+from baton.contracts import errors
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.chaos import coverage_guided, odd_values

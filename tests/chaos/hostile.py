@@ -18,14 +18,14 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from temporalio.client import WorkflowFailureError
 
-from baton.activities.context.conditions import holds
-from baton.activities.context.schema_errors import schema_errors
-from baton.activities.process.bounded_process import close_idle
-from baton.activities.tool.http_client import HttpClient
+from baton.activities.context.output_schema import schema_errors
+from baton.activities.evaluate import holds
+from baton.activities.runtime.bounded_process import close_idle
+from baton.activities.tool.http import HttpClient
 from baton.activities.tool.http_request import HttpRequest
-from baton.conversation.errors import ToolFailed
-from baton.resources.condition import SAMPLE_PANEL_FACTS, check_condition
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.errors import ToolFailed
+from baton.resources.conditions import SAMPLE_PANEL_FACTS, check_condition
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.chaos import coverage_guided, hostile_values
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.fuzz import first_failure, within

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import product
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.chaos.counterparts import KINDS, Counterparts, Kind, label_in, noted_tools
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.kills import TARGETS

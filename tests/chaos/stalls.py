@@ -16,8 +16,8 @@ from pathlib import Path
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from baton.conversation.defaults import TASK_QUEUE
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.contracts.settings import TASK_QUEUE
+from baton.temporal.client import DATA_CONVERTER
 from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Handle, Json, agent, team

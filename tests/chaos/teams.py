@@ -8,9 +8,9 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from baton.conversation.contracts.status import Status
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.status import Status
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, manifest, team, texts
 

@@ -13,9 +13,9 @@ from a2a.server.tasks import InMemoryTaskStore
 from a2a.types import Part, TaskState
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
+from baton.contracts.turn import TurnResult
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Handle, Json, ended
 from tests.harness.killable import journal_rows, wait_until

@@ -14,11 +14,11 @@ import pytest_asyncio
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
-from baton.conversation.contracts.decisions import ApproveRequest, PendingDecision
-from baton.conversation.contracts.status import Status
-from baton.conversation.messages.turn import TurnResult
+from baton.contracts.decisions import ApproveRequest, PendingDecision
+from baton.contracts.status import Status
+from baton.contracts.turn import TurnResult
 from baton.starter.runs.decisions import NotDecided, decide
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, Json, agent, ended, manifest, team
 from tests.harness.killable import KillableEnvironment
 from tests.harness.tool_answers import plain_answer

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.contracts.status import Status
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until
 from tests.harness.processes import WorkerProcess, process_env

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from baton.conversation.contracts.status import Status
-from baton.starter.scripted_model.script import Reply, Request
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import model
 from tests.harness.environment import Json, agent

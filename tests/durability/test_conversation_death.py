@@ -12,13 +12,12 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.conversation.contracts.conversation_plan import ConversationPlan
-from baton.conversation.contracts.status import Status
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from baton.starter.journal.conversations import read_conversation
-from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.contracts.plan import ConversationPlan
+from baton.contracts.status import Status
+from baton.starter.operations.conversations import read_conversation
+from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.harness.environment import KEY, Json, agent, manifest
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.memory_server import MemoryServer

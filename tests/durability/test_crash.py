@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import connect
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import connect
 from tests.harness.environment import Handle, agent, ended, manifest, team, texts
 from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
 from tests.harness.replayer import replay

@@ -17,15 +17,15 @@ import yaml
 from sqlalchemy import make_url
 from temporalio.client import Client
 
-from baton.activities.process.health import serve_health
-from baton.activities.process.settings import Settings
-from baton.conversation.errors import JournalUnavailable
-from baton.conversation.temporal import search_attributes
-from baton.conversation.temporal.encryption import KEYS
-from baton.conversation.temporal.temporal_client import connect
+from baton.activities.runtime.health import serve_health
+from baton.activities.runtime.settings import Settings
+from baton.contracts.errors import JournalUnavailable
 from baton.resources.loader import load_files
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal import search_attributes
+from baton.temporal.client import connect
+from baton.temporal.encryption import KEYS
 from tests.harness.ports import own_port, own_ports
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import ROOT, end_open_runs, process_env

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model import Script
 from baton.starter.server.state_dir import LOGS, MAX_LOG_BYTES
 from tests.harness.environment import KEY, line
 from tests.harness.processes import PATIENCE, ROOT, kill_server, process_env

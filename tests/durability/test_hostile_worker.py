@@ -14,10 +14,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.activities.process.event_loop import HELD, watch_event_loop
-from baton.activities.process.shutdown import AFTER_GRACE
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.activities.runtime.worker_process import AFTER_GRACE, HELD, watch_event_loop
+from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.conftest import serving
 from tests.harness.environment import KEY, agent, team

@@ -24,16 +24,16 @@ from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.activities.journal.journal import Journal
-from baton.activities.process.health import CHECK_TIMEOUT
-from baton.activities.process.settings import ROLES, Settings
-from baton.activities.process.shutdown import AFTER_GRACE
-from baton.conversation.messages.message import Head, Message
-from baton.conversation.temporal.encryption import KEYS
+from baton.activities.runtime.health import CHECK_TIMEOUT
+from baton.activities.runtime.settings import ROLES, Settings
+from baton.activities.runtime.worker_process import AFTER_GRACE
+from baton.contracts.message import Head, Message
+from baton.journal.journal import Journal
 from baton.resources.loader import load_files
-from baton.starter.operations.migrate_journal import migrate_journal
+from baton.starter.operations.prune import migrate_journal
 from baton.starter.server.embedded import EmbeddedServer
-from baton.workflows.calls.options import CALL
+from baton.temporal.encryption import KEYS
+from baton.workflows.calls.activities import CALL
 from tests.durability.test_deployment import LINES, SERVICES, script
 from tests.harness.ports import own_port
 from tests.harness.postgres import PASSWORD, PostgresServer, execute

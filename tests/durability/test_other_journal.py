@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from baton import worker
-from baton.activities.journal.identity import JournalIdentity
-from baton.activities.journal.journal import Journal
-from baton.conversation.errors import JournalUnavailable
-from baton.conversation.messages.message import Head, Message
-from baton.conversation.settings_error import SettingsError
+from baton.contracts.errors import JournalUnavailable
+from baton.contracts.message import Head, Message
+from baton.contracts.settings import SettingsError
+from baton.journal.database import JournalIdentity
+from baton.journal.journal import Journal
 from baton.resources.catalog import Catalog
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env

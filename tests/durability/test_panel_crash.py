@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.history.task_recorder import list_tasks
-from baton.starter.scripted_model.script import Script
+from baton.contracts.turn import TurnResult
+from baton.starter.history.tasks import list_tasks
+from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import ended, texts
 from tests.harness.killable import KillableWorker, wait_until

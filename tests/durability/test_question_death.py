@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
+from baton.contracts.turn import TurnResult
 from baton.starter.runs.decisions import pending_decisions
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import agent, ended
 from tests.harness.killable import KillableWorker

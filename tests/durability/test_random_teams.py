@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from temporalio.client import WorkflowFailureError
 
-from baton.conversation.contracts.status import Status
+from baton.contracts.status import Status
 from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent

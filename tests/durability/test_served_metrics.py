@@ -26,11 +26,11 @@ from prometheus_client.openmetrics import parser as openmetrics
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from baton.activities.process.metrics_export import MetricsExport, exporting_metrics
-from baton.activities.runtime.log import handler_of
-from baton.conversation import metrics
-from baton.conversation.metrics import Metric
-from baton.conversation.settings_error import SettingsError
+from baton.contracts.settings import SettingsError
+from baton.observability import metrics
+from baton.observability.log import handler_of
+from baton.observability.metrics import Metric
+from baton.observability.metrics_export import MetricsExport, exporting_metrics
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Json
 from tests.harness.processes import ROOT

@@ -14,8 +14,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, agent, manifest, texts
 from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
 from tests.harness.replayer import replay

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from baton.conversation.contracts.status import Status
-from baton.starter.scripted_model.script import Reply
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Json, agent, team
 from tests.harness.killable import KillableEnvironment, KillableWorker, wait_until

@@ -9,10 +9,10 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.conversation.contracts.status import Status
-from baton.conversation.temporal.run_tree import run_tree
-from baton.starter.scripted_model.script import Reply
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.executions import run_tree
 from tests.harness.environment import Handle, agent, team
 from tests.harness.killable import KillableWorker
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT
-from baton.starter.scripted_model.script import Reply, Request
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from tests.harness.environment import KEY, agent, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import WorkerProcess, process_env

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from baton.starter.http.thread_server import serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
 
 
 class Collector:

@@ -2,7 +2,7 @@
 
 from temporalio.client import WorkflowHistory
 
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, Handle
 
 BOUND = 150

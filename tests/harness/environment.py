@@ -17,15 +17,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from baton import worker
-from baton.activities.journal.database import Database
-from baton.activities.journal.storage_driver import JournalStorageDriver
-from baton.conversation.contracts.status import Status
-from baton.conversation.messages.turn import TurnResult
-from baton.conversation.temporal.temporal_client import WORKFLOW_TASK_TIMEOUT, with_external_storage
+from baton.contracts.status import Status
+from baton.contracts.turn import TurnResult
+from baton.journal.database import Database
+from baton.journal.external_storage import JournalStorageDriver
 from baton.resources.functions import Function
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
+from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, with_external_storage
 from tests.harness.replayer import replay
 
 Json = dict[str, Any]

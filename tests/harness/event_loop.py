@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import AsyncIterator
 
-from baton.activities.process.garbage_collection import leave_out_loaded_objects
+from baton.activities.runtime.worker_process import leave_out_loaded_objects
 
 STEP = 0.002
 """Seconds between two looks at the clock."""

@@ -1,6 +1,6 @@
 """The functions of the tests' workers, as a user's module would register them."""
 
-from baton.conversation.messages.panel import Briefing
+from baton.contracts.panel import Briefing
 from baton.resources.functions import function
 
 

@@ -7,7 +7,7 @@ from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
-from baton.conversation.metrics import Metric
+from baton.observability.metrics import Metric
 
 Labels = frozenset[tuple[str, object]]
 

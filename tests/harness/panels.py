@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import ScriptLine
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import ScriptLine
 from tests.harness.environment import Environment, Json, manifest
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, make_url, text
 
-from baton.activities.journal.engine import connect
+from baton.journal.engine import connect
 from tests.harness.ports import own_port
 
 PASSWORD = "pg/pass@word:0123456789"

@@ -12,7 +12,7 @@ import psutil  # type: ignore[import-untyped]
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.conversation.defaults import TASK_QUEUE
+from baton.contracts.settings import TASK_QUEUE
 
 ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"

@@ -8,10 +8,17 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.temporal.client import DATA_CONVERTER
 from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
 
-PASSED_THROUGH = ("pydantic", "pydantic_core", "baton.resources", "baton.conversation")
+PASSED_THROUGH = (
+    "pydantic",
+    "pydantic_core",
+    "baton.resources",
+    "baton.contracts",
+    "baton.temporal",
+    "baton.observability",
+)
 """Modules that the sandbox does not import anew; in all others it refuses what is not deterministic."""
 
 

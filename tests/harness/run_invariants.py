@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 
-from baton.conversation.contracts.status import Status
-from baton.conversation.messages.message import MAX_RECENT, MESSAGE_OVERHEAD, TokenUsage
-from baton.starter.scripted_model.completion import estimate_usage
+from baton.contracts.message import MAX_RECENT, MESSAGE_OVERHEAD, TokenUsage
+from baton.contracts.status import Status
+from baton.starter.scripted_model import estimate_usage
 from tests.harness.environment import Json, texts
 from tests.harness.random_teams import AGGREGATOR, TOKEN, Node, RandomTeamModel, is_choice
 

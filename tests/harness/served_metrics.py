@@ -13,8 +13,7 @@ from prometheus_client import parser
 from prometheus_client.metrics_core import Metric as Family
 from temporalio.client import Client
 
-from baton.starter.scripted_model.script import Reply, Request, Script
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import model
 from tests.harness.collector import Collector

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from baton.starter.http.thread_server import serve_in_thread
-from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model import Reply, serve_in_thread
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from baton.starter.http.thread_server import serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
 
 Tree = dict[str, Any]
 """The names of the spans below a span, with what is below each; several of one name have a number."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from baton.starter.scripted_model.script import Reply, Request, Script, ScriptLine
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
 from baton.starter.server.state_dir import DevServer, StateDir
 from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, baton

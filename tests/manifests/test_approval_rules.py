@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.tool.destructive import with_approvals
+from baton.activities.tool.tools import with_approvals
 from baton.resources.approval import Approval, strictest
 from baton.resources.tool import Tool
 from tests.harness.environment import Json, agent, manifest

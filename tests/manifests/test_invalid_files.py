@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.activities.process.secrets import SecretStore
+from baton.activities.runtime.secrets import SecretStore
 from baton.resources.documents import manifest_files, read_documents
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secrets
 from baton.resources.values import KeyRef
 from tests.harness.environment import KEY, agent, team
 from tests.harness.manifests import Writer

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from baton.resources.agent import Agent
+from baton.resources.base import parse_duration
 from baton.resources.catalog import Catalog
 from baton.resources.documents import read_documents
-from baton.resources.duration import parse_duration
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.resources.query import Query

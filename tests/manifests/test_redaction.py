@@ -14,14 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.activities.process import escapes
-from baton.activities.process.redactor import MAX_PASSING, PIECE, Redactor, forms_of
-from baton.activities.process.secrets import SecretStore
-from baton.activities.runtime.log import EscapingFormatter
-from baton.conversation.messages.call_extra import CallExtra
-from baton.conversation.messages.message import Message, ToolCall
-from baton.resources.secret import Secret
-from baton.resources.secret_extraction import Secrets
+from baton.activities.runtime import redaction
+from baton.activities.runtime.redaction import MAX_PASSING, PIECE, Redactor, forms_of
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.message import CallExtra, Message, ToolCall
+from baton.observability.log import EscapingFormatter
+from baton.resources.secret import Secret, Secrets
 from tests.harness.event_loop import watched_loop
 
 SECRET = 'k+e=y@/"é%41\\ &<z>0123'
@@ -131,11 +129,11 @@ def test_a_worker_knows_the_secrets_of_its_environment_also_those_that_only_libr
 
 
 def test_escapes_of_any_length_are_not_kept() -> None:
-    kept = escapes._char.cache_info().currsize
+    kept = redaction._char.cache_info().currsize
     store = knowing("secret-0123")
     for size in range(20, 60):
         assert store.redact("\\" * size + "n" + "%e2" * size + "secret-0123").endswith("[secret]")
-    assert escapes._char.cache_info().currsize <= kept + 1
+    assert redaction._char.cache_info().currsize <= kept + 1
 
 
 async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:

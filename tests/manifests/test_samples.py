@@ -11,8 +11,7 @@ import yaml
 from a2a.types import Part
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Reply, Script, ScriptedToolCall
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Script, ScriptedModel, ScriptedToolCall
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer

@@ -3,10 +3,10 @@
 import pytest
 from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
 
-from baton.resources.cron import SHORTHANDS, check_cron
 from baton.resources.problems import ManifestError
+from baton.resources.schedule import SHORTHANDS, check_cron
 from baton.resources.schedule import Schedule as ScheduleManifest
-from baton.resources.scheduled_query import scheduled_query
+from baton.resources.stored import scheduled_query
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer, query
 

@@ -17,10 +17,10 @@ from jsonschema import Draft202012Validator
 from baton.resources.agent import Agent
 from baton.resources.catalog import KINDS
 from baton.resources.documents import Document, read_documents
+from baton.resources.json_schema import broken_schema_rules
 from baton.resources.loader import load_documents
 from baton.resources.problems import ManifestError
 from baton.resources.schema import manifest_schema
-from baton.resources.schema_rules import broken_schema_rules
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
 from tests.harness.processes import ROOT, baton, process_env

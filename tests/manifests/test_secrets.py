@@ -10,15 +10,14 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from baton.activities.process.secrets import SecretStore
 from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
-from baton.activities.runtime.log import RedactingFormatter
-from baton.conversation.errors import KeyMissing
+from baton.activities.runtime.secrets import SecretStore
+from baton.contracts.errors import KeyMissing
+from baton.observability.log import RedactingFormatter
 from baton.resources.loader import load_files
-from baton.resources.secret_extraction import Secrets
+from baton.resources.secret import Secrets
 from baton.resources.values import KeyRef
-from baton.starter.scripted_model.script import Script
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Script, ScriptedModel
 from tests.harness.environment import KEY, Environment, Json, agent, line
 from tests.harness.processes import baton, process_env
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.resources.http_spec import arguments_in
 from baton.resources.template import TemplateError, check_names, fill, names_in
+from baton.resources.tool import arguments_in
 
 
 @pytest.mark.parametrize(

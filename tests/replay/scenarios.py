@@ -9,10 +9,10 @@ from datetime import timedelta
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
-from baton.conversation.contracts.decisions import ApproveRequest
+from baton.contracts.decisions import ApproveRequest
 from baton.resources.base import PREALPHA
 from baton.starter.runs.decisions import decide, pending_decisions
-from baton.starter.scripted_model.script import Reply, Request, Script
+from baton.starter.scripted_model import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer

@@ -6,56 +6,33 @@ from typing import Any, get_args
 from pydantic.json_schema import models_json_schema
 from temporalio import activity, workflow
 
-from baton.activities.append import Append
 from baton.activities.ask_model import AskModel
-from baton.activities.ask_person import AskPerson
-from baton.activities.brief import Brief
-from baton.activities.cancel_agent import CancelAgent
-from baton.activities.check_reply import CheckReply
-from baton.activities.conclude import Conclude
-from baton.activities.delegate import Delegate
-from baton.activities.evaluate import Evaluate
-from baton.activities.execute_agent import ExecuteAgent
-from baton.activities.expire import Expire
-from baton.activities.grant import Grant
-from baton.activities.last_failures import FindLastFailures
-from baton.activities.perform import Perform
+from baton.activities.evaluate import Evaluate, Perform
+from baton.activities.execute_agent import CancelAgent, ExecuteAgent
+from baton.activities.memory import Recall, Remember
+from baton.activities.panel import Brief, Conclude
+from baton.activities.people import AskPerson, CheckReply
 from baton.activities.pin import Pin
-from baton.activities.recall import Recall
-from baton.activities.remember import Remember
-from baton.activities.report_spans import ReportSpans
-from baton.activities.review import Review
+from baton.activities.runs import Append, Expire, FindLastFailures, Grant, ReportSpans
 from baton.activities.select import Select
-from baton.activities.use_tool import UseTool
-from baton.conversation import defaults, errors, failure
-from baton.conversation.contracts import (
+from baton.activities.use_tool import Delegate, Review, UseTool
+from baton.contracts import (
     ark_status,
-    continuation,
     control_messages,
-    conversation_plan,
     decisions,
-    expiry,
-    grants,
-    heartbeats,
+    errors,
     inputs,
-    last_failures,
-    member_plans,
-    memory_requests,
-    panel_requests,
+    message,
+    panel,
     plan,
-    questions,
-    remote_requests,
-    replies,
     requests,
-    response,
-    run_result,
+    settings,
     status,
-    tool_requests,
-    traces,
+    turn,
 )
-from baton.conversation.messages import call_extra, message, panel, person_decision, turn
-from baton.conversation.temporal import search_attributes
+from baton.observability import trace_context
 from baton.resources.base import JsonModel
+from baton.temporal import search_attributes
 from baton.workflows.registry import WORKFLOWS
 
 STORED = Path(__file__).parent / "stored.json"
@@ -115,11 +92,11 @@ def stored() -> dict[str, Any]:
     """Names of workflows, activities, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     modules = (
-        *(call_extra, message, plan, member_plans, requests, panel_requests, last_failures, control_messages, panel),
-        *(status, response, run_result, turn, inputs, continuation, failure, decisions, person_decision, heartbeats),
-        *(replies, questions, tool_requests, remote_requests, memory_requests, conversation_plan, expiry, grants),
+        *(message, message, plan, plan, requests, panel, requests, control_messages, panel),
+        *(status, status, status, turn, inputs, inputs, errors, decisions, message, requests),
+        *(decisions, decisions, requests, requests, requests, plan, requests, decisions),
         ark_status,
-        traces,
+        trace_context,
     )
     models = [
         each
@@ -129,7 +106,7 @@ def stored() -> dict[str, Any]:
     ]
     _, shapes = models_json_schema([(each, "validation") for each in models])
     return {
-        "task queue": defaults.TASK_QUEUE,
+        "task queue": settings.TASK_QUEUE,
         "search attributes": sorted(key.name for key in (*search_attributes.ALL, search_attributes.COST)),
         "workflows": sorted(str(each.name) for each in definitions),
         "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},

@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from baton.conversation.messages.turn import StopReason
+from baton.contracts.turn import StopReason
 from tests.harness.environment import Environment, texts
 from tests.harness.replayer import replay
 from tests.harness.resets import reset, reset_points

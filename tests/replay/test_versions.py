@@ -9,9 +9,9 @@ from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionR
 from temporalio.service import RPCError
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import connect
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
+from baton.temporal.client import connect
 from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]

@@ -12,12 +12,12 @@ import yaml
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 import baton
-from baton.conversation.temporal.search_attributes import PHASE
-from baton.conversation.temporal.temporal_client import connect
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
-from baton.starter.scripted_model.script import Script
+from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import connect
+from baton.temporal.search_attributes import PHASE
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.conversation.contracts.decisions import ApproveRequest
+from baton.contracts.decisions import ApproveRequest
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState

@@ -3,9 +3,9 @@
 import json
 import subprocess
 
-from baton.conversation.contracts.conversation_plan import ConversationPlan
-from baton.starter.journal.conversations import read_conversation
-from baton.starter.scripted_model.script import Reply, Request
+from baton.contracts.plan import ConversationPlan
+from baton.starter.operations.conversations import read_conversation
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, agent, line, manifest
 from tests.harness.processes import BATON
 from tests.harness.user_machine import UserMachine

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import agent, call, line, manifest, team
 from tests.harness.processes import BATON, PATIENCE, ROOT, WorkerProcess, baton

@@ -12,8 +12,7 @@ import yaml
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from baton.starter.scripted_model.script import Reply
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, agent
 from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, baton, process_env

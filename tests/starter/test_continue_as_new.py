@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from baton.conversation.contracts.requests import AskModelResult
-from baton.conversation.contracts.status import Status
+from baton.contracts.requests import AskModelResult
+from baton.contracts.status import Status
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import CallEnded, RunEnded, RunEvent, RunStarted
-from baton.starter.runs.find_run import find_run
-from baton.starter.runs.list_runs import recent_runs
-from baton.starter.runs.run_manifest import run_manifest
-from baton.starter.runs.run_status import final_status
-from baton.starter.scripted_model.script import Reply
+from baton.starter.runs.runs import final_status, find_run, recent_runs
+from baton.starter.runs.start import run_manifest
+from baton.starter.scripted_model import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.resets import reset, reset_points

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from baton.conversation.messages.message import Head
-from baton.conversation.messages.turn import Thread
+from baton.contracts.message import Head
+from baton.contracts.turn import Thread
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, prompt_line, role_member

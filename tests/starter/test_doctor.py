@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.temporal import search_attributes
-from baton.starter.operations import checks
+from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
-from baton.starter.runs.server_state import has_worker
-from baton.starter.scripted_model.script import Reply
+from baton.starter.runs.runs import has_worker
+from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal import search_attributes
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
@@ -124,7 +124,7 @@ async def test_a_short_loss_of_the_connection_fails_no_check(
         client = await Client.connect(proxy.address)
 
         async def server_is_ok() -> bool:
-            return all([each.ok async for each in checks.server(client)])
+            return all([each.ok async for each in doctor.server(client)])
 
         async def nothing_is_pruned() -> bool:
             url = f"sqlite:///{tmp_path / 'journal.db'}"

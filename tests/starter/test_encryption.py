@@ -23,23 +23,22 @@ from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from baton import worker
-from baton.activities.journal.catalog_id import catalog_id
-from baton.activities.journal.journal import Journal
-from baton.activities.journal.prune import delete_runs
-from baton.conversation.errors import JournalLost
-from baton.conversation.messages.message import Head, Message
-from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.encryption import KEYS, KEYS_FILE, Codec, Key, Keys, UnknownKeyError, WrongKeyError
-from baton.conversation.temporal.temporal_client import connect
+from baton.contracts.errors import JournalLost
+from baton.contracts.message import Head, Message
+from baton.contracts.settings import SettingsError
+from baton.journal.journal import Journal
+from baton.journal.prune import delete_runs
+from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
-from baton.starter.http.thread_server import serve_in_thread
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request, serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import connect
+from baton.temporal.encryption import KEYS, KEYS_FILE, Codec, Key, Keys, UnknownKeyError, WrongKeyError
 from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import BATON

@@ -21,14 +21,14 @@ from temporalio.client import (
 )
 
 from baton import worker
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
 from baton.resources.loader import Loaded
+from baton.starter.history.decoder import HistoryDecoder
 from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
-from baton.starter.history.history_decoder import HistoryDecoder
 from baton.starter.history.run_events import RunEvent, RunInfo
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.replay.recorded import HISTORIES
 from tests.replay.scenarios import TRIO, trio

@@ -10,12 +10,12 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
 
-from baton.activities.process.fleet import Fleet
-from baton.activities.process.settings import Settings
-from baton.conversation.settings_error import SettingsError
-from baton.conversation.temporal.live_workers import live_workers
+from baton.activities.runtime.fleet import Fleet
+from baton.activities.runtime.settings import Settings
+from baton.contracts.settings import SettingsError
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model import Reply
+from baton.temporal.search_attributes import live_workers
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
 from tests.harness.processes import BATON, ROOT, baton, process_env

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from baton.starter.scripted_model.script import Script
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Script, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY
 from tests.harness.processes import ROOT, WorkerProcess, end_open_runs, process_env

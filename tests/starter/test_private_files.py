@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from baton.conversation.private_files import private_folder
+from baton.contracts.settings import private_folder
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.ports import own_port, own_ports

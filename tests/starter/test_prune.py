@@ -13,18 +13,18 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from baton.activities.journal.database import Database
-from baton.activities.journal.journal import Journal
-from baton.activities.journal.storage_driver import JournalStorageDriver
-from baton.conversation.errors import JournalLost
-from baton.conversation.messages.message import Head, Message
-from baton.conversation.temporal.external_storage import check_not_missing
-from baton.conversation.temporal.temporal_client import with_external_storage
+from baton.contracts.errors import JournalLost
+from baton.contracts.message import Head, Message
+from baton.journal.database import Database
+from baton.journal.external_storage import JournalStorageDriver
+from baton.journal.journal import Journal
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.starter.errors import UsageError
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import with_external_storage
+from baton.temporal.external_storage import check_not_missing
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env

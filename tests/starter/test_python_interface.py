@@ -14,14 +14,14 @@ from temporalio.service import RetryConfig
 
 import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
-from baton.conversation.messages.message import TokenUsage
-from baton.conversation.temporal.execution_chain import first_run_id
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.starter.api.manifest import load_definitions
-from baton.starter.api.message_stream import stream_messages
-from baton.starter.api.run_options import query_for
-from baton.starter.scripted_model.script import ScriptLine
+from baton.contracts.message import TokenUsage
+from baton.starter.api.client import query_for
+from baton.starter.api.handle import stream_messages
+from baton.starter.api.resources import load_definitions
+from baton.starter.scripted_model import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.executions import first_run_id
 from tests.harness.environment import KEY, Environment, call, line
 from tests.harness.panels import SYNTHESIS, model_requests, panelist_line, prompt_line, role_member
 from tests.harness.tcp_proxy import TcpProxy

@@ -6,13 +6,12 @@ import io
 from rich.console import Console
 from temporalio.client import Client
 
-from baton.starter.console.status import print_status
+from baton.starter.console.printer import print_status
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
-from baton.starter.runs.list_runs import recent_runs
-from baton.starter.runs.run_status import status_of
+from baton.starter.runs.runs import recent_runs, status_of
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
 REQUESTS = (

@@ -11,22 +11,23 @@ import pytest
 from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec, WorkflowExecutionStatus
 
 import baton
-from baton.conversation.temporal.temporal_client import connect
 from baton.resources.schedule import Schedule as ScheduleManifest
-from baton.resources.scheduled_query import scheduled_query
-from baton.starter.runs.apply_schedule import Applied, apply_schedule
-from baton.starter.runs.run_status import final_status
-from baton.starter.runs.schedule_request import ScheduleError
+from baton.resources.stored import scheduled_query
+from baton.starter.runs.runs import final_status
 from baton.starter.runs.schedules import (
+    Applied,
     ListedSchedule,
+    ScheduleError,
+    apply_schedule,
     describe_schedule,
     find_schedule,
     list_schedules,
     schedule_handle,
     trigger_schedule,
 )
-from baton.starter.runs.start_query import start_query
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.runs.start import start_query
+from baton.starter.scripted_model import Reply, Request
+from baton.temporal.client import connect
 from tests.conftest import serving
 from tests.harness.environment import Environment, Json, agent, line, manifest
 from tests.harness.manifests import Writer

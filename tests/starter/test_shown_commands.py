@@ -17,8 +17,7 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.starter.scripted_model.script import Reply, Script, ScriptLine
-from baton.starter.scripted_model.server import ScriptedModel
+from baton.starter.scripted_model import Reply, Script, ScriptedModel, ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY
 from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, end_open_runs, process_env

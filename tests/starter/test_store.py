@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.user_machine import UserMachine
 

@@ -10,13 +10,11 @@ import pytest
 from rich.console import Console
 from temporalio.client import Client
 
-from baton.conversation.messages.panel import Briefing
+from baton.contracts.panel import Briefing
 from baton.resources.functions import function
-from baton.starter.console.live_view import describe_call
-from baton.starter.console.watch import Watch
+from baton.starter.console.watch import Watch, describe_call
 from baton.starter.history.follow import follow
-from baton.starter.history.task_recorder import list_tasks
-from baton.starter.history.turn_tasks import TurnTask
+from baton.starter.history.tasks import TurnTask, list_tasks
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member

@@ -17,11 +17,11 @@ from temporalio.client import (
     WorkflowExecutionDescription,
 )
 
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.server.embedded import EmbeddedServer
-from baton.starter.text.escape import escape_control_characters
+from baton.starter.text import escape_control_characters
+from baton.temporal.client import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"

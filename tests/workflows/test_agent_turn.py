@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from baton.conversation.contracts.heartbeats import MISSED_HEARTBEATS
+from baton.contracts.requests import MISSED_HEARTBEATS
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 

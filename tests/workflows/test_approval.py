@@ -7,8 +7,8 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from baton.conversation.contracts.decisions import PendingDecision
-from baton.conversation.contracts.status import Status
+from baton.contracts.decisions import PendingDecision
+from baton.contracts.status import Status
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.tool_server import Answer, ToolServer
 

@@ -10,11 +10,11 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from baton.activities.process.settings import Settings
-from baton.conversation.contracts.status import ARK_PHASES, Status
-from baton.conversation.settings_error import SettingsError
-from baton.starter.runs.run_status import live_status, status_of
-from baton.starter.scripted_model.script import Reply, ScriptLine
+from baton.activities.runtime.settings import Settings
+from baton.contracts.settings import SettingsError
+from baton.contracts.status import ARK_PHASES, Status
+from baton.starter.runs.runs import live_status, status_of
+from baton.starter.scripted_model import Reply, ScriptLine
 from tests.activities.test_a2a import streamed
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team

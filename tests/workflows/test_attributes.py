@@ -8,10 +8,10 @@ import pytest_asyncio
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 
-from baton.conversation.temporal import search_attributes
-from baton.conversation.temporal.temporal_client import connect
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal import search_attributes
+from baton.temporal.client import connect
 from tests.harness.environment import Environment, agent, line, manifest
 from tests.harness.ports import own_ports
 from tests.replay.scenarios import TEAM, TRIO, trio

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.conversation.contracts.decisions import ApproveRequest, PendingDecision
-from baton.conversation.contracts.status import Status
-from baton.conversation.messages.person_decision import PersonDecision
+from baton.contracts.decisions import ApproveRequest, PendingDecision
+from baton.contracts.message import PersonDecision
+from baton.contracts.status import Status
 from baton.resources.problems import ManifestError
 from baton.starter.runs import decisions
 from baton.starter.runs.decisions import NotDecided, pending_decisions

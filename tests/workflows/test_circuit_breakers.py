@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.conversation.contracts.status import Status
-from baton.starter.scripted_model.script import Reply, Request
+from baton.contracts.status import Status
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_brought_manifests import model, working
 from tests.harness.agent_server import AgentServer

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from baton.starter.scripted_model.script import ScriptLine
+from baton.starter.scripted_model import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 
 SELECT = call("select-next-speaker", name="one")

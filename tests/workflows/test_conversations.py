@@ -7,9 +7,9 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from baton.conversation.contracts.status import Status
+from baton.contracts.status import Status
 from baton.resources.loader import load_files
-from baton.starter.scripted_model.script import Reply
+from baton.starter.scripted_model import Reply
 from tests.harness.environment import Environment, agent, call, line, team
 
 ONE = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]

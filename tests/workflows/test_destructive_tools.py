@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Json, agent, ended
 from tests.harness.killable import KillableWorker

@@ -15,8 +15,8 @@ from temporalio.worker import (
 )
 from temporalio.worker import WorkflowRunner as AnyRunner
 
-from baton.activities.process.workflow_runner import WorkflowRunner
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
+from baton.activities.runtime.sdk_options import WorkflowRunner
+from baton.temporal.client import DATA_CONVERTER
 from baton.workflows.registry import WORKFLOWS
 from tests.replay.recorded import HISTORIES
 

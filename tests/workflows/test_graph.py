@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 from baton.resources.catalog import catalog_of
 from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
-from baton.starter.cli.targets import resources_to_draw
-from baton.starter.diagram.build import build_diagram
-from baton.starter.diagram.edge_routing import ArrowPath, Point, Rectangle
-from baton.starter.diagram.layout import PlacedBox, place
+from baton.starter.cli.execute import resources_to_draw
+from baton.starter.diagram.build import Arrow, Box, build_diagram
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.diagram.model import Arrow, Box
-from baton.starter.diagram.svg import svg
+from baton.starter.diagram.svg import ArrowPath, PlacedBox, Point, Rectangle, place, svg
 from baton.starter.errors import UsageError
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query

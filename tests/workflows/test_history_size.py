@@ -9,11 +9,11 @@ from pathlib import Path
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from baton.conversation.contracts.requests import AskModelRequest
-from baton.conversation.messages.message import Head
-from baton.conversation.messages.turn import Thread
-from baton.conversation.temporal.temporal_client import DATA_CONVERTER
-from baton.starter.scripted_model.script import Reply
+from baton.contracts.message import Head
+from baton.contracts.requests import AskModelRequest
+from baton.contracts.turn import Thread
+from baton.starter.scripted_model import Reply
+from baton.temporal.client import DATA_CONVERTER
 from tests.harness.environment import Environment, agent, team
 
 TURNS = 24

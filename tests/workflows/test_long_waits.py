@@ -1,6 +1,6 @@
 """Tests of calls that wait for a person while the runs around them become so long that they have to continue as new."""
 
-from baton.conversation.contracts.status import Status
+from baton.contracts.status import Status
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, agent, line, team
 from tests.harness.tool_server import ToolServer

@@ -1,6 +1,6 @@
 """Teams and queries with more members and targets than run at once: all run once, and are listed in their order."""
 
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, agent, team
 
 NAMES = [f"a{number}" for number in range(105)]

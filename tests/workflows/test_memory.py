@@ -9,7 +9,7 @@ import yaml
 from starlette.responses import Response
 from temporalio.client import Client
 
-from baton.conversation.contracts.status import Status
+from baton.contracts.status import Status
 from baton.resources.loader import load_files
 from tests.harness.environment import Environment, Json, agent, line, manifest
 from tests.harness.memory_server import MemoryServer

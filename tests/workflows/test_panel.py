@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from baton.conversation.messages.turn import TurnResult
+from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
 from baton.resources.secret import Secret
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts

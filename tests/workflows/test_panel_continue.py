@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from baton.conversation.temporal.temporal_client import connect
-from baton.starter.history.task_recorder import list_tasks
-from baton.starter.scripted_model.script import Reply, Request
+from baton.starter.history.tasks import list_tasks
+from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import connect
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment
 from tests.harness.functions import ballot

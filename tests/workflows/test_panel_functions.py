@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from baton.conversation.messages.panel import Briefing, Decision, PanelShape, Verdict
+from baton.contracts.panel import Briefing, Decision, PanelShape, Verdict
 from baton.resources.functions import function
 from tests.harness.environment import Environment
 from tests.harness.panels import SYNTHESIS, debate, model_requests, panel, panel_result, panelist_line, role_member

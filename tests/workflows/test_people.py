@@ -8,8 +8,8 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from baton.conversation.contracts.decisions import PendingDecision
-from baton.conversation.contracts.status import Status
+from baton.contracts.decisions import PendingDecision
+from baton.contracts.status import Status
 from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.mermaid import mermaid
 from baton.starter.history.events import EventRecorder

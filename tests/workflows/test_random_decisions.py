@@ -8,7 +8,7 @@ from typing import Literal
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from baton.conversation.contracts.decisions import ApproveRequest, PendingDecision
+from baton.contracts.decisions import ApproveRequest, PendingDecision
 from baton.starter.runs.decisions import NotDecided, decide, pending_decisions
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.tool_server import ToolServer

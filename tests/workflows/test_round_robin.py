@@ -2,8 +2,8 @@
 
 import json
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import ScriptLine
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team, texts
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]

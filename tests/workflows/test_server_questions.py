@@ -10,7 +10,7 @@ from a2a.server.context import ServerCallContext
 from a2a.types import Part, TaskState
 from temporalio.client import WorkflowExecutionStatus
 
-from baton.conversation.contracts.decisions import PendingDecision
+from baton.contracts.decisions import PendingDecision
 from baton.starter.runs.decisions import pending_decisions
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Environment, Handle, Json, agent, call, line

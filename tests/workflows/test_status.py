@@ -2,8 +2,8 @@
 
 import json
 
-from baton.conversation.contracts.status import Status
-from baton.starter.runs.run_status import live_status
+from baton.contracts.status import Status
+from baton.starter.runs.runs import live_status
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 
 BUSY: Json = {"status": 503, "text": "overloaded"}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from baton.conversation.messages.turn import TurnResult
-from baton.starter.scripted_model.script import Reply, Request, ScriptedToolCall
+from baton.contracts.turn import TurnResult
+from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 ABC = [agent("a"), agent("b"), agent("c")]

@@ -2,26 +2,240 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 from temporalio import workflow
 
-from ...conversation.contracts import requests
-from ...conversation.contracts.continuation import AgentState, CallOutcome
-from ...conversation.contracts.plan import AgentPlan
-from ...conversation.contracts.tool_requests import UseToolRequest
-from ...conversation.errors import MaxIterationsReached, OutputRejected
-from ...conversation.failure import Failure
-from ...conversation.messages.message import Message, Span, TokenUsage, ToolCall, latest_within
-from ...conversation.messages.turn import StopReason, TurnResult
-from ..calls import effects, remote_agents, run_traces
-from ..calls.portions import portions
-from ..state.cancellation import gather_outcomes, uncancelled
-from ..state.constants import KEPT_OUTCOMES, MAX_OUTPUT_RETRIES, PENDING_IN_PORTIONS
-from ..state.continue_as_new import should_continue_as_new
-from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
+from ...contracts import requests
+from ...contracts.decisions import Answer, CheckReplyRequest, PendingDecision, Question, QuestionsPlan
+from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, OutputRejected, ReplyOverdue, ToolFailed
+from ...contracts.inputs import AgentState, CallOutcome, TurnInput
+from ...contracts.message import Message, PersonDecision, Span, TokenUsage, ToolCall, latest_within
+from ...contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
+from ...contracts.requests import UseToolRequest, UseToolResult
+from ...contracts.text import truncate
+from ...contracts.turn import StopReason, Thread, TurnResult
+from ..calls import effects, traces
+from ..calls.children import ChildWorkflows
+from ..calls.effects import portions
+from ..calls.traces import tool_span
+from ..state.constants import KEPT_OUTCOMES, MAX_OUTPUT_RETRIES, MAX_QUESTIONS, PENDING_IN_PORTIONS
+from ..state.decisions import accept
+from ..state.run_state import RunState
+from ..state.stopping import (
+    ActivityFailed,
+    ActivityInterrupted,
+    ContinueAsNew,
+    NotAllowed,
+    gather_outcomes,
+    should_continue_as_new,
+    uncancelled,
+)
 from .member_turn import MemberTurn, TeamContext
-from .server_questions import answer_of
-from .tool_use import ToolUse
+
+
+class ServerQuestions:
+    """Puts what a server asks of ``speaker``, an agent or a tool (an id), to a person.
+
+    Where it ``continues``, a long run may continue as new while the question waits.
+    """
+
+    def __init__(self, plan: QuestionsPlan, run: RunState, thread: Thread, speaker: str, *, continues: bool) -> None:
+        self._plan, self._run, self._thread, self._speaker = plan, run, thread, speaker
+        self._continues = continues
+
+    def pending(self, question: Question) -> PendingDecision:
+        """What the run waits for; the same as before it has continued as new."""
+        now, limit = workflow.now(), self._plan.timeout
+        other = {"asked_by": self._plan.server, "reply_schema": question.reply_schema, "record": question.record}
+        return self._run.decisions.known(question.id) or PendingDecision(
+            id=question.id,
+            kind="question",
+            run=workflow.info().workflow_id,
+            speaker=self._speaker.rpartition("/")[2],
+            since=now,
+            until=now + timedelta(seconds=limit) if limit else None,
+            question=question.text,
+        ).model_copy(update={key: each for key, each in other.items() if each is not None})
+
+    async def answer(self, asked: PendingDecision) -> PersonDecision:
+        """What becomes of it. Raises ActivityFailed without an answer in time, and whatever ``Decisions.wait`` does."""
+
+        async def check(reply: PersonDecision) -> None:
+            request = CheckReplyRequest(thread=self._thread, text=reply.text or "", asked=asked.reply_schema)
+            if wrong := (await effects.check_reply(self._run, request)).wrong:
+                raise ActivityFailed.of(InvalidInput(f"the reply {wrong}"))
+
+        checks = accept if asked.reply_schema is None else check
+        decision = await self._run.decisions.wait(asked, checks, continues=self._continues)
+        if decision.how == "timeout" and not self._plan.skips:
+            late = f"nobody has answered what {self._plan.server} asks within {self._plan.timeout:g} s"
+            raise ActivityFailed.of(ReplyOverdue(late))
+        return decision
+
+    async def message(self, question: Question) -> Message:
+        """The answer as a message of the conversation."""
+        decision = await self.answer(self.pending(question))
+        said = Message(role="user", content=_words(decision), decision=decision.to_remember())
+        return said.model_copy(update={"name": decision.by}) if decision.by else said
+
+
+def _words(decision: PersonDecision) -> str:
+    """The answer as an agent reads it."""
+    if decision.how == "timeout":
+        return "Nobody has answered in time. Go on without an answer."
+    text = decision.text or ""
+    return text if decision.approved else f"I decline to answer: {text}".removesuffix(": ")
+
+
+async def answer_of(agent: AgentPlan, run: RunState, turn: MemberTurn, question: Question | None) -> Message | None:
+    """What a person answers to the question of an agent in its turn; None if there is none, or it may not ask."""
+    if question is None or agent.questions is None:
+        return None
+    alone = turn.index is not None
+    return await ServerQuestions(agent.questions, run, turn.thread, agent.speaker, continues=alone).message(question)
+
+
+class ToolUse:
+    """One use of a tool; ``usage`` is what it has cost until now: it counts once it has a result or an error.
+
+    Where it ``continues``, a long run may continue as new while the call waits for a person.
+    """
+
+    def __init__(
+        self,
+        tool: ToolPlan,
+        request: UseToolRequest,
+        run: RunState,
+        children: ChildWorkflows,
+        *,
+        continues: bool = False,
+    ) -> None:
+        self._tool, self._request, self._run, self._children = tool, request, run, children
+        self._continues, self.usage = continues, TokenUsage()
+
+    async def execute(self, call: ToolCall) -> CallOutcome:
+        """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
+        after = self._request.thread.head
+        try:
+            used = await self.attempt(truncate(call.name, 64))
+            return CallOutcome(message=used.message, after=after, head=used.head, ends=used.ends)
+        except ContinueAsNew:
+            self.usage = TokenUsage()  # the call is made, and counted, in the next run
+            raise
+        except NotAllowed as rejected:
+            message = call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
+        except ActivityFailed as failed:
+            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
+                raise
+            fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
+            message = call.result_message(f"Error: {failed.failure.message}").model_copy(update=fence)
+        return CallOutcome(message=message, after=after)
+
+    async def attempt(self, name: str) -> UseToolResult:
+        """The result. Raises NotAllowed, ActivityFailed, ActivityInterrupted or CancelledError if the run is to stop,
+        and ContinueAsNew."""
+        answered = TokenUsage(tool_calls=1)
+        try:
+            result = await self._use(name)
+        except ActivityFailed:
+            self.usage += answered
+            raise
+        self.usage += answered
+        return result
+
+    async def _use(self, name: str) -> UseToolResult:
+        number, asked = self._left_open()
+        request = self._request if asked else await self._allowed(name)
+        while True:
+            if not asked:
+                result = await effects.use_tool(self._run, request, name, self._tool.timeout)
+                if result.question is None:
+                    return result
+                number, asked = number + 1, self._questions.pending(result.question)
+            if number > MAX_QUESTIONS:
+                raise ActivityFailed.of(ToolFailed(f"{name} has asked more than {MAX_QUESTIONS} questions in one call"))
+            answered = Answer(record=asked.record or "", number=number, decision=await self._questions.answer(asked))
+            request, asked = self._request.model_copy(update={"answered": answered}), None
+
+    async def _allowed(self, name: str) -> UseToolRequest:
+        """The request with the decision that allows the call, and with the answer of whom the tool asks."""
+        request = self._request
+        if self._tool.approval:
+            request = await self._approved(self._tool.approval, name)
+        if self._tool.asks:
+            request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
+        return request
+
+    @property
+    def _questions(self) -> ServerQuestions:
+        assert self._tool.questions
+        thread, speaker = self._request.thread, self._request.speaker
+        return ServerQuestions(self._tool.questions, self._run, thread, speaker, continues=self._continues)
+
+    def _left_open(self) -> tuple[int, PendingDecision | None]:
+        """The number of the question that the run before this one waited for, and what it waited for."""
+        for number in range(1, MAX_QUESTIONS + 1) if self._tool.questions else ():
+            if asked := self._run.decisions.known(self._request.question_id(number)):
+                return number, asked
+        return 0, None
+
+    def _question(self, rule: ApprovalPlan, name: str, arguments: str) -> PendingDecision:
+        now = workflow.now()
+        return PendingDecision(
+            id=self._request.decision_id,
+            run=workflow.info().workflow_id,
+            speaker=self._request.speaker.rpartition("/")[2],
+            since=now,
+            until=now + timedelta(seconds=rule.timeout) if rule.timeout else None,
+            tool=name,
+            arguments=arguments,
+            rule=rule.rule,
+        )
+
+    async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
+        """The request with the decision that allows the call, where it needs one. Raises NotAllowed."""
+        request = self._request
+        asked = self._run.decisions.known(request.decision_id)
+        if asked is None:
+            review = await effects.review(self._run, request, name)
+            if not review.needed:
+                return request
+            asked = self._question(rule, name, review.arguments)
+
+        async def check(changed: PersonDecision) -> None:
+            await effects.review(self._run, request.model_copy(update={"decision": changed}), name)
+
+        decisions = self._run.decisions
+        decision = await decisions.wait(asked, check, proceeds=rule.proceeds, continues=self._continues)
+        if not decision.approved:
+            raise NotAllowed(decision)
+        return request.model_copy(update={"decision": decision})
+
+    async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
+        """The answer of whom the tool asks, in a conversation of its own."""
+        with self._run.trace.inside(tool_span(self._run, self._tool.name)):
+            thread = await effects.delegate(self._run, request, asked.name)
+            named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
+            given = TurnInput.model_validate(named)
+            result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)
+        self.usage += result.usage
+        return self._read(result)
+
+    def _read(self, result: TurnResult) -> str:
+        self._run.check_stop()
+        task = asyncio.current_task()
+        if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
+            raise asyncio.CancelledError
+        if failure := result.failure or result.above:
+            raise ActivityFailed(failure)
+        return result.message
+
+
+def _place(request: UseToolRequest) -> str:
+    """The place of a call in its run: the id of the activity that has asked the model, and the number of the call."""
+    asked = request.reply.split("/")[-2] if request.reply else "tool"
+    return f"call-{asked}-{request.call + 1}"
 
 
 class AgentTurn:
@@ -37,7 +251,7 @@ class AgentTurn:
         self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
         self.answer, self.outcomes, self._is_alone = state.answer, dict(state.outcomes), turn.index is not None
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
-        self._span = run_traces.agent_span(team.run, agent, turn.number, state.span)
+        self._span = traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
@@ -59,7 +273,7 @@ class AgentTurn:
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
-        return await run_traces.in_agent_span(self.run, self.agent, self._span, self._execute)
+        return await traces.in_agent_span(self.run, self.agent, self._span, self._execute)
 
     async def _execute(self) -> TurnResult:
         try:
@@ -102,7 +316,7 @@ class AgentTurn:
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
         if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
             await self._append_pending()
-        reply = await remote_agents.ask_agent(self.run, self._request(), self.agent)
+        reply = await effects.ask_agent(self.run, self._request(), self.agent)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
         self.open_calls, self.outcomes = list(reply.message.tool_calls), {}
         self.messages += [*reply.earlier, reply.message]

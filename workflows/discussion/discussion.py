@@ -1,30 +1,187 @@
 """The discussion of a team: its members' turns one after the other, and the conditions evaluated between them."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from temporalio import workflow
 
-from ...conversation.contracts.continuation import AgentState, TeamState
-from ...conversation.contracts.plan import MemberPlan, TeamPlan
-from ...conversation.contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult
-from ...conversation.messages.turn import Thread, TurnResult
-from ...conversation.metrics import TURNS
+from ...contracts.errors import Failure, MaxTurnsReached
+from ...contracts.inputs import AgentState, State, TeamState
+from ...contracts.message import Head, Message, TokenUsage, latest_within
+from ...contracts.plan import MemberPlan, TeamPlan
+from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
+from ...contracts.text import truncate
+from ...contracts.turn import MAX_MEMBER_FAILURES, StopReason, Thread, TurnResult, latest_messages
+from ...observability.metrics import TURNS
+from ...resources.team import NoProgress
 from ..calls import effects
-from ..calls.child_workflows import ChildWorkflows
-from ..state.cancellation import uncancelled
-from ..state.constants import SILENT_TURNS
-from ..state.continue_as_new import should_continue_as_new
-from ..state.errors import ActivityFailed, ActivityInterrupted, ContinueAsNew
-from ..state.metrics import record
+from ..calls.children import ChildWorkflows
+from ..calls.traces import in_team_span
+from ..state.constants import SILENT_TURNS, STALL_PAIRS, STALL_SIMILARITY, STALL_WORDS
+from ..state.decisions import record
 from ..state.run_state import RunState
+from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
 from .agent_turn import AgentTurn
-from .human_turn import HumanTurn
-from .member_kinds import MEMBER_KINDS
 from .member_turn import MemberTurn, TeamContext
-from .stall_detection import StallDetection
-from .team_result import TeamResult
+from .members import MEMBER_KINDS, HumanTurn
+
+_UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9d"  # Japanese syllables
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese characters
+)
+"""The characters of languages that put no spaces between words. Punctuation is not among them."""
+
+_RUNS = re.compile(f"([{_UNSPACED}]+)|[^\\W{_UNSPACED}]+")
+
+
+class StallDetection:
+    """The latest texts of each member, as the words in them, and how many turns in a row were repetitions."""
+
+    def __init__(
+        self, rule: NoProgress | None, texts: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
+    ) -> None:
+        self._rule, self.repeated = rule, repeated
+        self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
+
+    def is_stalled(self, speaker: str, text: str) -> bool:
+        """Notes a text, and tells whether the last turns, as many as the rule's window, were repetitions."""
+        if self._rule is None:
+            return False
+        words = dict.fromkeys(_words(text.casefold())[:STALL_WORDS])
+        before = self.texts.get(speaker, ())
+        self.repeated = self.repeated + 1 if any(_similar(words, each.split()) for each in before) else 0
+        self.texts[speaker] = (*before, " ".join(words))[-self._rule.window :]
+        return self.repeated >= self._rule.window
+
+
+def _words(text: str) -> list[str]:
+    pairs = [*_pairs(text)]
+    words = re.findall(r"\w+", text)
+    return pairs if pairs != words and workflow.patched(STALL_PAIRS) else words
+
+
+def _pairs(text: str) -> Iterator[str]:
+    """The words of a text; where there are no spaces between words, each two characters that follow each other."""
+    for run in _RUNS.finditer(text):
+        if run[1]:
+            yield from (run[0][start : start + 2] for start in range(max(1, len(run[0]) - 1)))
+        else:
+            yield run[0]
+
+
+def _similar(one: Collection[str], other: Collection[str]) -> bool:
+    common = sum(word in other for word in one)
+    return common >= STALL_SIMILARITY * (len(one) + len(other) - common)
+
+
+class TeamResult:
+    """The result of a team, as far as its discussion has come; ``max_turns`` bounds its turns, if anything does."""
+
+    def __init__(self, plan: TeamPlan, run: RunState, so_far: TurnResult, max_turns: int | None = None) -> None:
+        self._plan, self._run, self.so_far, self.max_turns = plan, run, so_far, max_turns
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another member may speak: nothing has ended the team, and nothing has failed."""
+        turn = self.so_far
+        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.reason)
+
+    def add_turn(self, member: str, turn: TurnResult) -> None:
+        """Adds a turn that followed the conversation so far, and whose failure is the team's."""
+        self.move_to(turn.head)
+        self.add_parallel_turns(turn)
+        if turn.failure:
+            self.end_by(turn.failure.model_copy(update={"member": member, "turn": self.so_far.turns}))
+
+    def add_parallel_turns(self, *turns: TurnResult) -> None:
+        """Adds turns whose messages are in the conversation already, and whose failures are not the team's.
+
+        All at once: of hundreds, each by itself would take longer the more there are.
+        """
+        messages, cut = latest_messages((self.so_far, *turns))
+        self._update(
+            messages=messages,
+            cut=cut,
+            turns=self.so_far.turns + len(turns),
+            ended=self.so_far.ended or any(turn.ended for turn in turns),
+            usage=sum((turn.usage for turn in turns), self.so_far.usage),
+            answer=turns[-1].answer,
+        )
+        self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
+        if above := next((turn.above for turn in turns if turn.outer_budget and not turn.failure), None):
+            self.end_by(above)
+        self._run.details.show_turn(self._plan.name, self.so_far, self.max_turns)
+
+    def add_member_failures(self, *failures: Failure) -> None:
+        """Adds failures of members that are not the team's; only the first ones are kept."""
+        if failures:
+            self._update(member_failures=(*self.so_far.member_failures, *failures)[:MAX_MEMBER_FAILURES])
+
+    def add_usage(self, usage: TokenUsage) -> None:
+        """Counts what a call has cost that was no member's turn."""
+        self._update(usage=self.so_far.usage + usage)
+
+    def add_message(self, message: Message) -> None:
+        """Adds a message that is in the conversation already, but was no turn."""
+        messages = latest_within((*self.so_far.messages, message))
+        self._update(messages=messages, cut=self.so_far.cut or len(messages) <= len(self.so_far.messages))
+
+    def move_to(self, head: Head) -> None:
+        """The conversation has grown up to ``head``."""
+        self._update(head=head)
+
+    def terminate(self) -> None:
+        """Ends the team as the tool ``terminate`` of a member does."""
+        self._update(ended=True)
+
+    def fail(self, failure: Failure) -> None:
+        """Ends the team with a failure; the first one counts."""
+        self._update(failure=self.so_far.failure or failure)
+
+    def end_by(self, failure: Failure) -> None:
+        """Ends the team with a failure, or as a budget says that is its own or that of somebody around."""
+        if failure.budget and not self.so_far.failure:
+            self.so_far = self.so_far.ended_by(failure, self._plan.id)
+        else:
+            self.fail(failure)
+
+    def stop(self, reason: StopReason, note: str | None = None) -> None:
+        """Ends the team for a reason that is no failure."""
+        self._update(stop_reason=reason, **({"note": note} if note else {}))
+
+    def reach_max_turns(self) -> None:
+        """Ends the team at its bound: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
+        text = f"team {self._plan.strategy} MaxTurns reached {self._plan.name}"
+        if self._plan.bounded_by_default:
+            text = f"{text}: nothing else bounds the run, so that it ends after {self.so_far.turns} turns"
+        failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
+        self._update(stop_reason="max_turns", failure=failure)
+
+    def set_answer(self, text: str) -> None:
+        """Makes ``text`` the answer of the team, in place of the last message."""
+        self._update(answer=truncate(text))
+
+    def final(self) -> TurnResult:
+        """The whole discussion as one turn, with the reason why it stopped."""
+        note = self._run.stop.note or self.so_far.note
+        return self.so_far.model_copy(update={"stop_reason": self._reason(), "note": note, "ended": False})
+
+    def _reason(self) -> StopReason:
+        if self.so_far.stop_reason != "completed":
+            return self.so_far.stop_reason
+        if self.so_far.failure:
+            return "failed"
+        if self.so_far.ended:
+            return "terminated"
+        return self._run.stop.reason or "completed"
+
+    def _update(self, **fields: object) -> None:
+        self.so_far = self.so_far.model_copy(update=fields)
+
 
 T = TypeVar("T")
 
@@ -198,3 +355,61 @@ class Discussion:
             self.result.move_to(await uncancelled(task))
         except ActivityFailed as failed:
             self.result.fail(failed.failure)
+
+
+async def reach_max_turns(team: Discussion) -> None:
+    """Ends it as its plan says; in ARK's dialect a normal end is told by a system message (ARK: today's dialect)."""
+    if team.plan.dialect == "ark" and team.plan.on_max_turns == "complete":
+        text = f"Team conversation reached maximum turns limit ({team.turns})"
+        message = Message(role="system", content=text)
+        await team.append([message])
+        team.result.add_message(message)
+    team.result.reach_max_turns()
+
+
+Strategy = Callable[[Discussion], Awaitable[None]]
+"""Runs the members of a team, in its order, until the discussion can no longer continue."""
+
+
+class TeamTurn:
+    """A team's discussion under a strategy."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        pinned: Pinned,
+        run: RunState,
+        children: ChildWorkflows,
+        state: State | None,
+    ) -> None:
+        assert isinstance(pinned.plan, TeamPlan)
+        assert state is None or isinstance(state, TeamState)
+        self._strategy, self._run, self._plan = strategy, run, pinned.plan
+        self._since = run.started_at if state else None
+        self._discussion = Discussion(pinned.plan, pinned.thread, run, children, state)
+
+    @property
+    def state(self) -> TeamState:
+        """What a continued run needs to go on."""
+        return self._discussion.state
+
+    @property
+    def so_far(self) -> TurnResult:
+        """What was said until now."""
+        return self._discussion.result.so_far
+
+    @property
+    def next_turn(self) -> int:
+        """The turn in which a message that comes now is read at the latest."""
+        return self._discussion.turns + 2
+
+    async def execute(self) -> TurnResult:
+        """Runs the discussion to its end; messages of people that nobody has read yet join the conversation."""
+        return await in_team_span(self._run, self._plan, self._since, self._discuss)
+
+    async def _discuss(self) -> TurnResult:
+        await self._discussion.restore()
+        await self._strategy(self._discussion)
+        if messages := self._run.inbox.drain():
+            await self._discussion.append(messages)
+        return self._discussion.result.final()

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from ...conversation.contracts.continuation import AgentState
-from ...conversation.contracts.panel_requests import SpeakerBrief
-from ...conversation.messages.turn import Thread
-from ..calls.child_workflows import ChildWorkflows
+from ...contracts.inputs import AgentState
+from ...contracts.panel import SpeakerBrief
+from ...contracts.turn import Thread
+from ..calls.children import ChildWorkflows
 from ..state.run_state import RunState
 
 

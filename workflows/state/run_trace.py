@@ -10,12 +10,11 @@ from datetime import datetime
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.contracts.plan import QueryPlan
-from ...conversation.contracts.requests import Pinned
-from ...conversation.contracts.traces import OpenSpan, SpanData
-from ...conversation.temporal.trace_context import TraceContext, derived_id, root_of
+from ...contracts.plan import QueryPlan
+from ...contracts.requests import Pinned
+from ...observability.trace_context import OpenSpan, SpanData, TraceContext, derived_id, root_of
 from .constants import MAX_ENDED_SPANS, REPORT_INTERVAL
-from .errors import ActivityFailed, ActivityInterrupted
+from .stopping import ActivityFailed, ActivityInterrupted
 
 _current: ContextVar[str] = ContextVar("span")
 

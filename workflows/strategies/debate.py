@@ -3,11 +3,10 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.contracts.continuation import State
-from ..base.turn_workflow import TurnOutput, TurnWorkflow
-from ..discussion.discussion import Discussion
-from ..discussion.team_turn import TeamTurn
-from ..panel.rounds import PanelDiscussion
+from ...contracts.inputs import State
+from ..discussion.discussion import Discussion, TeamTurn
+from ..discussion.panel import PanelDiscussion
+from ..turn import TurnOutput, TurnWorkflow
 
 
 async def debate(team: Discussion) -> None:

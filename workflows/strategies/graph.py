@@ -3,11 +3,9 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ...conversation.contracts.continuation import State
-from ..base.turn_workflow import TurnOutput, TurnWorkflow
-from ..discussion.discussion import Discussion
-from ..discussion.max_turns import reach_max_turns
-from ..discussion.team_turn import TeamTurn
+from ...contracts.inputs import State
+from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
+from ..turn import TurnOutput, TurnWorkflow
 
 
 async def graph(team: Discussion) -> None:

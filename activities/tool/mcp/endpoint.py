@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from ....conversation.errors import InvalidManifest
+from ....contracts.errors import InvalidManifest
 from ....resources.manifest import Manifest
 from ....resources.mcp_server import MCPServer
 from ....resources.values import Headers, check_url
-from ...context.headers import headers_of
-from ...context.value_resolver import ValueResolver
+from ...context.value_resolver import ValueResolver, headers_of
 
 Pairs = tuple[tuple[str, str], ...]
 

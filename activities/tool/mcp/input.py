@@ -22,9 +22,9 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from ....conversation.errors import ToolFailed
-from ....conversation.messages.person_decision import PersonDecision
-from ....conversation.text import byte_size, parse_json, truncate
+from ....contracts.errors import ToolFailed
+from ....contracts.message import PersonDecision
+from ....contracts.text import byte_size, parse_json, truncate
 from ....resources.base import JsonObject
 from ..tool import Answered, AsksPerson
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ....conversation.errors import UnknownResource
+from ....contracts.errors import UnknownResource
 from ....resources.agent import Agent
 from ....resources.approval import Approval, strictest
 from ....resources.base import API_VERSION, JsonObject, Ref, Reference
@@ -18,10 +18,9 @@ from ....resources.json_schema import JsonSchema
 from ....resources.manifest import Manifest, Metadata
 from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
-from ....resources.tool import Tool, ToolSpec
-from ....resources.tool_fields import Annotations, McpSpec
+from ....resources.tool import Annotations, McpSpec, Tool, ToolSpec
 from ...context.lookup import find, mcp_server_of
-from ..made_tools import tool_names, with_made_tools
+from ..tool import tool_names, with_made_tools
 
 SERVER_LABEL = "mcp/server"
 """The label of the tools of an MCPServer; its value is the server's name (ARK: MCP tools)."""

@@ -1,23 +1,46 @@
-"""One request to an MCP server: what is sent again after which failure, and what the failure is called."""
+"""One request to an MCP server: the operations, their results, and what is sent again after which failure."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import TypeVar
 
 from mcp import Client, MCPError
-from mcp_types import CONNECTION_CLOSED
-from pydantic import ValidationError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    URL_ELICITATION_REQUIRED,
+    AudioContent,
+    BlobResourceContents,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    ElicitRequest,
+    EmbeddedResource,
+    ImageContent,
+    InputRequiredResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from ....conversation.errors import ToolFailed
-from ...runtime.retry import is_retryable
+from ....contracts.errors import ToolFailed
+from ....contracts.text import parse_json, repair_surrogates
+from ....resources.base import JsonObject
+from ...runtime.heartbeat import on_text
+from ...runtime.http import is_retryable
+from ..http import MAX_BYTES
 from ..tool import BeginOnce, no_guard
-from .connection import McpConnection
-from .connections import McpConnections
+from .connection import McpConnection, McpConnections
 from .endpoint import McpEndpoint
-from .exchange import Exchange, watch_exchange
-from .http_client import MAX_ERROR_TEXT
+from .http_client import MAX_ERROR_TEXT, Exchange, watch_exchange
 from .input import NEEDS_INPUT, Elicitation, answering, needs_input
+from .pinned_tools import ListedTool
 
 T = TypeVar("T")
 
@@ -163,3 +186,117 @@ class McpRequest:
         if self._repeatable or not sent:
             return ToolFailed(text, retryable=True, outage=True)
         return ToolFailed(f"{text}; whether it was carried out is unknown", outage=True)
+
+
+MAX_TOOLS = 1_000
+MAX_PAGES = 100
+
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+async def list_tools(client: Client) -> list[ListedTool]:
+    """All tools of a server, page by page; raises ToolFailed for a list without an end."""
+    tools, cursor = list[ListedTool](), None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        if len(tools) + len(page.tools) > MAX_TOOLS:
+            break
+        for each in page.tools:
+            hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else None
+            tools.append(ListedTool(each.name, each.description or each.title, each.input_schema, hints))
+        cursor = page.next_cursor
+        if not cursor:
+            return tools
+    raise ToolFailed(f"an MCP server lists more than {MAX_TOOLS:,} tools, or has more than {MAX_PAGES} pages of them")
+
+
+def use_tool(
+    name: str, arguments: JsonObject, label: str, elicitation: Elicitation | None = None
+) -> Callable[[Client], Awaitable[CallToolResult]]:
+    """Uses a tool; what the server reports of its progress is shown like the text of a model.
+
+    With an ``elicitation`` it may ask a person: then AsksPerson is raised. McpRequest.send needs the same one.
+
+    The SDK's own method would check the result against the tool's schema after the tool was used, on the event loop.
+    """
+    context = copy_context()  # the reports arrive in another task, which knows nothing of the activity
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        part = f"{progress:g}" + (f"/{total:g}" if total else "")
+        context.copy().run(on_text, f"{message} ({part})\n" if message else f"{part}\n")
+
+    async def ask(client: Client) -> CallToolResult:
+        params = CallToolRequestParams(name=name, arguments=arguments)
+        if elicitation and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            params.input_responses, params.request_state = {**elicitation.responses} or None, elicitation.state
+        request = CallToolRequest(params=params)
+        result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
+        if elicitation:
+            return elicitation.check(result)
+        return _completed(result, label)
+
+    async def use(client: Client) -> CallToolResult:
+        try:
+            return await ask(client)
+        except MCPError as error:
+            if error.code == URL_ELICITATION_REQUIRED and elicitation:
+                raise elicitation.required(error.data) from None
+            if error.code != HEADER_MISMATCH:
+                raise
+            await list_tools(client)  # the library learns from it which arguments are also headers (MCP 2026-07-28)
+            return await ask(client)
+
+    return use
+
+
+def _completed(result: CallToolResult | InputRequiredResult, label: str) -> CallToolResult:
+    """A result that is complete; raises ToolFailed for one that asks for input, where nobody is asked."""
+    if isinstance(result, CallToolResult):
+        return result
+    requests = (result.input_requests or {}).values()
+    asked = [str(each.params.message) if isinstance(each, ElicitRequest) else each.method for each in requests]
+    raise needs_input(label, asked or ["(it does not say what)"])
+
+
+def result_text(result: CallToolResult, redact: Callable[[str], str] = str) -> str:
+    """The result's parts, each on a line of its own; ``structuredContent`` too, unless a part says the same.
+
+    A text that is too long for a model is cut; ``redact`` removes the beginning of a secret at its end.
+    """
+    parts = [_part(block) for block in result.content]
+    structured: JsonValue = result.structured_content
+    if structured is not None and not any(_says(part, structured) for part in parts):
+        parts.append(json.dumps(structured, ensure_ascii=False))
+    text = repair_surrogates("\n".join(parts)) or "(the tool answered without any content)"
+    if len(text) > MAX_BYTES:
+        text = f"{redact(text[:MAX_BYTES])}… [cut here: the answer has {len(text):,} characters]"
+    return f"Error: {text.removeprefix('Error: ')}" if result.is_error else text
+
+
+def _part(block: ContentBlock) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}: {block.mime_type}, {_size(block.data)}]"
+        case ResourceLink():
+            described = ", ".join(each for each in (block.uri, block.mime_type, block.description) if each)
+            return f"[resource {block.name}: {described}]"
+        case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
+            return f"[resource {uri}]\n{text}"
+        case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
+            return f"[resource {uri}: {kind or 'binary'}, {_size(data)}]"
+    raise AssertionError("unreachable: there are no other blocks")
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
+
+
+def _says(part: str, structured: JsonValue) -> bool:
+    """Whether a part is the same value: as JSON, or as the text that the SDK for Python wraps as ``{"result": …}``."""
+    try:
+        value = parse_json(part)
+    except ValueError:
+        value = part
+    return structured in (value, {"result": part}, {"result": value})

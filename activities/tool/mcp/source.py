@@ -2,26 +2,45 @@
 
 import asyncio
 import importlib
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....conversation.errors import InvalidManifest, ToolFailed
+from ....contracts.errors import InvalidManifest, ToolFailed
+from ....journal.token_store import TokenStore
 from ....resources.agent import Agent
-from ....resources.base import JsonObject
+from ....resources.base import JsonObject, Reference
 from ....resources.catalog import Catalog
 from ....resources.mcp_server import MCPServer
+from ....resources.query import Query
+from ....resources.tool import Tool
 from ...context.lookup import mcp_server_of
 from ...context.value_resolver import ValueResolver
-from ...journal.token_store import TokenStore
-from ...process.secrets import SecretStore
+from ...runtime.secrets import SecretStore
 from ..tool import CallableTool, ToolContext, ToolDefinition
 from .endpoint import McpEndpoint, endpoint_of
 from .pinned_tools import ListedTool, with_listed_tools
-from .users import users_of
+
+
+def users_of(server: MCPServer, catalog: Catalog) -> Sequence[Agent | Query]:
+    """The agents and queries that use a server, by their ids."""
+
+    def is_used(reference: Reference) -> bool:
+        found = catalog.find(reference)
+        return (mcp_server_of(found, catalog) if isinstance(found, Tool) else found) is server
+
+    found: list[Agent | Query] = []
+    for each in catalog.manifests:
+        used = [reference for _, reference in each.tools() if reference] if isinstance(each, Agent) else ()
+        targets = catalog.targets(each) if isinstance(each, Query) else ()
+        if isinstance(each, Agent | Query) and any(map(is_used, (*used, *targets))):
+            found.append(each)
+    return found
+
 
 if TYPE_CHECKING:
     from .access_tokens import AccessTokens
-    from .connections import McpConnections
+    from .connection import McpConnections
     from .request import CurrentEndpoint
 
 # The library takes half a second to load, and few workers have MCP servers: it is imported where it is used.
@@ -29,7 +48,7 @@ if TYPE_CHECKING:
 
 async def _load() -> None:
     """Loads the library of MCP in a thread, for the half second that it takes: only runs with such tools need it."""
-    for module in ("connections", "access_tokens"):
+    for module in ("connection", "access_tokens"):
         await asyncio.to_thread(importlib.import_module, f"{__package__}.{module}")
 
 
@@ -53,10 +72,8 @@ class McpTools:
 
         async def use(arguments: JsonObject) -> str:
             await _load()
-            from .content import result_text  # noqa: PLC0415
             from .input import Elicitation  # noqa: PLC0415
-            from .operations import use_tool  # noqa: PLC0415
-            from .request import McpRequest  # noqa: PLC0415
+            from .request import McpRequest, result_text, use_tool  # noqa: PLC0415
 
             request = McpRequest(
                 self._connections(),
@@ -100,8 +117,7 @@ class McpTools:
 
     async def _list(self, server: MCPServer, values: ValueResolver) -> list[ListedTool]:
         await _load()
-        from .operations import list_tools  # noqa: PLC0415
-        from .request import McpRequest  # noqa: PLC0415
+        from .request import McpRequest, list_tools  # noqa: PLC0415
 
         request = McpRequest(self._connections(), self._endpoint(server, values))
         return await request.send(list_tools, server.timeout)
@@ -121,8 +137,7 @@ class McpTools:
         return endpoint
 
     def _tokens(self) -> "AccessTokens":
-        from .access_tokens import AccessTokens  # noqa: PLC0415
-        from .token_endpoint import TokenClient  # noqa: PLC0415
+        from .access_tokens import AccessTokens, TokenClient  # noqa: PLC0415
 
         if self._kept is None:
             remember = partial(self._secrets.remember, passing=True)
@@ -130,7 +145,7 @@ class McpTools:
         return self._kept
 
     def _connections(self) -> "McpConnections":
-        from .connections import McpConnections  # noqa: PLC0415
+        from .connection import McpConnections  # noqa: PLC0415
 
         self._opened = self._opened or McpConnections()
         return self._opened

@@ -1,1 +1,0 @@
-"""Conversations at the address of a Memory: its HTTP service, in its older and in its newer form."""

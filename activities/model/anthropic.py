@@ -1,0 +1,376 @@
+"""The provider for Anthropic's Messages API, and other servers that speak it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import httpx2
+from anthropic import transform_schema
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from ...contracts.errors import (
+    BatonError,
+    BrokenReply,
+    CallTimeout,
+    ContextTooLong,
+    InvalidManifest,
+    KeyMissing,
+    ModelUnavailable,
+    QuotaSpent,
+)
+from ...contracts.message import Message, TokenUsage
+from ...observability.spans import note_call, trace_headers
+from ...resources.base import JsonObject
+from ...resources.model import AnthropicConfig
+from ..context.metering import ChainedModel
+from ..context.value_resolver import ValueResolver, headers_of
+from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .answer import End, StreamedAnswer, has_open_objects
+from .call_attributes import parameter_attributes
+from .connection import NO_KEY, checked_url, environment_headers, http_options, properties_of
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
+
+ANTHROPIC = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+
+
+@dataclass(frozen=True)
+class AnthropicEndpoint:
+    """A model on a server that speaks Anthropic's Messages API.
+
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
+    has brought the Model, which gets nothing that is the worker's own.
+    """
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    properties: tuple[tuple[str, JsonValue], ...] = ()
+    guarded: bool = False
+    brought: bool = False
+
+
+def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
+    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises."""
+    model = chained.manifest
+    config = model.spec.connection if model else None
+    if model is None or not isinstance(config, AnthropicConfig):
+        raise InvalidManifest(f"{chained.name} has no connection to Anthropic")
+    base_url = checked_url(values.resolve(config.base_url, model) or ANTHROPIC)
+    base_url = base_url.rstrip("/").removesuffix("/v1")  # the library adds /v1, which ARK's manifests have
+    key = values.resolve(config.api_key, model)
+    if not key and base_url == ANTHROPIC:
+        raise KeyMissing(f"{model.id} has no config.anthropic.apiKey")
+    version = ("anthropic-version", values.resolve(config.version, model) or VERSION)
+    return AnthropicEndpoint(
+        model=values.resolve(model.spec.model, model) or "",
+        base_url=base_url,
+        api_key=key or NO_KEY,
+        headers=(version, *headers_of(model, config.headers, values)),
+        properties=properties_of(config, values, model),
+        guarded=values.is_guarded(model),
+        brought=values.catalog.is_brought(model.id),
+    )
+
+
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP status for the type of an error that comes in the midst of a stream; 500 for others."""
+
+_BY_TYPE = {"billing_error": QuotaSpent, "request_too_large": ContextTooLong}
+_BY_WORDS = {
+    "prompt is too long": ContextTooLong,
+    "exceed context limit": ContextTooLong,
+    "credit balance is too low": QuotaSpent,
+}
+"""What the API says in words alone, with the type ``invalid_request_error``."""
+
+
+def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
+    """The error of a run for what the library raised. The server's own words are kept short."""
+    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
+    match error:
+        case anthropic.APIStatusError():
+            return _of_status(error, where)
+        case anthropic.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
+            return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
+        case anthropic.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
+            return CallTimeout(f"{where} gave no answer in time")
+        case anthropic.APIConnectionError(__cause__=BatonError() as refused):
+            return refused
+        case anthropic.APIConnectionError():
+            reason = error.__cause__ or error
+            return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
+        case _:
+            return BrokenReply(
+                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+            )
+
+
+def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
+    words = error.api_message or error.message
+    status = error.status_code if error.status_code >= 300 else _STATUS.get(error.type or "", 500)
+    said = words.lower() if error.type == "invalid_request_error" else ""
+    special = _BY_TYPE.get(error.type or "") or next((_BY_WORDS[each] for each in _BY_WORDS if each in said), None)
+    return error_of_status(where, status, words, error.response.headers, special)
+
+
+MAX_TOKENS = 8_192
+"""The limit of an answer where the Model's property ``max_tokens`` says nothing: the API wants one."""
+
+Body = dict[str, Any]
+
+
+def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: bool) -> Body:
+    """The body of a request. The Model's properties count more than what follows from the request, except for text."""
+    messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
+    properties: Body = dict(endpoint.properties)
+    body: Body = {
+        **{"model": endpoint.model, "max_tokens": MAX_TOKENS},
+        **_tools(request),
+        **properties,
+        **{"messages": messages, "stream": stream},
+    }
+    if system := system_prompt(request.messages):
+        body["system"] = system
+    if request.schema is not None and (schema := enforced_schema(request.schema)):
+        given = properties.get("output_config")
+        format_ = {"type": "json_schema", "schema": schema}
+        body["output_config"] = {**(given if isinstance(given, dict) else {}), "format": format_}
+    return body
+
+
+def enforced_schema(schema: JsonObject) -> JsonObject | None:
+    """The schema as the API can enforce it; None for one that it can't: it knows no objects with further properties."""
+    if has_open_objects(schema):
+        return None
+    try:
+        return transform_schema(schema)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _tools(request: ModelRequest) -> Body:
+    if not request.tools:
+        return {}
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools
+    ]
+    if not request.must_use:
+        return {"tools": tools}
+    named = {"type": "tool", "name": request.tools[0].name}
+    return {"tools": tools, "tool_choice": {"type": "any"} if len(tools) > 1 else named}
+
+
+def _block(block: Block) -> Body:
+    match block:
+        case CallBlock(id_, name, arguments):
+            return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+        case ResultBlock(id_, text):
+            return {"type": "tool_result", "tool_use_id": id_, "content": text}
+        case text:
+            return {"type": "text", "text": text}
+
+
+ENDS: dict[str, End] = {
+    "max_tokens": "length",
+    "refusal": "filtered",
+    "model_context_window_exceeded": "context",
+}
+"""Stop reasons that are no proper end of an answer."""
+
+
+class _Piece(BaseModel):
+    """A part of what the server sends. A validation error does not repeat its content."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class _TokenCounts(_Piece):
+    """Counts of tokens; ``input_tokens`` has neither those that were read from the cache nor those written to it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Start(_Piece):
+    model: str | None = None
+    usage: _TokenCounts | None = None
+
+
+class _ContentBlock(_Piece):
+    type: str = ""
+    text: str = ""
+    id: str | None = None
+    name: str = ""
+    input: Any = None
+
+
+class _BlockDelta(_Piece):
+    text: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+
+
+class WholeMessage(_Start):
+    """An answer that was asked for without a stream."""
+
+    content: tuple[_ContentBlock, ...]
+    stop_reason: str | None = None
+
+
+class StreamEvent(_Piece):
+    """One event of the stream. Which fields it has depends on its ``type``."""
+
+    type: str
+    index: int = 0
+    message: _Start = _Start()
+    content_block: _ContentBlock = _ContentBlock()
+    delta: _BlockDelta = _BlockDelta()
+    usage: _TokenCounts | None = None
+
+
+class AnthropicStream:
+    """Adds events to an answer. The counts of tokens come in several events, each of them a total so far."""
+
+    def __init__(self, answer: StreamedAnswer) -> None:
+        self._answer = answer
+        self._counts: dict[str, int] = {}
+
+    def add(self, event: StreamEvent) -> None:
+        """Adds an event."""
+        answer = self._answer
+        if event.type == "message_start":
+            answer.begun, answer.model = True, event.message.model
+            self._count(event.message.usage)
+        elif event.type == "content_block_start":
+            self._begin(event.index, event.content_block)
+        elif event.type == "content_block_delta":
+            answer.add_text(event.delta.text)
+            if event.delta.partial_json:
+                answer.add_call(event.index, arguments=event.delta.partial_json)
+        elif event.type == "message_delta":
+            self._count(event.usage)
+            if event.delta.stop_reason:
+                answer.end = ENDS.get(event.delta.stop_reason, "complete")
+
+    def add_whole(self, message: WholeMessage) -> None:
+        """Adds a whole answer."""
+        self.add(StreamEvent(type="message_start", message=message))
+        for index, block in enumerate(message.content):
+            self._begin(index, block)
+        self.add(StreamEvent(type="message_delta", delta=_BlockDelta(stop_reason=message.stop_reason or "")))
+
+    def _begin(self, index: int, block: _ContentBlock) -> None:
+        self._answer.add_text(block.text)
+        if block.type == "tool_use":
+            self._answer.add_call(index, block.id, block.name, json.dumps(block.input) if block.input else "")
+
+    def _count(self, counts: _TokenCounts | None) -> None:
+        self._counts |= counts.model_dump(exclude_none=True) if counts else {}
+        cached = self._counts.get("cache_read_input_tokens", 0)
+        written = self._counts.get("cache_creation_input_tokens", 0)
+        prompt = self._counts.get("input_tokens", 0) + cached + written
+        completion = self._counts.get("output_tokens", 0)
+        self._answer.usage = TokenUsage(
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            total_tokens=prompt + completion,
+            cached_tokens=cached,
+        )
+
+
+class AnthropicProvider:
+    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+
+    def __init__(self) -> None:
+        self._clients = ClientPool(_new_client)
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed if the model streams."""
+        endpoint = anthropic_endpoint(model, values)
+        answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
+        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        try:
+            async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
+                answered = await client.post(  # not by `messages`: that is slow for every event
+                    "/v1/messages",
+                    cast_to=object,
+                    body=request_body(endpoint, request, stream=model.streams),
+                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
+                    stream=model.streams,
+                    stream_cls=stream_class,
+                )
+                await _read(answered, AnthropicStream(answer))
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
+            raise anthropic_error(error, endpoint) from None
+
+    async def check(self, model: ChainedModel, values: ValueResolver) -> str:
+        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        endpoint = anthropic_endpoint(model, values)
+        try:
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.models.list(extra_headers=dict(endpoint.headers))
+        except anthropic.NotFoundError:
+            pass
+        except Exception as error:
+            raise anthropic_error(error, endpoint) from None
+        return endpoint.base_url
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._clients.close()
+
+
+async def _read(answered: object, events: AnthropicStream) -> None:
+    """Reads a stream, or the whole answer."""
+    if isinstance(answered, anthropic.AsyncStream):
+        async with answered:
+            async for event in answered:
+                events.add(StreamEvent.model_validate(event))
+    else:
+        events.add_whole(WholeMessage.model_validate(answered))
+
+
+def _server_of(endpoint: AnthropicEndpoint) -> AnthropicEndpoint:
+    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    return replace(endpoint, model="", properties=(), headers=())
+
+
+def _new_client(endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        default_headers=_left_out(endpoint),
+        max_retries=0,
+        timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+        http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+        open_telemetry=False,  # its spans would not belong to the run's
+    )
+
+
+def _left_out(endpoint: AnthropicEndpoint) -> dict[str, Any]:
+    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
+    names = environment_headers("ANTHROPIC_CUSTOM_HEADERS") if endpoint.brought else []
+    return dict.fromkeys(names, anthropic.Omit())

@@ -1,0 +1,466 @@
+"""The provider for Amazon Bedrock's Converse API, which all of Bedrock's chat models have."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import aiohttp
+from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.session import AioSession
+from aiohttp.abc import AbstractResolver, ResolveResult
+from botocore import UNSIGNED
+from botocore import exceptions as aws
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError
+from pydantic import JsonValue
+from pydantic.alias_generators import to_camel
+
+from ...contracts.errors import (
+    BatonError,
+    BrokenReply,
+    CallTimeout,
+    ContextTooLong,
+    InvalidManifest,
+    KeyMissing,
+    KeyRefused,
+    ModelRejected,
+    ModelUnavailable,
+    QuotaSpent,
+)
+from ...contracts.message import Message, TokenUsage
+from ...resources.base import JsonObject
+from ...resources.model import BedrockConfig, Model
+from ..context.metering import ChainedModel
+from ..context.value_resolver import ValueResolver
+from ..tool.http_request import public_address
+from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .answer import End, StreamedAnswer, has_open_objects
+from .connection import LIMITS, checked_url, properties_of
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status, public_address_of
+
+_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK")
+"""Secrets that AWS' library reads from the environment by itself."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Keys for requests: an API key, or a pair of keys for signatures. Without any, AWS' library finds its own."""
+
+    api_key: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+
+
+@dataclass(frozen=True)
+class BedrockEndpoint:
+    """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model.
+
+    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    """
+
+    model: str
+    region: str | None = None
+    base_url: str | None = None
+    credentials: Credentials = field(default=Credentials(), repr=False)
+    max_tokens: int | None = None
+    temperature: float | None = None
+    properties: tuple[tuple[str, JsonValue], ...] = ()
+    guarded: bool = False
+
+    @property
+    def where(self) -> str:
+        """The model and its place, for errors."""
+        return f"{self.model} at Bedrock{f' in {self.region}' if self.region else ''}"
+
+
+def bedrock_endpoint(chained: ChainedModel, values: ValueResolver) -> BedrockEndpoint:
+    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises."""
+    model = chained.manifest
+    config = model.spec.connection if model else None
+    if model is None or not isinstance(config, BedrockConfig):
+        raise InvalidManifest(f"{chained.name} has no connection to Bedrock")
+    base_url, secrets = values.resolve(config.base_url, model), values.secrets
+    for name in _OF_ENVIRONMENT:
+        secrets.environment_secret(name)  # it is redacted from now on
+    region = values.resolve(config.region, model) or secrets.environment("AWS_REGION")
+    return BedrockEndpoint(
+        model=values.resolve(config.model_arn, model) or values.resolve(model.spec.model, model) or "",
+        region=region or secrets.environment("AWS_DEFAULT_REGION"),
+        base_url=checked_url(base_url) if base_url else None,
+        credentials=_credentials(config, model, values),
+        max_tokens=config.max_tokens,
+        temperature=float(config.temperature) if config.temperature else None,
+        properties=properties_of(config, values, model),
+        guarded=values.is_guarded(model),
+    )
+
+
+def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> Credentials:
+    found = Credentials(
+        api_key=values.resolve(config.api_key, model),
+        access_key_id=values.resolve(config.access_key_id, model),
+        secret_access_key=values.resolve(config.secret_access_key, model),
+        session_token=values.resolve(config.session_token, model),
+    )
+    if bool(found.access_key_id) != bool(found.secret_access_key):
+        missing = "secretAccessKey" if found.access_key_id else "accessKeyId"
+        raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
+    if values.catalog.is_brought(model.id) and not (found.api_key or found.access_key_id):
+        raise KeyMissing(
+            f"{model.id}: spec.config.bedrock: a run has brought it, and it names no keys: the worker's own keys of "
+            "AWS serve its own manifests"
+        )
+    return found
+
+
+_STATUS = {
+    "ThrottlingException": 429,
+    "ModelNotReadyException": 429,
+    "ModelTimeoutException": 408,
+    "InternalServerException": 500,
+    "ModelStreamErrorException": 500,
+    "ModelErrorException": 500,
+    "ServiceUnavailableException": 503,
+    "ValidationException": 400,
+}
+"""The HTTP status for a code: errors in the midst of a stream have none, and 424 for a failed model may pass."""
+
+_TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|context (length|window|limit)")
+"""How Bedrock and its models say in a ValidationException that the conversation doesn't fit."""
+
+
+def bedrock_error(error: Exception, where: str) -> BatonError:
+    """The error of a run for what AWS' library raised. The server's own words are kept short."""
+    if isinstance(own := getattr(error, "kwargs", {}).get("error"), BatonError):  # as our session has raised it
+        return own
+    match error:
+        case aws.ClientError():
+            return _of_code(error, where)
+        case aws.NoCredentialsError() | aws.PartialCredentialsError() | aws.CredentialRetrievalError():
+            return KeyMissing(f"{where}: the Model names no keys, and the worker's environment has none of AWS")
+        case aws.NoRegionError():
+            return InvalidManifest(f"{where}: the Model has no config.bedrock.region, and the worker has no AWS_REGION")
+        case aws.ParamValidationError():
+            return ModelRejected(f"{where}: {str(error)[:MAX_SERVER_TEXT]}")
+        case aws.ReadTimeoutError() | TimeoutError():
+            return CallTimeout(f"{where} gave no answer in time")
+        case aws.ConnectionError() | aws.HTTPClientError():
+            return ModelUnavailable(f"{where} can't be reached: {str(error)[:MAX_SERVER_TEXT]}")
+        case _:
+            return BrokenReply(
+                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+            )
+
+
+def _of_code(error: aws.ClientError, where: str) -> BatonError:
+    found, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+    code, words = found.get("Code", ""), found.get("Message", "")
+    code = code[:1].upper() + code[1:]  # in a stream it begins with a small letter
+    if code == "AccessDeniedException":  # says which permission or which model is missing, and no key
+        return KeyRefused(f"{where} refused the key: {words[:MAX_SERVER_TEXT]}")
+    special: type[BatonError] | None = QuotaSpent if code == "ServiceQuotaExceededException" else None
+    if code == "ValidationException" and _TOO_LONG.search(words):
+        special = ContextTooLong
+    status = _STATUS.get(code) or about.get("HTTPStatusCode", 500)
+    return error_of_status(where, status, f"{code}: {words}", about.get("HTTPHeaders", {}), special)
+
+
+Fields = dict[str, Any]
+
+INFERENCE = frozenset({"maxTokens", "temperature", "topP", "stopSequences"})
+"""Properties that Converse has for all models. A property may also be written in snake_case."""
+
+
+def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Collection[str]) -> Fields:
+    """The arguments of ``converse`` and ``converse_stream``; ``known`` are those that the installed library knows."""
+    messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
+    fields: Fields = {"inferenceConfig": {}, "additionalModelRequestFields": {}}
+    for name, value in endpoint.properties:
+        if (camel := to_camel(name)) in INFERENCE:
+            fields["inferenceConfig"][camel] = value
+        elif name in known:
+            fields[name] = value
+        else:
+            fields["additionalModelRequestFields"][name] = value
+    own = {"maxTokens": endpoint.max_tokens, "temperature": endpoint.temperature}
+    fields["inferenceConfig"] |= {name: value for name, value in own.items() if value is not None}
+    if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
+        fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
+    system = system_prompt(request.messages)
+    given = {"system": [{"text": system}] if system else None, "toolConfig": _tools(request)}
+    fields |= {"modelId": endpoint.model, "messages": messages, **given}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _text_format(schema: JsonObject) -> Fields:
+    return {"type": "json_schema", "structure": {"jsonSchema": {"schema": json.dumps(schema), "name": "answer"}}}
+
+
+def _tools(request: ModelRequest) -> Fields:
+    if not request.tools:
+        return {}
+    tools = [
+        {
+            "toolSpec": {
+                "name": tool.name,
+                "description": tool.description or tool.name,
+                "inputSchema": {"json": tool.parameters},
+            }
+        }
+        for tool in request.tools
+    ]
+    if not request.must_use:
+        return {"tools": tools}
+    named = {"tool": {"name": request.tools[0].name}}
+    return {"tools": tools, "toolChoice": {"any": {}} if len(tools) > 1 else named}
+
+
+def _block(block: Block) -> Fields:
+    match block:
+        case CallBlock(id_, name, arguments):
+            return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
+        case ResultBlock(id_, text):
+            return {"toolResult": {"toolUseId": id_, "content": [{"text": text}]}}
+        case text:
+            return {"text": text}
+
+
+ENDS: dict[str, End | None] = {
+    "max_tokens": "length",
+    "content_filtered": "filtered",
+    "guardrail_intervened": "filtered",
+    "model_context_window_exceeded": "context",
+    "malformed_model_output": None,
+    "malformed_tool_use": None,
+}
+"""Stop reasons that are no proper end of an answer; None for those that count as broken off."""
+
+
+def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
+    """Adds an event, which has one key: its kind."""
+    match event:
+        case {"messageStart": _}:
+            answer.begun = True
+        case {"contentBlockStart": {"start": {"toolUse": use}, "contentBlockIndex": index}}:
+            answer.add_call(index, use["toolUseId"], use["name"])
+        case {"contentBlockDelta": {"delta": {"toolUse": use}, "contentBlockIndex": index}}:
+            answer.add_call(index, arguments=use["input"])
+        case {"contentBlockDelta": {"delta": {"text": text}}}:
+            answer.add_text(text)
+        case {"messageStop": {"stopReason": reason}}:
+            answer.end = ENDS.get(reason, "complete")
+        case {"metadata": {"usage": counts}}:
+            answer.usage = _usage(counts)
+
+
+def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
+    """Adds an answer that was asked for without a stream."""
+    add_event(answer, {"messageStart": {}})
+    for index, block in enumerate(reply["output"]["message"]["content"]):
+        match block:
+            case {"toolUse": use}:
+                answer.add_call(index, use["toolUseId"], use["name"], json.dumps(use["input"]))
+            case {"text": text}:
+                answer.add_text(text)
+    add_event(answer, {"messageStop": reply})
+    add_event(answer, {"metadata": reply})
+
+
+def _usage(counts: dict[str, int]) -> TokenUsage:
+    """The counts of tokens; ``inputTokens`` has neither those read from the cache nor those written to it."""
+    cached = counts.get("cacheReadInputTokens", 0)
+    prompt = counts.get("inputTokens", 0) + cached + counts.get("cacheWriteInputTokens", 0)
+    completion = counts.get("outputTokens", 0)
+    return TokenUsage(
+        prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion, cached_tokens=cached
+    )
+
+
+_PIECE = 65_536
+
+
+class BoundedResponse(aiohttp.ClientResponse):
+    """A response whose body is not read beyond the limit of a model's answer."""
+
+    async def read(self) -> bytes:
+        """The body. Raises AnswerTooLong; the library itself bounds the events of a stream."""
+        if self._body is None:
+            body = bytearray()
+            async for piece in self.content.iter_chunked(_PIECE):
+                body += piece
+                if LIMITS.size is not None and len(body) > LIMITS.size:
+                    self.close()
+                    raise LIMITS.refuse(f"gives more than {LIMITS.size:,} bytes")
+            self._body = bytes(body)
+        return self._body
+
+
+class BedrockSession(AIOHTTPSession):
+    """The library's session. Bedrock redirects nobody; what does is not Bedrock, and may lead to any address."""
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        own: Any = self  # its attributes, which the library's types leave out
+        if proxy_url not in own._sessions:
+            tracing = aiohttp.TraceConfig()
+            tracing.on_request_redirect.append(_refuse_redirect)
+            session = aiohttp.ClientSession(
+                connector=own._create_connector(proxy_url),
+                timeout=own._timeout,
+                skip_auto_headers={"CONTENT-TYPE"},
+                auto_decompress=False,
+                response_class=BoundedResponse,
+                trace_configs=[tracing],
+            )
+            own._sessions[proxy_url] = await own._exit_stack.enter_async_context(session)
+        found: aiohttp.ClientSession = own._sessions[proxy_url]
+        return found
+
+
+async def _refuse_redirect(_: aiohttp.ClientSession, __: Any, request: aiohttp.TraceRequestRedirectParams) -> None:
+    raise ModelRejected(f"{request.url.host} leads to another address, which Bedrock never does")
+
+
+class GuardedResolver(AbstractResolver):
+    """Gives the one address that was checked. A host that is an address itself is never looked up."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """A public address of a host. Raises ToolFailed if any address of it is not public."""
+        address = await public_address(host, port)
+        found = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return [ResolveResult(hostname=host, host=address, port=port, family=found, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+SERVICE: Literal["bedrock-runtime"] = "bedrock-runtime"
+CONNECTIONS = 200
+"""Connections to one server at the same time: as many as a worker makes calls by default."""
+
+
+@dataclass(frozen=True)
+class _Client:
+    """A client of AWS' library, and the arguments of ``converse_stream`` that the library knows."""
+
+    api: Any
+    known: frozenset[str]
+
+
+class BedrockProvider:
+    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it.
+
+    Making one loads the description of Bedrock's API, which takes time, so that no call does.
+    """
+
+    def __init__(self) -> None:
+        self._session = AioSession()
+        loader = self._session.get_component("data_loader")
+        for name in ("service-2", "endpoint-rule-set-1"):
+            loader.load_service_model(SERVICE, name)
+        for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
+            loader.load_data(name)
+        self._clients = ClientPool(self._new_client)
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed if the model streams."""
+        endpoint = bedrock_endpoint(model, values)
+        answer = StreamedAnswer(on_text)
+        answer.model = endpoint.model
+        try:
+            async with asyncio.timeout(model.timeout):
+                if endpoint.guarded and endpoint.base_url:
+                    await public_address_of(endpoint.base_url)
+                async with self._clients.client(_server_of(endpoint)) as client:
+                    fields = converse_fields(endpoint, request, client.known)
+                    await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
+            raise bedrock_error(error, endpoint.where) from None
+
+    async def check(self, model: ChainedModel, values: ValueResolver) -> str:
+        """Sends an empty conversation, which Bedrock refuses, at no cost, after it has checked key and model."""
+        endpoint = bedrock_endpoint(model, values)
+        try:
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.api.converse(modelId=endpoint.model, messages=[])
+        except ClientError as error:
+            refused = error.response.get("Error", {})
+            if refused.get("Code") != "ValidationException" or "model identifier" in refused.get("Message", ""):
+                raise bedrock_error(error, endpoint.where) from None
+        except Exception as error:
+            raise bedrock_error(error, endpoint.where) from None
+        return endpoint.where
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._clients.close()
+
+    @contextlib.asynccontextmanager
+    async def _new_client(self, server: BedrockEndpoint) -> AsyncIterator[_Client]:
+        keys = server.credentials
+        options: dict[str, Any] = {  # any, since the library's types have an overload for each of Amazon's services
+            "region_name": server.region,
+            "endpoint_url": server.base_url,
+            "aws_access_key_id": keys.access_key_id,
+            "aws_secret_access_key": keys.secret_access_key,
+            "aws_session_token": keys.session_token,
+            "config": _config(keys, guarded=server.guarded and server.base_url is not None),
+        }
+        async with self._session.create_client(SERVICE, **options) as made:
+            api: Any = made
+            if keys.api_key:
+                api.meta.events.register("request-created", _bearer(keys.api_key))
+            members = api.meta.service_model.operation_model("ConverseStream").input_shape.members
+            yield _Client(api, frozenset(members))
+
+
+async def _stream(client: _Client, fields: Fields, answer: StreamedAnswer) -> None:
+    reply = await client.api.converse_stream(**fields)
+    with contextlib.closing(reply["stream"]) as stream:
+        async for event in stream:
+            add_event(answer, event)
+
+
+async def _converse(client: _Client, fields: Fields, answer: StreamedAnswer) -> None:
+    add_whole(answer, await client.api.converse(**fields))
+
+
+def _server_of(endpoint: BedrockEndpoint) -> BedrockEndpoint:
+    """A region with these credentials: all its models share the connections."""
+    return replace(endpoint, model="", max_tokens=None, temperature=None, properties=())
+
+
+def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
+    options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}, "proxies": {}} if guarded else {}
+    if keys.api_key or keys.access_key_id:  # else the library chooses, by the credentials that it finds
+        options["signature_version"] = UNSIGNED if keys.api_key else "v4"
+    return AioConfig(
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=None,  # each call has a timeout of its own
+        max_pool_connections=CONNECTIONS,
+        retries={"total_max_attempts": 1},
+        http_session_cls=BedrockSession,
+        **options,
+    )
+
+
+def _bearer(api_key: str) -> Callable[..., None]:
+    """A handler that adds an API key to a request: the library itself reads one only from the environment."""
+
+    def add(request: AWSRequest, **_: object) -> None:
+        request.headers["Authorization"] = f"Bearer {api_key}"
+
+    return add

@@ -1,1 +1,0 @@
-"""The provider for Amazon Bedrock's Converse API."""

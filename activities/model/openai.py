@@ -1,0 +1,381 @@
+"""The provider for servers that speak OpenAI's chat completions: OpenAI, Azure, Gemini and many others."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypedDict, cast
+
+import httpx2
+import openai
+from openai.types.chat import (
+    ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
+from openai.types.shared_params import ResponseFormatJSONSchema
+from pydantic import BaseModel, ConfigDict
+
+from ...contracts.errors import (
+    BatonError,
+    BrokenReply,
+    CallTimeout,
+    ContentFiltered,
+    ContextTooLong,
+    KeyRefused,
+    ModelRejected,
+    ModelUnavailable,
+    QuotaSpent,
+)
+from ...contracts.message import Message, TokenUsage, ToolCall
+from ...contracts.text import parse_json
+from ...observability.spans import note_call, trace_headers
+from ...resources.base import JsonObject
+from ..context.metering import ChainedModel
+from ..context.value_resolver import ValueResolver
+from ..runtime.http import is_retryable
+from ..tool.tool import ToolDefinition
+from .answer import LONGEST_NAME, End, StreamedAnswer
+from .call_attributes import parameter_attributes
+from .connection import Endpoint, endpoint_of, environment_headers, http_options
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
+
+_KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
+"""Statuses, codes and types of errors about the key: a server's words about it are not kept, as they may repeat it."""
+
+_BY_CODE: dict[str, type[BatonError]] = {
+    "insufficient_quota": QuotaSpent,
+    "billing_hard_limit_reached": QuotaSpent,
+    "context_length_exceeded": ContextTooLong,
+    "string_above_max_length": ContextTooLong,
+    "content_filter": ContentFiltered,
+    "invalid_request_error": ModelRejected,
+}
+
+
+def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
+    """The error of a run for what the library raised. The server's own words are kept short."""
+    where = endpoint.where
+    match error:
+        case openai.APIStatusError():
+            return _of_status(error, where)
+        case openai.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
+            return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
+        case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
+            return CallTimeout(f"{where} gave no answer in time")
+        case openai.APIConnectionError(__cause__=BatonError() as refused):
+            return refused
+        case openai.APIConnectionError():
+            reason = error.__cause__ or error
+            return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
+        case openai.APIError():
+            return _of_event(error, where)
+        case _:
+            return BrokenReply(
+                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+            )
+
+
+def _of_event(error: openai.APIError, where: str) -> BatonError:
+    """The error that a server reports within a stream, after it has answered with HTTP 200."""
+    named = [str(each) for each in (error.code, error.type) if each]
+    if refused := next((each for each in named if each in _KEY_REFUSED), None):
+        return KeyRefused(f"{where} refused the key ({refused})")
+    text = f"{where} broke off its answer: {error.message[:MAX_SERVER_TEXT]}"
+    known = next((_BY_CODE[each] for each in named if each in _BY_CODE), None)
+    final = any(each.isdigit() and not is_retryable(int(each)) for each in named)
+    return known(text) if known else ModelRejected(text) if final else BrokenReply(text)
+
+
+def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
+    if error.code in _KEY_REFUSED:
+        return KeyRefused(f"{where} refused the key (HTTP {error.status_code})")
+    words = error.body.get("message") if isinstance(error.body, dict) else None
+    special = _BY_CODE.get(error.code or "")
+    return error_of_status(where, error.status_code, str(words or error.message), error.response.headers, special)
+
+
+NO_SIGNATURE: JsonObject = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What Gemini takes for the signature of a call that it has not made (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
+
+
+def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessageParam:
+    """The message as the endpoint gets it."""
+    data: JsonObject = {"role": message.role, "content": message.content}
+    if message.role in ("assistant", "user") and message.name:
+        data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
+    if message.role == "tool":
+        data["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        data["tool_calls"] = [
+            _call_param(call, endpoint, first=place == 0) for place, call in enumerate(message.tool_calls)
+        ]
+    return cast(ChatCompletionMessageParam, data)
+
+
+def _call_param(call: ToolCall, endpoint: Endpoint, *, first: bool) -> JsonObject:
+    """A call. Of calls that were made at once, Gemini signs the first, and wants that signature alone."""
+    data: JsonObject = {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+    extra = _extra_of(call, endpoint)
+    if extra is None and first and endpoint.wants_signatures:
+        extra = NO_SIGNATURE
+    return data if extra is None else {**data, "extra_content": extra}
+
+
+def _extra_of(call: ToolCall, endpoint: Endpoint) -> JsonObject | None:
+    """What the endpoint's own model has added to the call; None where it was another, or where it is unreadable."""
+    if call.extra is None or call.extra.model != endpoint.where:
+        return None
+    try:
+        content = parse_json(call.extra.content)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+KEYWORDS = frozenset(
+    {"type", "anyOf", "$ref", "$defs", "enum", "const", "title", "description", "pattern", "format"}
+    | {"properties", "required", "additionalProperties", "items", "minItems", "maxItems"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+"""The keywords and formats of OpenAI's strict subset of JSON Schema."""
+
+
+def response_format(schema: JsonObject) -> ResponseFormatJSONSchema:
+    """The field of a request for a chat completion."""
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": {**schema}, "strict": is_strict(schema)},
+    }
+
+
+def is_strict(schema: JsonObject) -> bool:
+    """Whether a schema lies in the strict subset: an object without further properties, all of them required."""
+    return schema.get("type") == "object" and _closed(schema)
+
+
+def _closed(schema: Any) -> bool:
+    if not isinstance(schema, dict) or not schema.keys() <= KEYWORDS or schema.get("format", "date") not in FORMATS:
+        return False
+    kinds, properties = schema.get("type", ()), schema.get("properties", {})
+    closed = schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*properties}
+    if ("object" in kinds and not closed) or ("array" in kinds and "items" not in schema):
+        return False
+    below = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    below += [schema["items"]] if "items" in schema else []
+    return not schema.keys().isdisjoint({"type", "anyOf", "$ref"}) and all(map(_closed, below))
+
+
+ENDS: dict[str, End] = {"length": "length", "content_filter": "filtered"}
+"""Finish reasons that are no proper end of an answer."""
+
+
+class _Part(BaseModel):
+    """A part of what a server sends. A validation error does not repeat its content."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class _Function(_Part):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(_Part):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+    extra_content: object = None
+
+
+class _Delta(_Part):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+
+
+class _Choice(_Part):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+    @property
+    def said(self) -> _Delta:
+        """A piece of a stream, or the whole message; nothing where the server leaves it out."""
+        return self.delta or self.message or _Delta()
+
+
+class _PromptDetails(_Part):
+    cached_tokens: int | None = None
+
+
+class _Usage(_Part):
+    """Counts of tokens. Some servers leave some of them out, and count a model's thoughts in the total alone."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    def as_token_usage(self) -> TokenUsage:
+        total, completion = self.total_tokens or 0, self.completion_tokens or 0
+        prompt = max(total - completion, 0) if self.prompt_tokens is None else self.prompt_tokens
+        completion = max(completion, total - prompt)
+        return TokenUsage(
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            total_tokens=prompt + completion,
+            cached_tokens=(self.prompt_tokens_details and self.prompt_tokens_details.cached_tokens) or 0,
+        )
+
+
+class Chunk(_Part):
+    """One event of a stream: what the model has written since the last one. Or the whole answer, without a stream."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: tuple[_Choice, ...] | None = None
+    usage: _Usage | None = None
+
+    def add_to(self, answer: StreamedAnswer) -> None:
+        """Adds the chunk to an answer."""
+        answer.model, answer.id = self.model or answer.model, self.id or answer.id
+        if self.usage:
+            answer.usage = self.usage.as_token_usage()
+        for choice in (self.choices or ())[:1]:
+            answer.begun = True
+            if choice.finish_reason:
+                answer.end = ENDS.get(choice.finish_reason, "complete")
+            for text in (choice.said.content, choice.said.refusal):
+                answer.add_text(text or "")
+            for place, call in enumerate(choice.said.tool_calls or ()):
+                function, index = call.function or _Function(), place if call.index is None else call.index
+                answer.add_call(index, call.id, function.name or "", function.arguments or "")
+                if isinstance(call.extra_content, dict):
+                    answer.add_extra(index, call.extra_content)
+
+
+class OpenAIProvider:
+    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+
+    def __init__(self) -> None:
+        self._clients = ClientPool(_new_client)
+
+    async def ask(
+        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+    ) -> Message:
+        """One answer, streamed if the model streams."""
+        endpoint = endpoint_of(model, values)
+        answer, stream_class = StreamedAnswer(on_text, endpoint.where), openai.AsyncStream[object]
+        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        try:
+            async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
+                answered = await client.post(  # not by chat.completions: that is slow for every chunk
+                    "/chat/completions",
+                    cast_to=object,
+                    body=_body(endpoint, request, stream=model.streams),
+                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
+                    stream=model.streams,
+                    stream_cls=stream_class,
+                )
+                await _read(answered, answer, endpoint)
+            return answer.message()
+        except BatonError:
+            raise
+        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
+            raise error_of(error, endpoint) from None
+
+    async def check(self, model: ChainedModel, values: ValueResolver) -> str:
+        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        endpoint = endpoint_of(model, values)
+        try:
+            async with self._clients.client(_server_of(endpoint)) as client:
+                await client.models.list(extra_headers=dict(endpoint.headers))
+        except openai.NotFoundError:
+            pass
+        except Exception as error:
+            raise error_of(error, endpoint) from None
+        return endpoint.base_url
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._clients.close()
+
+
+async def _read(answered: object, answer: StreamedAnswer, endpoint: Endpoint) -> None:
+    """Reads a stream, or the whole answer. Raises openai.APIError, as streams do, for an error with HTTP 200."""
+    if isinstance(answered, openai.AsyncStream):
+        async with answered:
+            async for chunk in answered:
+                Chunk.model_validate(chunk).add_to(answer)
+        return
+    if wrong := isinstance(answered, dict) and answered.get("error"):
+        words = str(wrong.get("message") if isinstance(wrong, dict) else wrong)
+        raise openai.APIError(words, httpx2.Request("POST", endpoint.base_url), body=wrong)
+    Chunk.model_validate(answered).add_to(answer)
+
+
+def _server_of(endpoint: Endpoint) -> Endpoint:
+    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    return replace(endpoint, model="", properties=(), headers=())
+
+
+def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
+    common: dict[str, Any] = {
+        "api_key": endpoint.api_key,
+        "default_headers": _left_out(endpoint),
+        "max_retries": 0,
+        "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
+        "http_client": openai.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+    }
+    if version := endpoint.azure_version:
+        return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
+    return openai.AsyncOpenAI(base_url=endpoint.base_url, **common)
+
+
+def _left_out(endpoint: Endpoint) -> dict[str, Any]:
+    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
+    names = ["OpenAI-Organization", "OpenAI-Project", *environment_headers("OPENAI_CUSTOM_HEADERS")]
+    return dict.fromkeys(names if endpoint.brought else (), openai.Omit())
+
+
+def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:
+    return {
+        **{"model": endpoint.model},
+        **({"stream_options": {"include_usage": True}} if stream else {}),
+        **_options(request),
+        **dict(endpoint.properties),
+        **{"messages": [message_param(each, endpoint) for each in request.messages], "stream": stream},
+    }
+
+
+class _Options(TypedDict, total=False):
+    tools: list[ChatCompletionToolUnionParam]
+    tool_choice: ChatCompletionToolChoiceOptionParam
+    response_format: ResponseFormatJSONSchema
+
+
+def _options(request: ModelRequest) -> _Options:
+    """The optional fields of a request. A single tool that must be used is named: more servers understand that."""
+    options: _Options = {}
+    if request.tools:
+        options["tools"] = [_tool(tool) for tool in request.tools]
+    if request.must_use:
+        function: ChatCompletionNamedToolChoiceParam = {
+            "type": "function",
+            "function": {"name": request.tools[0].name},
+        }
+        options["tool_choice"] = "required" if len(request.tools) > 1 else function
+    if request.schema is not None:
+        options["response_format"] = response_format(request.schema)
+    return options
+
+
+def _tool(tool: ToolDefinition) -> ChatCompletionToolUnionParam:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return cast(ChatCompletionToolUnionParam, {"type": "function", "function": function})

@@ -1,1 +1,0 @@
-"""The provider for OpenAI's chat completions, which OpenAI, Azure, Gemini and many other servers speak."""

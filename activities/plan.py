@@ -1,0 +1,239 @@
+"""The plan of a team: its strategy's settings, and a plan for each member and for each other role."""
+
+from ..contracts.decisions import QuestionsPlan
+from ..contracts.plan import (
+    ActivityMember,
+    AgentPlan,
+    ApprovalPlan,
+    DelegatePlan,
+    EdgePlan,
+    HumanMember,
+    MemberPlan,
+    PanelPlan,
+    SelectorPlan,
+    TeamMember,
+    TeamPlan,
+    ToolPlan,
+    ToolTarget,
+)
+from ..resources.a2a_server import A2AServer
+from ..resources.agent import Agent, AgentTool
+from ..resources.approval import Approval, strictest
+from ..resources.base import Dialect, Reference, parse_duration
+from ..resources.catalog import Catalog
+from ..resources.manifest import Manifest
+from ..resources.mcp_server import MCPServer
+from ..resources.member import Member, Speaker
+from ..resources.model import Model
+from ..resources.panel import Visibility
+from ..resources.team import Team
+from ..resources.tool import Tool
+from ..resources.validation import default_max_turns, unbounded_teams
+from .context.lookup import find, find_executor, find_optional, mcp_server_of
+from .context.metering import longest_timeout, model_chain, selector_model_chain
+from .panel import default_agent, default_agent_id
+
+
+def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
+    """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
+    owner = team if team and not agent.spec.context_window else agent
+    window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
+    if executor := find_executor(agent, catalog):
+        plan = AgentPlan(
+            kind="agent",
+            name=agent.name,
+            namespace=agent.namespace,
+            models=(),
+            max_iterations=agent.spec.max_iterations,
+            window=window,
+            engine=executor.name,
+            timeout=parse_duration(executor.spec.timeout).total_seconds(),
+            budget=agent.budget,
+        )
+        questions = _questions(executor)
+        return plan.model_copy(update={"questions": questions}) if questions else plan
+    models = model_chain(agent, catalog)
+    return AgentPlan(
+        kind="agent",
+        name=agent.name,
+        namespace=agent.namespace,
+        models=tuple(each.name for each in models),
+        model_timeout=longest_timeout(models),
+        tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
+        max_iterations=agent.spec.max_iterations,
+        window=window,
+        parallel_tool_calls=agent.spec.parallel_tool_calls,
+        budget=agent.budget,
+    )
+
+
+def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+    """How a tool is used; fields with their default value stay unset, so that they take no space in the history."""
+    tool = find(catalog, reference) if reference else None
+    timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
+    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout)
+    said = given.untrusted_content
+    untrusted = said if said is not None else isinstance(tool, Tool) and tool.is_untrusted
+    asks, own = (_asks(tool, catalog), tool.spec.approval) if isinstance(tool, Tool) else (None, None)
+    rule = tool.id if isinstance(tool, Tool) else given.name
+    approval = _approval(strictest(own, given.approval), rule)
+    questions = _questions(mcp_server_of(tool, catalog)) if isinstance(tool, Tool) else None
+    other = {"untrusted": untrusted, "asks": asks, "approval": approval, "questions": questions}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
+    """Whom a tool asks, and the type of the workflow that runs it."""
+    found = find(catalog, tool.asks) if tool.asks else None
+    if isinstance(found, Team):
+        return DelegatePlan(kind="team", name=found.name, namespace=found.namespace, workflow=found.spec.strategy)
+    if isinstance(found, Agent):
+        return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
+    return None
+
+
+def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
+    if rule is None or not rule.required:
+        return None
+    plan = ApprovalPlan(rule=manifest)
+    other = {"timeout": rule.seconds, "proceeds": rule.on_timeout == "proceed"}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _questions(server: Manifest | None) -> QuestionsPlan | None:
+    """How the questions of a server are put to people, if they are."""
+    given = server.spec.questions if isinstance(server, MCPServer | A2AServer) else None
+    if server is None or given is None:
+        return None
+    other = {"timeout": given.seconds, "skips": given.on_timeout == "skip"}
+    return QuestionsPlan(server=server.id).model_copy(update={key: each for key, each in other.items() if each})
+
+
+def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
+    """How a model answers by itself: as an agent without a prompt and without tools."""
+    models = model_chain(model, catalog)
+    return AgentPlan(
+        kind="model",
+        name=model.name,
+        namespace=model.namespace,
+        models=tuple(each.name for each in models),
+        model_timeout=longest_timeout(models),
+    )
+
+
+def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
+    """How a tool is used by itself."""
+    plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
+    asks, approval = _asks(tool, catalog), _approval(tool.spec.approval, tool.id)
+    other = {"asks": asks, "approval": approval, "questions": _questions(mcp_server_of(tool, catalog))}
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
+    """The seconds that one use may take; None for the usual timeout."""
+    if tool.mcp_server():
+        server = mcp_server_of(tool, catalog)
+        return server.call_timeout if server else None
+    return tool.spec.http.seconds if tool.spec.http else None
+
+
+def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:
+    """The plan of a team, with the plans of its members. In ARK's dialect, ``maxTurns`` is a normal end by default."""
+    spec, given = team.spec, "on_max_turns" in team.spec.model_fields_set
+    members = zip(spec.members, team.members(), strict=True)
+    roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
+    aggregator = roles.pop("aggregator", None)
+    plan = TeamPlan(
+        kind="discussion",
+        name=team.name,
+        namespace=team.namespace,
+        strategy=spec.strategy,
+        members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
+        max_turns=spec.max_turns,
+        on_max_turns="complete" if dialect == "ark" and not given else spec.on_max_turns,
+        loops=spec.loops,
+        edges=_edges(team),
+        chooser=_selector(team, catalog) if spec.strategy == "selector" else None,
+        aggregator=aggregator if isinstance(aggregator, AgentPlan) else None,
+        max_concurrency=spec.max_concurrency,
+        on_member_error=spec.on_member_error,
+        no_progress=spec.no_progress,
+        conditional=spec.terminate_when is not None,
+        panel=_panel(team, roles) if spec.is_panel else None,
+        budget=team.budget,
+        dialect=dialect,
+    )
+    if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
+        return plan.model_copy(update={"max_turns": default_max_turns(team), "bounded_by_default": True})
+    return plan
+
+
+def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
+    spec = team.spec
+    return PanelPlan(
+        max_rounds=spec.rounds,
+        roster=tuple(member.name_in_team for member in spec.members),
+        parts=roles,
+        stances=tuple(member.stance or "" for member in spec.members if member.stance),
+        audit=spec.audit,
+        contributions=spec.contributions,
+        session=spec.session or {},
+        visibility=spec.synthesizer_visibility or Visibility(),
+    )
+
+
+def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
+    """The speaker of a role that is no member's, such as a panel's referee; without a reference a default agent."""
+    given = getattr(team.spec, role)
+    speaker = given if isinstance(given, Speaker) else Speaker(name=role)
+    if reference is None:
+        return _default(role, role, team, catalog)
+    return _speaker(speaker, reference, role, team, catalog)
+
+
+def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: Catalog) -> MemberPlan:
+    """How a speaker of a team takes its turn: as an agent, a team, a person, a function, or a default agent."""
+    if speaker.type == "activity":
+        name = speaker.name_in_team if isinstance(speaker, Member) else speaker.name
+        return ActivityMember(kind="activity", name=name, namespace=team.namespace, function=speaker.name)
+    if isinstance(speaker, Member) and speaker.is_human:
+        return _human(speaker, team)
+    found = find_optional(catalog, reference)
+    if isinstance(found, Agent):
+        return agent_plan(found, catalog, team)
+    if isinstance(found, Team):
+        visible = found.spec.synthesizer_visibility
+        joins = "conversation" if not found.spec.is_panel else "result" if not visible or visible.history else "nothing"
+        strategy = found.spec.strategy
+        return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy, joins=joins)
+    return _default(role, speaker.name_in_team if isinstance(speaker, Member) else speaker.name, team, catalog)
+
+
+def _human(member: Member, team: Team) -> HumanMember:
+    plan = HumanMember(kind="human", name=member.name_in_team, namespace=team.namespace)
+    other = {
+        "timeout": parse_duration(member.timeout).total_seconds() if member.timeout else None,
+        "skips": member.on_timeout == "skip",
+        "checked": member.output_schema is not None,
+    }
+    return plan.model_copy(update={key: each for key, each in other.items() if each})
+
+
+def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
+    plan = agent_plan(default_agent(team, role, name, catalog), catalog, team)
+    return plan.model_copy(update={"cast": default_agent_id(team, role, name)})
+
+
+def _edges(team: Team) -> tuple[EdgePlan, ...]:
+    index = {member.name_in_team: place for place, member in enumerate(team.spec.members)}
+    edges = team.spec.graph.edges if team.spec.graph else ()
+    return tuple(EdgePlan(from_=index[e.from_], to=index[e.to], conditional=e.when is not None) for e in edges)
+
+
+def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
+    chain, selector = selector_model_chain(team, catalog), team.spec.selector
+    return SelectorPlan(
+        models=tuple(each.name for each in chain),
+        model_timeout=longest_timeout(chain),
+        can_end=bool(selector and selector.enable_terminate_tool),
+    )

@@ -1,0 +1,211 @@
+"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures``, ``expire`` and ``report_spans``."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from ..contracts.decisions import GrantRequest, GrantResult
+from ..contracts.errors import Cause
+from ..contracts.message import Head
+from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
+from ..journal.accounts import Accounts, Amount
+from ..journal.external_storage import workflow_family
+from ..journal.journal import Journal
+from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
+from ..observability.trace_context import ReportSpansRequest, ReportSpansResult
+from ..observability.tracing import Tracing
+from ..resources.budget import NANO
+from ..temporal.executions import RunExecution, run_tree
+from .runtime.heartbeat import idempotency_key
+
+
+class Append:
+    """The activity ``append``."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @activity.defn(name="append")
+    async def append(self, request: AppendRequest) -> Head:
+        """Adds the items after the head and returns the new head; another attempt returns the same one.
+
+        With a bookmark it is moved to the new head; without items it is set for the first time.
+        """
+        head = await self._journal.append(request.head, request.items, idempotency_key())
+        if request.bookmark:
+            await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
+        return head
+
+
+class Grant:
+    """The activity ``grant``."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._accounts = Accounts(journal.database)
+
+    @activity.defn(name="grant")
+    async def grant(self, request: GrantRequest) -> GrantResult:
+        """Adds the amounts once, however many runs ask for the same grant."""
+        more = request.more
+        cost = round((more.cost or 0) * NANO)
+        amount = Amount(more.tokens or 0, cost, more.model_calls or 0, more.tool_calls or 0)
+        await self._accounts.grant(request.account, request.number, amount, more.seconds)
+        return GrantResult()
+
+
+MAX_DEPTH = 10
+"""How deeply nested runs are looked into."""
+
+
+class FindLastFailures:
+    """The activity ``last_failures``. Only Temporal knows the failed attempts of a call that is tried again."""
+
+    @activity.defn(name="last_failures")
+    async def last_failures(self, request: LastFailuresRequest) -> LastFailures:
+        """The failure with the most attempts in each run, those of the runs below it included."""
+        client = activity.client()
+        found = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
+        return LastFailures(by_run={run: cause for run, cause in zip(request.runs, found, strict=True) if cause})
+
+
+async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:
+    try:
+        about = (await client.get_workflow_handle(run).describe()).raw_description
+    except RPCError:  # it has not begun, or is gone
+        return None
+    below = about.pending_children if depth else ()
+    found = await asyncio.gather(
+        *(_cause(client, each) for each in about.pending_activities if each.HasField("last_failure")),
+        *(_last_failure(client, each.workflow_id, depth - 1) for each in below),
+    )
+    return max((each for each in found if each), key=lambda cause: cause.attempts or 0, default=None)
+
+
+async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
+    """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
+    error = await client.data_converter.decode_failure(pending.last_failure)
+    waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    family, kind = "TimeoutError", type(error).__name__
+    if isinstance(error, ApplicationError):
+        family, kind = str(error.details[0]) if error.details else "ActivityError", error.type or kind
+    return Cause(
+        family=family,
+        type=kind,
+        message=str(getattr(error, "message", error)),
+        attempts=max(1, pending.attempt - waits),
+    )
+
+
+POLL_INTERVAL = 1.0
+"""Seconds between two looks at runs that are still closing."""
+
+
+class Expire:
+    """The activity ``expire``."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @activity.defn(name="expire")
+    async def expire(self, request: ExpireRequest) -> ExpireResult:
+        """Deletes the executions of a query and of the runs below it, after their rows in the journal.
+
+        Rows from which others go on stay, and so do those of an execution that was reset, and what a younger run with
+        the same workflow id has. Another attempt finds what is left.
+        """
+        client = activity.client()
+        tree = await _closed_tree(client, request)
+        runs = {request.run_id, *(each.run_id for each in tree)}
+        kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
+        await self._delete_long_values(client, request.workflow_id, runs)
+        for each in reversed(tree):
+            await _delete(client, each)
+        return ExpireResult(runs=len(tree), journal_kept=kept)
+
+    async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
+        """Deletes the rows of the runs, unless somebody goes on from them. Extends ``runs`` by what is below them and
+        unknown to Temporal by now."""
+        engine = self._journal.database.engine
+        while others := await engine.run(partial(runs_after, runs=runs)):
+            if await _is_any_known(client, others):
+                return False
+            runs |= others
+        if runs & await engine.run(live_runs):
+            return False
+        await engine.run(partial(delete_runs, runs=runs))
+        return True
+
+    async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
+        """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
+        before, family = datetime.now(UTC), workflow_family(workflow_id)
+        first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
+        async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
+            if each.run_id not in runs and workflow_family(each.id) == family:
+                return
+        await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
+
+
+async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecution]:
+    """The executions of the query, but not what waits for its ttl; returns when all of them are closed."""
+    while True:
+        found = await run_tree(client, request.workflow_id, request.run_id)
+        tree = [each for each in found if each.type != "expire"]
+        if not any(each.is_open for each in tree):
+            return tree
+        await asyncio.sleep(POLL_INTERVAL)
+
+
+async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]) -> bool:
+    """Whether one of these executions goes on in another, as it was reset: that reads rows, and may have none yet."""
+    first_runs = {each.first_run_id for each in tree}
+    for workflow_id in {each.workflow_id for each in tree}:
+        try:
+            latest = await client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            continue  # it was deleted meanwhile
+        if latest.run_id not in runs and latest.raw_info.first_run_id in first_runs:
+            return True
+    return False
+
+
+async def _is_any_known(client: Client, runs: Iterable[str]) -> bool:
+    """Whether Temporal has any of these executions."""
+    for run in runs:
+        async for _ in client.list_workflows(f"RunId = '{run}'", limit=1):
+            return True
+    return False
+
+
+async def _delete(client: Client, run: RunExecution) -> None:
+    execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    try:
+        await client.workflow_service.delete_workflow_execution(request, retry=True)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+
+
+class ReportSpans:
+    """The activity ``report_spans``."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+
+    @activity.defn(name="report_spans")
+    async def report_spans(self, request: ReportSpansRequest) -> ReportSpansResult:
+        """Exports spans once more if the first time was not noted in the history: each has the same id then."""
+        await self._tracing.report(request.spans)
+        return ReportSpansResult(spans=len(request.spans) if self._tracing.is_on else 0)

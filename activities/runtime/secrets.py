@@ -1,0 +1,208 @@
+"""The secret store of a worker: reads secrets at the time of use, and redacts every secret that it has given out."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ...contracts.errors import KeyMissing
+from ...contracts.message import Message
+from ...observability.metrics import REDACTIONS
+from ...resources.documents import manifest_files
+from ...resources.loader import load_secrets
+from ...resources.query import ALLOW_BROUGHT
+from ...resources.secret import Secrets
+from ...resources.values import KeyRef
+from ...temporal.encryption import KEYS
+from .heartbeat import in_thread_if_long
+from .redaction import PLACEHOLDER, Redactor, redacted
+
+_KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "TEMPORAL_API_KEY",
+)
+_PAIRS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
+"""Headers as ``name=secret,…``."""
+
+_LINES = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
+"""Headers as lines ``name: secret``."""
+
+
+def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
+    """The secrets of an environment, also those that a library reads there and Baton does not."""
+    yield from (environment.get(name, "") for name in _KEYS)
+    yield from (each.rpartition(":")[2] for each in environment.get(KEYS, "").replace(",", " ").split())
+    for name in _PAIRS:
+        for pair in environment.get(name, "").split(","):
+            yield from _of_header(unquote(pair.partition("=")[2]))
+    for name in _LINES:
+        for line in environment.get(name, "").splitlines():
+            yield from _of_header(line.partition(":")[2])
+    yield _password(environment.get("BATON_JOURNAL_URL", ""))
+
+
+def _of_header(value: str) -> Iterator[str]:
+    """The value of a header, and what comes after its scheme, as in ``Bearer TOKEN``."""
+    value = value.strip()
+    yield value
+    if (scheme := value.partition(" "))[2] and scheme[0].lower() in ("basic", "bearer", "token"):
+        yield scheme[2].strip()
+
+
+def _password(url: str) -> str:
+    """The password of a database's address."""
+    try:
+        return unquote(urlsplit(url).password or "")
+    except ValueError:
+        return ""
+
+
+MIN_LENGTH = 6
+"""Characters. A shorter secret is not redacted: it would be found in every text."""
+
+
+@dataclass(frozen=True)
+class RunSecrets:
+    """The Secrets in a run's files, and the files that can't be read now: somebody may be editing them."""
+
+    secrets: Secrets = field(default_factory=Secrets)
+    unreadable: tuple[str, ...] = ()
+
+
+class SecretStore:
+    """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
+
+    ``sources`` is a folder where a client on the same machine writes, for the catalog of a run, the paths of the files
+    that it was made from. So a Secret stays in the file where its owner has put it. ``own_files`` are the files that
+    ``own`` was read from: they are read again when they change, unless one of them is no file, such as stdin.
+    """
+
+    def __init__(
+        self,
+        own: Secrets,
+        environment: Mapping[str, str],
+        sources: Path | None = None,
+        own_files: Iterable[str] = (),
+    ) -> None:
+        self._own, self._environment, self._sources = own, environment, sources
+        files = [Path(each).absolute() for each in sorted(own_files)]
+        self._own_files = files if all(each.is_file() for each in files) else []
+        self._redactor, self._reading = Redactor(), asyncio.Lock()
+        for value in own.values():
+            self.remember(value.rstrip("\r\n"))
+        for value in environment_secrets(environment):
+            self.remember(value)
+        REDACTIONS.record(0)
+
+    def environment(self, name: str) -> str | None:
+        """A variable of the worker's environment; None if it is unset or empty."""
+        return self._environment.get(name) or None
+
+    @property
+    def allows_private_hosts(self) -> bool:
+        """Whether this worker lets runs choose servers in its own network: BATON_ALLOW_PRIVATE_HOSTS."""
+        return self.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+
+    def environment_secret(self, name: str) -> str | None:
+        """The same for a variable that holds a secret: its value is redacted from now on."""
+        value = self.environment(name)
+        return self.remember(value) if value else None
+
+    async def of_run(self, catalog: str) -> RunSecrets:
+        """The Secrets in a run's files as they are now; ``catalog`` is the SHA-256 of the run's catalog.
+
+        Reads the worker's own files, too, where they have changed. In a thread, as the files may be many, and one
+        activity after the other, as the next one needs the same files.
+        """
+        async with self._reading:
+            return await asyncio.to_thread(self._read_files, catalog)
+
+    def hosts_for_brought(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The hosts, as in ``api.example.com, *.example.org``, to which a brought manifest may send a Secret."""
+        secret = self._own.get(namespace, name)
+        given = secret.metadata.annotations.get(ALLOW_BROUGHT, "") if secret else ""
+        return tuple(host.strip().lower() for host in given.split(",") if host.strip())
+
+    def is_noted(self, catalog: str) -> bool:
+        """Whether a client on this machine has noted the catalog with that SHA-256: then it is its owner's own."""
+        return bool(self._sources and (self._sources / f"{catalog}.json").is_file())
+
+    def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
+        """The value of a Secret's key, in a run's own Secrets or else in those of this worker.
+
+        Raises KeyMissing if this worker does not have it; retryable if one of the run's files can't be read now.
+        """
+        for secrets in (of_run.secrets, self._own):
+            secret = secrets.get(namespace, ref.name)
+            value = secret.value(ref.key) if secret else None
+            if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
+                return self.remember(value)
+        wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
+        if of_run.unreadable:
+            files = ", ".join(of_run.unreadable)
+            raise KeyMissing(f"no {wanted} is in what can be read of {files}: mend it", retryable=True)
+        raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
+
+    def redact(self, text: str) -> str:
+        """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
+        clean = self._redactor.redact(text)
+        if clean != text:
+            REDACTIONS.record(clean.count(PLACEHOLDER) - text.count(PLACEHOLDER))
+        return clean
+
+    async def redact_long(self, text: str) -> str:
+        """The same for a text of any length, which does not hold the event loop."""
+        return await in_thread_if_long(len(text), self.redact, text)
+
+    async def redact_message(self, message: Message) -> Message:
+        """A message with redacted texts: a model may repeat a secret from its prompt."""
+        return await in_thread_if_long(message.length, redacted, message, self.redact)
+
+    def redact_partial(self, text: str) -> str:
+        """The same for a text that is not complete: without an end that may be the beginning of a secret."""
+        return self._redactor.redact_partial(text)
+
+    def remember(self, value: str, *, passing: bool = False) -> str:
+        """The value, which is redacted from now on; of ``passing`` ones, the last MAX_PASSING."""
+        if len(value) >= MIN_LENGTH:
+            self._redactor.add(value, passing=passing)
+        return value
+
+    def _read_files(self, catalog: str) -> RunSecrets:
+        self._read_own_files()
+        file = self._sources / f"{catalog}.json" if self._sources else None
+        if file is None or not file.is_file():
+            return RunSecrets()
+        paths = (Path(path) for path in json.loads(file.read_text()))
+        return _current(each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
+
+    def _read_own_files(self) -> None:
+        """Takes what the worker's own files hold now; while one of them can't be read, what they held before."""
+        if self._own_files and not (found := _current(self._own_files)).unreadable:
+            self._own = found.secrets
+
+
+def _current(files: Iterable[Path]) -> RunSecrets:
+    return _load(tuple((each, _changed_at(each)) for each in files))
+
+
+def _changed_at(file: Path) -> int:
+    """The time of a file's last change in ns; 0 where it can't be read."""
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
+
+
+@lru_cache(maxsize=100)
+def _load(files: tuple[tuple[Path, int], ...]) -> RunSecrets:
+    """The Secrets in these files. Cached until one of the files changes."""
+    return RunSecrets(*load_secrets(file for file, _ in files))

@@ -1,0 +1,197 @@
+"""The settings of a worker, read from environment variables at once. A wrong one is reported by its variable's name."""
+
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+
+from ...contracts.settings import STATE_DIR, TASK_QUEUE, SettingsError, private_file, private_folder
+from ...resources.base import Dialect, Duration, parse_duration
+
+Role = Literal["workflows", "models", "tools"]
+"""What a worker can do: run workflows and the journal's activities, ask models, use tools."""
+
+ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
+
+
+BroughtManifests = Literal["all", "no-secrets", "none"]
+"""What the manifests may do that runs bring: all that the worker's own may; not read its Secrets; not run at all."""
+
+
+def _list(text: object) -> object:
+    """``a,b`` as a list."""
+    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
+
+
+def _table(text: object) -> object:
+    """``a=1,b=2`` as a mapping."""
+    parts = _list(text)
+    if not isinstance(parts, list):
+        return text
+    pairs = {name.strip(): value.strip() for name, _, value in (part.rpartition("=") for part in parts)}
+    if not all(pairs) or len(pairs) != len(parts):
+        raise ValueError("write NAME=NUMBER, several with commas between them, each name once")
+    return pairs
+
+
+def _address(text: object) -> object:
+    """``HOST:PORT`` as both."""
+    host, _, port = str(text).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError("write HOST:PORT, such as 127.0.0.1:9464")
+    return host.strip("[]"), int(port)
+
+
+Address = Annotated[tuple[str, int], BeforeValidator(_address)]
+Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
+DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]*$", max_length=200)]
+"""As the Temporal Worker Controller names a deployment, ``NAMESPACE/NAME``."""
+
+BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+"""As the controller names a build, ``TAG-HASH``, where the tag of an image has dots."""
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+@dataclass(frozen=True)
+class WorkerQueue:
+    """A task queue that a worker polls, for some of its roles.
+
+    ``rate`` is how many activities per second may begin there, counted over all workers; None for no limit.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    rate: float | None = None
+
+
+class Settings(BaseModel):
+    """The settings of a worker. All workers of one fleet have the same ones, except for ``roles``."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    state_dir: Path = Field(STATE_DIR, validation_alias="BATON_HOME")
+    journal_url: str | None = Field(None, validation_alias="BATON_JOURNAL_URL")
+    functions: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field((), validation_alias="BATON_FUNCTIONS")
+    brought_manifests: BroughtManifests = Field("no-secrets", validation_alias="BATON_BROUGHT_MANIFESTS")
+    roles: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
+        frozenset(ROLES), min_length=1, validation_alias="BATON_ROLES"
+    )
+    task_queue: str = Field(TASK_QUEUE, validation_alias="BATON_TASK_QUEUE")
+    model_task_queue: str | None = Field(None, validation_alias="BATON_MODEL_TASK_QUEUE")
+    tool_task_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
+    model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
+    max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
+    max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
+    max_concurrent_functions: PositiveInt = Field(50, validation_alias="BATON_MAX_CONCURRENT_FUNCTIONS")
+    max_concurrent_workflow_tasks: int = Field(10, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
+    graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
+    approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
+    dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
+    query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
+    health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
+    metrics_address: Address | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
+    health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
+    log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
+    deployment: DeploymentName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
+    build_id: BuildId | None = Field(None, validation_alias="BATON_BUILD_ID")
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Reads the variables whose names begin with BATON_; an empty one counts as unset. Raises SettingsError."""
+        given = {name: value for name, value in environment.items() if name.startswith("BATON_") and value}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            wrong = (": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors())
+            raise SettingsError("\n".join(text.replace("Value error, ", "") for text in wrong)) from None
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if (self.deployment is None) != (self.build_id is None):
+            raise ValueError("BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them")
+        polled = {self._queue_of(role) for role in self.roles}
+        for role in ROLES:
+            if role not in self.roles and self._queue_of(role) in polled:
+                queues = "BATON_MODEL_TASK_QUEUE and BATON_TOOL_TASK_QUEUE"
+                raise ValueError(f"BATON_ROLES: {role} wait on a task queue that this worker polls, too: set {queues}")
+        return self
+
+    def _queue_of(self, role: Role) -> str:
+        own = {"workflows": self.task_queue, "models": self.model_task_queue, "tools": self.tool_task_queue}
+        return own[role] or self.task_queue
+
+    @property
+    def journal(self) -> str:
+        """The address of the journal's database."""
+        return self.journal_url or f"sqlite:///{self.state_dir / 'journal.db'}"
+
+    @property
+    def health_address(self) -> tuple[str, int] | None:
+        """Where health checks are answered: a host, which is an address of this machine or ``*``, and a port."""
+        return None if self.health_port is None else (self.health_host, self.health_port)
+
+    @property
+    def http_addresses(self) -> list[tuple[str, int]]:
+        """Where health checks and metrics are answered, each address once."""
+        return [each for each in dict.fromkeys((self.health_address, self.metrics_address)) if each]
+
+    @property
+    def graceful_shutdown_timeout(self) -> timedelta:
+        """How long running activities may go on after the worker was asked to stop."""
+        return timedelta(seconds=self.graceful_shutdown_seconds)
+
+    @property
+    def query_ttl_seconds(self) -> float | None:
+        """The ``ttl`` of queries that have none, in seconds."""
+        return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
+
+    def worker_queues(self) -> Iterator[WorkerQueue]:
+        """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""
+        queues: dict[str, set[Role]] = {}
+        for role in sorted(self.roles):
+            queues.setdefault(self._queue_of(role), set()).add(role)
+        yield from (WorkerQueue(name, frozenset(roles)) for name, roles in queues.items())
+        if "models" in self.roles:
+            for model, rate in self.model_rates.items():
+                yield WorkerQueue(self._limited_queues[model], frozenset({"models"}), rate)
+
+    @property
+    def _limited_queues(self) -> dict[str, str]:
+        return {model: f"{self._queue_of('models')}-{model}" for model in self.model_rates}
+
+    @property
+    def activity_queues(self) -> dict[str, object]:
+        """The fields of ``TaskQueues`` for this fleet: the queues of activities that are not the workflows' own."""
+        queues = {"models": self.model_task_queue, "tools": self.tool_task_queue, "limited": self._limited_queues}
+        return {field: each for field, each in queues.items() if each and each != self.task_queue}
+
+    def make_journal_file(self) -> None:
+        """Makes the file of the default journal, and its folder, for their owner alone."""
+        if not self.journal_url:
+            private_folder(self.state_dir)
+            os.close(private_file(self.state_dir / "journal.db", os.O_CREAT))
+
+    def check(self, address: str) -> None:
+        """Raises JournalUnavailable where Temporal, at ``address``, may have workers on other machines, which need a
+        journal that they can reach, and the journal is a file on this machine."""
+        from ...contracts.errors import JournalUnavailable  # noqa: PLC0415  # it imports temporalio, which is slow
+
+        if not self.journal_url and not _is_loopback(address):
+            raise JournalUnavailable(
+                f"Temporal at {address} is not on this machine, and the default journal is a file here: "
+                "set BATON_JOURNAL_URL to a database that all workers share"
+            )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

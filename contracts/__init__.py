@@ -1,0 +1,1 @@
+"""What clients, workflows and activities exchange: messages, plans, requests, results, statuses and errors."""

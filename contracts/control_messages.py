@@ -1,0 +1,63 @@
+"""The signals and updates of a run: `terminate_team`, `steer` and `pause`."""
+
+from pydantic import JsonValue, ValidationError
+
+from ..resources.base import JsonModel
+from .errors import MAX_ERROR_TEXT
+from .text import MAX_MESSAGE, byte_size, truncate
+
+
+class TerminateRequest(JsonModel):
+    """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``)."""
+
+    reason: str = ""
+    now: bool = False
+
+
+class SteerRequest(JsonModel):
+    """The update ``steer``: a message from a person to the next speaker, and the person's name."""
+
+    text: str
+    name: str = "user"
+
+    @property
+    def is_acceptable(self) -> bool:
+        """Whether there is a text, and text and name are short enough for a history."""
+        return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
+
+
+class SteerResult(JsonModel):
+    """The reply to ``steer``: the turn that reads the message at the latest; None if a child workflow reads it."""
+
+    turn: int | None = None
+
+
+class Pause(JsonModel):
+    """Since when a run is paused, as in ``2025-09-03T10:00:15Z``, and by whom, if the signal ``pause`` has said it."""
+
+    since: str
+    by: str | None = None
+
+
+def read_person(value: JsonValue) -> str | None:
+    """Who sends a signal: ``{"name": …}`` or a text of at most 64 characters; None for anything else."""
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) and 0 < len(name) <= 64 else None
+
+
+def read_steer_request(value: JsonValue) -> SteerRequest | None:
+    """The payload of a signal ``steer``; None if it is not acceptable."""
+    try:
+        said = SteerRequest.model_validate(value)
+    except ValidationError:
+        return None
+    return said if said.is_acceptable else None
+
+
+def read_terminate_request(value: JsonValue) -> TerminateRequest:
+    """The payload of the signal: an object, or a text as the reason; any other value asks for a graceful end."""
+    given = value if isinstance(value, dict) else {"reason": value}
+    reason = given.get("reason")
+    return TerminateRequest(
+        reason=truncate(reason, MAX_ERROR_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True
+    )

@@ -1,0 +1,165 @@
+"""The values of panels and debates: inputs, transcript entries, decisions, results (round-robin pattern)."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from ..resources.base import JsonModel, JsonObject
+from .message import Head, Message
+from .turn import Thread
+
+
+class PanelInput(JsonModel):
+    """A panel's input."""
+
+    goal: str
+
+
+class Contribution(JsonModel):
+    """An entry of a panel's transcript (round-robin pattern: transcript); ``round`` counts from 1."""
+
+    round: int = Field(ge=1)
+    agent_name: str
+    text: str
+    stance: str | None = None
+
+
+def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
+    """The contributions among the messages, without stances."""
+    return tuple(
+        Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
+        for each in messages
+        if each.part == "contribution"
+    )
+
+
+def format_transcript(entries: Iterable[Contribution]) -> str:
+    """Contributions as text, one line ``[round N] name: text`` each."""
+    return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
+
+
+class RefereeOutput(JsonModel):
+    """The output of a referee."""
+
+    critique: str
+
+
+class Critique(JsonModel):
+    """A referee's critique of a round."""
+
+    round: int = Field(ge=1)
+    critique: str
+
+
+class Decision(JsonModel):
+    """A moderator's decision at the start of a round: who speaks, on what, and whether the debate ends after it."""
+
+    next_speakers: tuple[str, ...]
+    briefing: str | None = None
+    new_angle: str | None = None
+    done: bool = False
+
+
+class Verdict(JsonModel):
+    """A judge's verdict; ``winner`` is a stance, or None for a draw."""
+
+    verdict: str
+    winner: str | None = None
+    reasoning: str
+
+
+class PanelState(JsonModel):
+    """The state of a panel between two rounds; ``round`` counts the rounds that have begun."""
+
+    goal: str
+    round: int = 0
+    referee_critiques: tuple[Critique, ...] = ()
+
+
+class PanelShape(JsonModel):
+    """The result of a panel without a synthesizer (round-robin pattern: output)."""
+
+    rounds: int
+    contributions: tuple[Contribution, ...] = ()
+    referee_critiques: tuple[Critique, ...] = ()
+
+
+class DebateShape(JsonModel):
+    """The result of a debate without a synthesizer."""
+
+    rounds: int
+    question: str
+    transcript: tuple[Contribution, ...] = ()
+    verdict: Verdict | None = None
+    moderator_decisions: tuple[Decision, ...] = ()
+
+
+class Briefing(JsonModel):
+    """The argument of a registered function of a panel: a member, a condition, or a function for instructions.
+
+    ``round`` is the current round, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are
+    messages from people to the panel, and ``decision`` is the moderator's decision for this round.
+    """
+
+    goal: str
+    round: int
+    max_rounds: int
+    agent_name: str
+    transcript: tuple[Contribution, ...] = ()
+    referee_critiques: tuple[Critique, ...] = ()
+    session: JsonObject = {}
+    remarks: tuple[str, ...] | None = None
+    stance: str | None = None
+    decision: Decision | None = None
+
+
+SpeakerRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
+
+
+class SpeakerBrief(JsonModel):
+    """A speaker's place in a panel.
+
+    From it the worker writes the prompt that the speaker reads in place of the conversation.
+    ``team`` is the id of the panel's manifest, ``part`` the role of the speaker, ``seat`` the index of a member. The
+    panel's own messages begin after depth ``begun``. ``hidden`` keeps the speaker's words from those who watch the run.
+    """
+
+    team: str
+    part: SpeakerRole = "member"
+    seat: int | None = None
+    round: int
+    begun: int
+    session: JsonObject = {}
+    hidden: bool = False
+
+
+class BriefRequest(JsonModel):
+    """``brief``: write the prompt of a team that is a member of a panel, as the question of a new conversation."""
+
+    thread: Thread
+    brief: SpeakerBrief
+
+
+class PerformRequest(JsonModel):
+    """``perform``: call a registered function as a member of a panel."""
+
+    thread: Thread
+    brief: SpeakerBrief
+    function: str
+    name: str
+
+
+class PerformResult(JsonModel):
+    """The result of ``perform``: the message, the head after it, and whether the value was converted to text."""
+
+    message: Message
+    head: Head
+    coerced: bool = False
+
+
+class ConcludeRequest(JsonModel):
+    """``conclude``: write the result of a panel without a synthesizer, as JSON."""
+
+    thread: Thread
+    brief: SpeakerBrief

@@ -1,0 +1,254 @@
+"""Plans: what a workflow needs to know of the manifests, without prompts, schemas and addresses."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..resources.agent import OnError
+from ..resources.base import Dialect, JsonModel, JsonObject
+from ..resources.budget import Budget
+from ..resources.manifest import ContextWindow
+from ..resources.panel import Visibility
+from ..resources.query import TargetType
+from ..resources.team import NoProgress
+from ..resources.values import ContributionsRef
+from .decisions import QuestionsPlan
+
+
+class TeamMember(JsonModel):
+    """A member that is a team; ``strategy`` is its workflow type.
+
+    ``joins`` tells which of its messages the parent's members read.
+    """
+
+    kind: Literal["team"]
+    name: str
+    namespace: str
+    strategy: str
+    joins: Literal["conversation", "result", "nothing"] = "conversation"
+
+
+class ActivityMember(JsonModel):
+    """A member of a panel that is a function registered with the worker."""
+
+    kind: Literal["activity"]
+    name: str
+    namespace: str
+    function: str
+
+
+class HumanMember(JsonModel):
+    """A member that is a person, who has ``timeout`` seconds to reply, or all the time.
+
+    Without a reply in time, the turn is skipped if it ``skips``, and else fails. A reply that is ``checked`` has to fit
+    the schema in the manifest.
+    """
+
+    kind: Literal["human"]
+    name: str
+    namespace: str
+    timeout: float | None = None
+    skips: bool = False
+    checked: bool = False
+
+
+class ConversationPlan(JsonModel):
+    """The conversation that a query goes on with.
+
+    Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
+    empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
+    ``on_error`` says what becomes of the query if it can't be read; otherwise the journal keeps it.
+    """
+
+    id: str
+    namespace: str
+    memory: str = ""
+    remote: bool = False
+    on_error: Literal["fail", "continue"] = "fail"
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The names under which the journal keeps it."""
+        return {"namespace": self.namespace, "memory": self.memory, "id": self.id}
+
+
+class DelegatePlan(JsonModel):
+    """Whom a tool asks: an agent or a team, which the workflow type ``workflow`` runs."""
+
+    kind: Literal["agent", "team"]
+    name: str
+    namespace: str
+    workflow: str
+
+
+class ApprovalPlan(JsonModel):
+    """Calls of a tool may need a person's yes, for which they wait ``timeout`` seconds, or without a limit.
+
+    ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
+    is rejected.
+    """
+
+    rule: str
+    timeout: float | None = None
+    proceeds: bool = False
+
+
+class ToolPlan(JsonModel):
+    """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
+
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes;
+    with ``questions``, its server may ask a person.
+    """
+
+    name: str
+    on_error: OnError = "feed"
+    timeout: float | None = None
+    untrusted: bool = False
+    asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
+    questions: QuestionsPlan | None = None
+
+
+class AgentPlan(JsonModel):
+    """An agent, or a model that is asked directly: that is an agent without prompt and tools.
+
+    ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
+    the slowest of them may take for an answer, if one has a timeout. ``cast`` is the id of a default agent, which has
+    no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
+    models, and with ``questions`` it may ask a person.
+    """
+
+    kind: Literal["agent", "model"]
+    name: str
+    namespace: str
+    cast: str | None = None
+    models: tuple[str, ...]
+    model_timeout: float | None = None
+    tools: tuple[ToolPlan, ...] = ()
+    max_iterations: int = 25
+    window: ContextWindow | None = None
+    parallel_tool_calls: bool = False
+    engine: str | None = None
+    timeout: float | None = None
+    budget: Budget | None = None
+    questions: QuestionsPlan | None = None
+
+    def tool(self, name: str) -> ToolPlan:
+        """Its tool of that name; one that a model has made up has the usual settings."""
+        return next((tool for tool in self.tools if tool.name == name), ToolPlan(name=name))
+
+    @property
+    def speaker(self) -> str:
+        """The id of its manifest, or of the default agent."""
+        return self.cast or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
+
+
+class ToolTarget(JsonModel):
+    """A tool that is a query's target."""
+
+    kind: Literal["tool"]
+    name: str
+    namespace: str
+    timeout: float | None = None
+    asks: DelegatePlan | None = None
+    approval: ApprovalPlan | None = None
+    questions: QuestionsPlan | None = None
+
+
+MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember | HumanMember, Field(discriminator="kind")]
+
+
+class EdgePlan(JsonModel):
+    """An edge of a graph, by the indexes of its members."""
+
+    from_: int
+    to: int
+    conditional: bool = False
+
+
+class SelectorPlan(JsonModel):
+    """The models of a selector, with its fallbacks in order, and whether it can end the team."""
+
+    models: tuple[str, ...]
+    model_timeout: float | None = None
+    can_end: bool = False
+
+
+class PanelPlan(JsonModel):
+    """The settings of a panel: the names of its members (``roster``), and its other speakers by role (``parts``)."""
+
+    max_rounds: int
+    roster: tuple[str, ...]
+    parts: dict[str, MemberPlan] = {}
+    stances: tuple[str, ...] = ()
+    audit: str | None = None
+    contributions: ContributionsRef | None = None
+    session: JsonObject = {}
+    visibility: Visibility = Visibility()
+
+
+class TeamPlan(JsonModel):
+    """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
+
+    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run. In
+    the ``dialect`` of ARK it ends there as in ARK.
+    """
+
+    kind: Literal["discussion"]
+    name: str
+    namespace: str
+    strategy: str
+    members: tuple[MemberPlan, ...]
+    max_turns: int | None = None
+    bounded_by_default: bool = False
+    on_max_turns: Literal["fail", "complete"] = "fail"
+    loops: bool = False
+    edges: tuple[EdgePlan, ...] = ()
+    chooser: SelectorPlan | None = None
+    aggregator: AgentPlan | None = None
+    max_concurrency: int | None = None
+    on_member_error: Literal["fail", "continue"] = "fail"
+    no_progress: NoProgress | None = None
+    conditional: bool = False
+    panel: PanelPlan | None = None
+    budget: Budget | None = None
+    dialect: Dialect | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the team's manifest."""
+        return f"Team/{self.namespace}/{self.name}"
+
+
+class TargetPlan(JsonModel):
+    """A target of a query, and the type of the workflow that runs it.
+
+    With ``turn`` there is no other target, and the query itself takes that turn, in no child run.
+    """
+
+    type: TargetType
+    name: str
+    namespace: str
+    workflow: str
+    turn: Annotated[AgentPlan | ToolTarget, Field(discriminator="kind")] | None = None
+
+
+class QueryPlan(JsonModel):
+    """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
+    ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
+    With ``cancel`` it is canceled before anybody is asked.
+    """
+
+    kind: Literal["query"]
+    name: str | None = None
+    namespace: str = "default"
+    targets: tuple[TargetPlan, ...]
+    timeout: float | None = None
+    fail_fast: bool = False
+    budget: Budget | None = None
+    conversation: ConversationPlan | None = None
+    ttl: float | None = None
+    cancel: bool = False
+
+
+Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

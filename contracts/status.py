@@ -1,0 +1,285 @@
+"""The status of a run (ARK: queries, system outputs)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from ..resources.base import JsonModel, JsonObject
+from ..resources.budget import Budget
+from ..resources.query import TargetType
+from .control_messages import Pause
+from .decisions import PendingDecision
+from .errors import Failure
+from .message import Head, Message, TokenUsage, latest_within
+from .plan import QueryPlan, TargetPlan
+from .text import truncate
+from .turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
+
+
+class StatusTarget(JsonModel):
+    """The target of a response."""
+
+    type: TargetType
+    name: str
+    namespace: str | None = None
+
+
+class Response(JsonModel):
+    """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
+
+    ``run`` is the id of the run that answers: while it goes on, its own status has what was said until now.
+    ``member_failures`` are the failures of members without whom a team has gone on.
+    """
+
+    target: StatusTarget
+    message: str = ""
+    status: Literal["Running", "Success", "Failed"]
+    stop_reason: StopReason | None = None
+    error: str | None = None
+    failure: Failure | None = None
+    messages: tuple[Message, ...] = ()
+    head: Head | None = None
+    run: str | None = None
+    turns: int | None = None
+    token_usage: TokenUsage | None = None
+    member_failures: tuple[Failure, ...] | None = None
+
+
+def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
+    """The answer of a target, or without a ``turn`` that it is still asked."""
+    target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
+    if turn is None:
+        return Response(target=target_status, status="Running", run=run)
+    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
+    error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
+    return Response(
+        target=target_status,
+        message=turn.message,
+        status="Failed" if error else "Success",
+        stop_reason=turn.stop_reason,
+        error=error,
+        failure=failure,
+        messages=turn.messages,
+        head=turn.head,
+        run=run,
+        turns=turn.turns,
+        token_usage=turn.usage,
+        member_failures=turn.member_failures or None,
+    )
+
+
+def joined_message(responses: tuple[Response, ...]) -> str:
+    """The messages of all targets, each under its name where there are several."""
+    if len(responses) == 1:
+        return responses[0].message
+    return "\n\n".join(f"{each.target.name}:\n{each.message}" for each in responses if each.message)
+
+
+def joined_error(responses: tuple[Response, ...]) -> str | None:
+    """The error of a query; None if no target has failed."""
+    errors = [f"{each.target.name}: {each.error}" for each in responses if each.error]
+    if len(responses) == 1:
+        return responses[0].error
+    return f"{len(errors)} of {len(responses)} targets failed: {'; '.join(errors)}" if errors else None
+
+
+def joined_reason(responses: tuple[Response, ...], reason: StopReason | None, error: str | None) -> StopReason:
+    """The stop reason of a query: that of a stop request, unless its targets have failed before."""
+    if reason in ("canceled", "timeout") or (reason and not error):
+        return reason
+    reasons = {each.stop_reason for each in responses if each.stop_reason}
+    if len(reasons) == 1:
+        return reasons.pop()
+    return "failed" if error else "completed"
+
+
+class BudgetLeft(JsonModel):
+    """What is left, of those amounts that are limited; ``cost`` in US dollars."""
+
+    tokens: int | None = None
+    cost: float | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+
+
+class BudgetStatus(JsonModel):
+    """The budget of a run, and what is ``left`` of it; what was used is the run's token usage."""
+
+    limits: Budget
+    left: BudgetLeft
+
+    @classmethod
+    def of(cls, limits: Budget | None, used: TokenUsage) -> "BudgetStatus | None":
+        """The state of a budget after that much was used; None where there is no budget."""
+        if limits is None:
+            return None
+        pairs = {
+            "tokens": (limits.tokens, used.total_tokens),
+            "cost": (limits.cost, used.cost or 0),
+            "model_calls": (limits.model_calls, used.model_calls),
+            "tool_calls": (limits.tool_calls, used.tool_calls),
+        }
+        left = {name: round(max(0, limit - spent), 9) for name, (limit, spent) in pairs.items() if limit is not None}
+        return cls(limits=limits, left=BudgetLeft.model_validate(left))
+
+
+MAX_STATUS_MESSAGES = 150_000
+"""Bytes of messages in the status of a query, shared evenly by its targets; its texts have the same limit again.
+
+So the whole status stays below the threshold of external storage, and any Temporal client can read it.
+"""
+
+Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
+"""The phase of a run; ``InputRequired``: it goes on, and waits for a person's decision."""
+
+ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
+
+ARK_PHASES: dict[Phase, ArkPhase] = {
+    "Running": "running",
+    "InputRequired": "input-required",
+    "Completed": "done",
+    "Failed": "error",
+    "Canceled": "canceled",
+}
+"""The phases in ARK's dialect, in which a status may come to those who read it."""
+
+_OWN_PHASES = {ark: own for own, ark in ARK_PHASES.items()}
+
+
+def _own_phase(given: object) -> object:
+    return _OWN_PHASES.get(given, given) if isinstance(given, str) else given  # type: ignore[call-overload]  # any text
+
+
+class Status(JsonModel):
+    """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
+
+    While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
+    for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
+    child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
+    child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
+    query goes on with, and ``notices`` say what went wrong without failing the query. ``budget`` is that of the query,
+    the team or the agent itself.
+    """
+
+    phase: Annotated[Phase, BeforeValidator(_own_phase)]
+    message: str = ""
+    responses: tuple[Response, ...] = ()
+    stop_reason: StopReason | None = None
+    note: str | None = None
+    error: str | None = None
+    failure: Failure | None = None
+    token_usage: TokenUsage = TokenUsage()
+    turns: int | None = None
+    messages: tuple[Message, ...] = ()
+    head: Head | None = None
+    paused: Pause | None = None
+    session: JsonObject | None = None
+    waiting: tuple[Message, ...] | None = None
+    pending_decisions: tuple[PendingDecision, ...] | None = None
+    waiting_runs: tuple[str, ...] | None = None
+    member_failures: tuple[Failure, ...] | None = None
+    runs: tuple[str, ...] | None = None
+    budget: BudgetStatus | None = None
+    conversation_id: str | None = None
+    notices: tuple[str, ...] | None = None
+    start_time: str
+    completion_time: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run goes on."""
+        return self.phase in ("Running", "InputRequired")
+
+
+def phase_of(reason: StopReason | None, failed: object) -> Phase:
+    """The phase of a finished run."""
+    if reason == "canceled":
+        return "Canceled"
+    return "Failed" if failed else "Completed"
+
+
+def query_status(
+    plan: QueryPlan,
+    answers: Mapping[int, TurnResult],
+    times: tuple[datetime, datetime | None],
+    *,
+    reason: StopReason | None = None,
+    note: str | None = None,
+    failure: Failure | None = None,
+    runs: Sequence[str] = (),
+) -> Status:
+    """The status of a query, from the results of its targets by index; ``times`` are its start and, if any, its end.
+
+    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target, ``runs`` the runs below.
+    """
+    start, end = times
+    usage = sum((turn.usage for turn in answers.values()), TokenUsage())
+    asked = zip_longest(plan.targets, runs)
+    responses = tuple(response_of(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
+    error = failure.message if failure else joined_error(responses)
+    return Status(
+        phase=phase_of(reason, error) if end else "Running",
+        message=truncate(joined_message(responses), MAX_STATUS_MESSAGES) or (f"Error: {error}" if error else ""),
+        responses=responses,
+        stop_reason=joined_reason(responses, reason, error) if end else None,
+        note=note,
+        error=error if end else None,
+        failure=failure or next((each.failure for each in responses if each.failure), None),
+        token_usage=usage,
+        budget=BudgetStatus.of(plan.budget, usage),
+        start_time=format_time(start),
+        completion_time=format_time(end) if end else None,
+    )
+
+
+def turn_status(turn: TurnResult, start: datetime, end: datetime | None, budget: Budget | None = None) -> Status:
+    """The status of a team or an agent that was started directly; without an ``end`` it is running."""
+    return Status(
+        phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
+        message=turn.message,
+        stop_reason=turn.stop_reason if end else None,
+        note=turn.note,
+        error=turn.failure.message if turn.failure else None,
+        failure=turn.failure,
+        token_usage=turn.usage,
+        budget=BudgetStatus.of(budget, turn.usage),
+        turns=turn.turns,
+        messages=turn.messages,
+        head=turn.head,
+        start_time=format_time(start),
+        completion_time=format_time(end) if end else None,
+        member_failures=turn.member_failures or None,
+    )
+
+
+def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
+    """The result of a target, truncated to its share of the status."""
+    targets = max(1, len(plan.targets))
+    room = MAX_STATUS_MESSAGES // targets
+    failures = turn.member_failures[: max(1, MAX_MEMBER_FAILURES // targets)]
+    shown = {"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
+    return turn.model_copy(update={**shown, "member_failures": failures})
+
+
+def format_time(time: datetime) -> str:
+    """A time in UTC with seconds, as in ``2025-09-03T10:00:15Z`` (ARK: queries, system outputs)."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class RunResult(Status):
+    """The result of a team, an agent, a model or a tool that a client has started: its status.
+
+    ``usage`` and ``answer`` are earlier names of ``token_usage`` and ``message``, for clients that read those.
+    """
+
+    usage: TokenUsage = TokenUsage()
+    answer: str | None = None
+
+    @classmethod
+    def of(cls, status: Status, turn: TurnResult) -> "RunResult":
+        """The result of a run that has ended with this status."""
+        known = {name: getattr(status, name) for name in status.model_fields_set}
+        return cls(**known, usage=turn.usage, **({} if turn.answer is None else {"answer": turn.answer}))

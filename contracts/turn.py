@@ -1,0 +1,109 @@
+"""The start and the result of a turn: `Thread` and `TurnResult`; the latest messages of several turns."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..resources.base import Dialect, JsonModel
+from .errors import BudgetReached, Failure
+from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
+
+StopReason = Literal[
+    "completed", "terminated", "condition", "no_progress", "max_turns", "budget", "canceled", "timeout", "failed"
+]
+
+
+MAX_MEMBER_FAILURES = 20
+"""Failures of members that a result holds, and a status, where the targets of a query share them."""
+
+
+class Thread(JsonModel):
+    """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
+
+    ``run`` is the workflow id of the run that a client has started, if there is a slash in it; child runs inherit it.
+    Where a manifest has a budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests
+    above with a budget. ``dialect`` is the one in which the run counts turns and tells its status, if that is not
+    Baton's own.
+    """
+
+    catalog: str
+    question: str
+    head: Head
+    run: str | None = None
+    account: str | None = None
+    budgets: tuple[str, ...] | None = None
+    dialect: Dialect | None = None
+
+    def under(self, owner: str) -> "Thread":
+        """The same place below one more manifest with a budget."""
+        return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
+
+    def session(self, workflow_id: str) -> str:
+        """The session of the run with that id, unless its manifests name one: the id of the run at the root.
+
+        Where that has no slash, it is what stands before the first slash.
+        """
+        return self.run or workflow_id.partition("/")[0]
+
+
+class TurnResult(JsonModel):
+    """The result of a turn of a member, or of a whole team or agent.
+
+    ``messages`` are the latest messages, without a gap; ``cut`` tells that earlier ones were left out. ``ended`` tells
+    that an agent has ended its team. ``failure`` is set exactly when ``stop_reason`` is ``failed``, ``timeout``, or
+    ``max_turns`` or ``budget`` if those are to fail. ``answer`` is set if the answer is not the last message: after
+    ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
+    its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
+    ``outer_budget`` is that of somebody around, if it has ended the turn.
+    """
+
+    head: Head
+    messages: tuple[Message, ...] = ()
+    cut: bool = False
+    turns: int = 1
+    ended: bool = False
+    stop_reason: StopReason = "completed"
+    note: str | None = None
+    failure: Failure | None = None
+    usage: TokenUsage = TokenUsage()
+    answer: str | None = None
+    unread: tuple[Message, ...] = ()
+    member_failures: tuple[Failure, ...] = ()
+    outer_budget: BudgetReached | None = None
+
+    @property
+    def above(self) -> Failure | None:
+        """The budget of somebody around that has ended it, as a failure."""
+        if not self.outer_budget:
+            return None
+        made = Failure(family="BudgetError", type="BudgetExceeded", message=self.note or "a budget is used up")
+        return self.failure or made.model_copy(update={"budget": self.outer_budget})
+
+    def ended_by(self, failure: Failure, own: str) -> "TurnResult":
+        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own, or that of somebody around."""
+        reached = failure.budget
+        if reached is None:
+            return self.model_copy(update={"stop_reason": "failed", "failure": failure})
+        above = None if reached.owner == own else reached
+        fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
+        end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}
+        return self.model_copy(update=end)
+
+    @property
+    def message(self) -> str:
+        """The answer; without an explicit one, the last text of an assistant."""
+        if self.answer is not None:
+            return self.answer
+        word = last_spoken(self.messages)
+        return word.content if word else ""
+
+
+def latest_messages(turns: Sequence[TurnResult]) -> tuple[tuple[Message, ...], bool]:
+    """The latest messages of turns that followed each other, without a gap, and whether earlier ones were left out.
+
+    Of the last turn as many as there are, and ``MAX_RECENT`` bytes of those before it.
+    """
+    whole_since = max((index for index, turn in enumerate(turns) if turn.cut), default=0)
+    *before, last = turns[whole_since:]
+    recent = recent_messages([message for turn in before for message in turn.messages])
+    messages = latest_within((*recent, *last.messages))
+    return messages, any(turn.cut for turn in turns) or len(messages) < sum(len(turn.messages) for turn in turns)

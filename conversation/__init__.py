@@ -1,1 +1,0 @@
-"""Plain data that clients, workflows and activities share: messages, contracts, errors, and the Temporal connection."""

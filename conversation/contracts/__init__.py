@@ -1,1 +1,0 @@
-"""The values that workflows, activities and clients exchange: inputs, plans, requests, results, statuses."""

@@ -1,1 +1,0 @@
-"""Messages, turns and the values of panels."""

@@ -1,0 +1,343 @@
+"""Connects to the journal's database: SQLite on a thread of its own, PostgreSQL on asyncio."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
+
+from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from ..contracts.errors import JournalUnavailable
+from ..observability.metrics import JOURNAL_DURATION
+
+T = TypeVar("T")
+
+_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
+"""FULL, because a row that Temporal's history refers to must not be lost in a power failure."""
+
+
+class _Cursor(Protocol):
+    def execute(self, statement: str) -> object: ...
+    def close(self) -> None: ...
+
+
+class _Connection(Protocol):
+    def cursor(self) -> _Cursor: ...
+
+
+def set_pragmas(connection: _Connection, _record: object) -> None:
+    """Sets the pragmas: a listener of SQLAlchemy's event ``connect``."""
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+async def timed(operation: str, work: Awaitable[T]) -> T:
+    """The result of a statement, whose duration and outcome are recorded."""
+    began, outcome = time.monotonic(), "ok"
+    try:
+        return await work
+    except BaseException as error:
+        outcome = "unavailable" if isinstance(error, JournalUnavailable) else "error"
+        raise
+    finally:
+        JOURNAL_DURATION.record(time.monotonic() - began, operation=operation, outcome=outcome)
+
+
+Work = Callable[[Connection], T]
+"""A function that uses a connection."""
+
+MAX_GROUP = 200
+"""How many writes are committed together at most."""
+
+
+class GroupCommit:
+    """Writes on a thread, each as one that succeeds or fails by itself; a caller goes on when its write is on the disk.
+
+    ``begin`` makes a transaction that no other process can write beside, and commits or rolls back at its end.
+    """
+
+    def __init__(self, thread: Executor, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._thread, self._begin = thread, begin
+        self._waiting = deque[tuple[Work[Any], Future[Any]]]()
+
+    async def run(self, work: Work[T]) -> T:
+        """Calls a function with a connection; all that waits when the thread is free is committed together."""
+        future = Future[T]()
+        self._waiting.append((work, future))
+        self._thread.submit(self._commit)
+        return await asyncio.wrap_future(future)
+
+    def _commit(self) -> None:
+        """On the thread: a group that an earlier call has taken leaves nothing to do."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+        group = [(work, future) for work, future in group if future.set_running_or_notify_cancel()]
+        if not group:
+            return
+        try:
+            with self._begin() as connection:
+                ended = [(future, *_attempt(connection, work, alone=len(group) == 1)) for work, future in group]
+        except BaseException as failure:  # none is written: the error is that of them all
+            for _, future in group:
+                future.set_exception(failure)
+            return
+        for future, result, error in ended:
+            future.set_exception(error) if error else future.set_result(result)
+
+
+def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T | None, Exception | None]:
+    """The result of a write, or its error, which takes back that write and no other of the transaction."""
+    if alone:
+        return work(connection), None
+    result, failed = None, None
+    connection.exec_driver_sql("SAVEPOINT one")
+    try:
+        result = work(connection)
+    except Exception as error:
+        if _is_rolled_back(connection):
+            raise  # and with it the other writes: all fail with this error
+        connection.exec_driver_sql("ROLLBACK TO one")
+        failed = error
+    connection.exec_driver_sql("RELEASE one")
+    return result, failed
+
+
+def _is_rolled_back(connection: Connection) -> bool:
+    """Whether SQLite has ended the whole transaction by itself, as it does on a full disk and after an I/O error."""
+    raw: Any = connection.connection.dbapi_connection
+    return not raw.in_transaction
+
+
+REFUSED_STATES = frozenset({"0A", "21", "22", "23", "42", "54"})
+"""Classes of PostgreSQL's SQLSTATE for wrong statements, wrong values, missing tables and missing privileges."""
+
+REFUSED_CODES = frozenset(
+    {
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_TOOBIG,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_RANGE,
+    }
+)
+"""The same of SQLite."""
+
+
+async def translated(result: Awaitable[T]) -> T:
+    """The same result; raises JournalUnavailable for a database's error, not retryable if it refuses the statement."""
+    try:
+        return await result
+    except (SQLAlchemyError, OSError) as error:
+        if _is_refused(error):
+            raise JournalUnavailable(f"the journal refuses a statement: {_reason(error)}", retryable=False) from None
+        raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the statement or a value in it is wrong. All else may pass: a lost connection, a lock, a full disk."""
+    if not isinstance(error, StatementError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+        return False
+    reason = error.orig
+    state, code = getattr(reason, "sqlstate", None), getattr(reason, "sqlite_errorcode", None)
+    if state is not None:
+        return str(state)[:2] in REFUSED_STATES
+    if code is not None:
+        return code % 256 in REFUSED_CODES  # the lowest byte is the primary code
+    is_value = isinstance(reason, ValueError) or isinstance(reason and reason.__cause__, ValueError)
+    return is_value or not isinstance(error, OperationalError | InterfaceError)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error: PostgreSQL puts the values of the row into the second."""
+    reason = error.orig if isinstance(error, DBAPIError) else error
+    return str(reason).partition("\n")[0] or type(reason).__name__
+
+
+CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
+"""Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
+
+_MIGRATION_LOCK = int.from_bytes(b"baton")
+"""The key of PostgreSQL's advisory lock that one migration at a time holds."""
+
+_USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+
+class _Options(TypedDict):
+    isolation_level: Literal["AUTOCOMMIT"]
+    pool_reset_on_return: None
+    max_overflow: int
+
+
+_AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
+"""Each statement commits by itself: only those of ``run_in_transaction`` have to succeed together."""
+
+
+class Engine(ABC):
+    """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``.
+
+    Every error of the database is a JournalUnavailable, without values of the statement. It is not retryable where the
+    database refuses the statement itself.
+    """
+
+    dialect: str
+    place: str
+    """The database's address, without a password."""
+
+    async def run(self, work: Work[T]) -> T:
+        """Calls a function with a connection on which each statement commits by itself, and returns its result."""
+        return await timed("read", translated(self._run(work)))
+
+    async def write(self, work: Work[T]) -> T:
+        """Calls a function with a connection for one statement that writes, and returns when that is committed."""
+        return await timed("write", translated(self._write(work)))
+
+    async def run_exclusively(self, work: Work[T]) -> T:
+        """Calls a function in one transaction, at most one at a time in all processes: others wait."""
+        return await timed("exclusive", translated(self._run_exclusively(work)))
+
+    async def run_in_transaction(self, work: Work[T]) -> T:
+        """Calls a function with a connection in one transaction, beside those of others."""
+        return await timed("transaction", translated(self._run_in_transaction(work)))
+
+    @abstractmethod
+    async def _run(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _run_exclusively(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _run_in_transaction(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def dispose(self) -> None:
+        """Closes the connections."""
+
+
+class _SQLite(Engine):
+    """One connection on one thread: each call costs one change of threads. What is written at once commits together."""
+
+    dialect = "sqlite"
+
+    def __init__(self, url: URL) -> None:
+        self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
+        event.listen(self._engine, "connect", set_pragmas)
+        self._file, self._opened = Path(url.database or ""), (0, 0)
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._group = GroupCommit(self._thread, self._begin_immediate)
+
+    async def _run(self, work: Work[T]) -> T:
+        return await self._on_thread(lambda: self._connect(work))
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._group.run(work)
+
+    _run_exclusively = _run_in_transaction = _write  # SQLite has one writer at a time
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _connect(self, work: Work[T]) -> T:
+        with self._engine.connect() as connection:
+            self._check_place()
+            return work(connection)
+
+    def _check_place(self) -> None:
+        """Raises JournalUnavailable while the file is not where it was opened: what is written would be lost."""
+        try:
+            found = self._file.stat()
+        except FileNotFoundError:
+            found = None
+        place = (found.st_dev, found.st_ino) if found else None
+        self._opened = self._opened if any(self._opened) else place or self._opened
+        if place != self._opened:
+            raise JournalUnavailable(
+                f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
+            )
+
+    @contextlib.contextmanager
+    def _begin_immediate(self) -> Iterator[Connection]:
+        with self._engine.begin() as connection:  # which commits or rolls back at its end
+            self._check_place()
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
+            yield connection
+
+    async def dispose(self) -> None:
+        await self._on_thread(self._engine.dispose)
+        self._thread.shutdown(wait=False)
+
+
+class _PostgreSQL(Engine):
+    """asyncpg reads the URL itself, because it knows libpq's parameters, such as ``sslmode``."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: URL) -> None:
+        address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._address: dict[str, Any] = {"dsn": address, "timeout": CONNECT_TIMEOUT}
+        self._engine = create_async_engine(
+            "postgresql+asyncpg://",
+            connect_args={**self._address, "command_timeout": STATEMENT_TIMEOUT},
+            pool_size=10,
+            pool_pre_ping=True,
+            **_AUTOCOMMIT,
+        )
+
+    async def _run(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(work)
+
+    _write = _run  # each statement commits by itself, without BEGIN and COMMIT
+
+    async def _run_exclusively(self, work: Work[T]) -> T:
+        """On a connection of its own without a timeout for statements: a migration of a large table takes long."""
+        engine = create_async_engine(
+            "postgresql+asyncpg://",
+            connect_args=self._address,
+            poolclass=NullPool,
+            isolation_level="READ COMMITTED",  # to see, once it has the lock, what others have committed meanwhile
+        )
+        async with engine.begin() as connection:
+            await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            return await connection.run_sync(work)
+
+    async def _run_in_transaction(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            await connection.execution_options(isolation_level="READ COMMITTED")  # until it is closed here
+            async with connection.begin():
+                return await connection.run_sync(work)
+
+    async def dispose(self) -> None:
+        await self._engine.dispose()
+
+
+_ENGINES: dict[str, Callable[[URL], Engine]] = {"sqlite": _SQLite, "postgresql": _PostgreSQL, "postgres": _PostgreSQL}
+
+
+def connect(url: str) -> Engine:
+    """Returns an engine for a journal URL such as ``sqlite:///.baton/journal.db``; it connects when it is first used.
+
+    Raises JournalUnavailable if the URL is none, or names a kind of database that is not supported.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # whose texts may quote a part of the password
+        raise JournalUnavailable(f"BATON_JOURNAL_URL is not the address of a database: {_USAGE}") from None
+    backend = parsed.get_backend_name()
+    if backend not in _ENGINES:
+        raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
+    engine = _ENGINES[backend](parsed)
+    engine.place = parsed.set(password=None).render_as_string()
+    return engine

@@ -1,0 +1,154 @@
+"""The storage drivers for values that are too long for a history: the journal, and an S3 bucket if one is set."""
+
+import hashlib
+import importlib
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
+)
+
+from ..contracts.errors import JournalLost
+from ..contracts.settings import SettingsError
+from ..temporal.client import EXTERNAL_STORAGE_URL
+from ..temporal.external_storage import missing_value
+
+_Result = TypeVar("_Result")
+
+
+def storage_drivers(environment: Mapping[str, str], *journal: StorageDriver) -> Sequence[StorageDriver]:
+    """The drivers to use: new values go to the first, and each value is read by the driver that has stored it.
+
+    Raises SettingsError if the environment names a bucket that can't be used.
+    """
+    url = environment.get(EXTERNAL_STORAGE_URL)
+    return (_BucketDriver(_S3Client(), _bucket(url)), *journal) if url else journal
+
+
+def _bucket(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc or any((parts.path.strip("/"), *parts[3:])):
+        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: write s3://BUCKET; region and keys are read as boto3 reads them")
+    try:
+        importlib.import_module("aioboto3")
+    except ImportError:
+        hint = "S3 needs packages that are not installed: pip install 'baton[s3]'"
+        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: {hint}") from None
+    return parts.netloc
+
+
+class _S3Client(S3StorageDriverClient):
+    """Uses S3 with boto3's own settings. It connects for each value, because long values are few."""
+
+    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
+        await _connected(lambda s3: s3.put_object(bucket=bucket, key=key, data=data))
+
+    async def object_exists(self, *, bucket: str, key: str) -> bool:
+        return await _connected(lambda s3: s3.object_exists(bucket=bucket, key=key))
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        return await _connected(lambda s3: s3.get_object(bucket=bucket, key=key))
+
+
+class _BucketDriver(S3StorageDriver):
+    """Reads each value by itself: one that is missing does not keep the others."""
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        return [await self._read(context, each) for each in claims]
+
+    async def _read(self, context: StorageDriverRetrieveContext, claim: StorageDriverClaim) -> Payload:
+        try:
+            return (await super().retrieve(context, [claim]))[0]
+        except (KeyError, ValueError):  # the claim names no object, or another one stands there
+            return missing_value("what refers to a value in the bucket does not fit to one")
+        except RuntimeError as error:
+            if not _is_missing(error.__cause__, of_another=claim.claim_data.get("bucket") != self._bucket):
+                raise
+            return missing_value("the bucket does not hold a value that a run refers to")
+
+
+def _is_missing(error: BaseException | None, *, of_another: bool) -> bool:
+    """Whether S3 says that there is no such object, to somebody who may list the bucket; or never will give it.
+
+    A reference is whatever a client has written: its names may be none, and its bucket ``of_another`` may be closed.
+    """
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    closed = of_another and code in ("AccessDenied", "403", "AllAccessDisabled", "PermanentRedirect")
+    is_name = type(error).__name__ != "ParamValidationError"
+    return closed or not is_name or code in ("NoSuchKey", "NoSuchBucket", "InvalidBucketName", "404")
+
+
+async def _connected(use: Callable[[S3StorageDriverClient], Awaitable[_Result]]) -> _Result:
+    import aioboto3  # noqa: PLC0415  # of the extra `s3`
+    from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client  # noqa: PLC0415
+
+    async with aioboto3.Session().client("s3") as client:
+        return await use(new_aioboto3_client(client))
+
+
+if TYPE_CHECKING:  # clients import this module, and few of them need the database
+    from .database import Database
+
+
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+class JournalStorageDriver(StorageDriver):
+    """Stores long values in a journal's database, which ``open_database`` opens for each use."""
+
+    def __init__(self, open_database: "Callable[[], AbstractAsyncContextManager[Database]]") -> None:
+        self._open_database = open_database
+
+    def name(self) -> str:
+        """The name that histories refer to: never change it."""
+        return "baton-journal"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Stores values; the same value again, as in a replay, is stored once."""
+        target = context.target
+        family = workflow_family(target.id or "") if isinstance(target, StorageDriverWorkflowInfo) else ""
+        blobs = [payload.SerializeToString(deterministic=True) for payload in payloads]
+        async with self._open_database() as database:
+            return [StorageDriverClaim({"sha": await database.put_blob(blob, family)}) for blob in blobs]
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Reads values; see ``missing_value`` for those that are not there."""
+        shas = [claim.claim_data.get("sha", "") for claim in claims]
+        async with self._open_database() as database:
+            return [await _read(database, sha) for sha in shas]
+
+
+async def _read(database: "Database", sha: str) -> Payload:
+    if not _SHA.fullmatch(sha):
+        return missing_value("the journal holds no value of that name")
+    try:
+        return Payload.FromString(await database.get_blob(sha))
+    except JournalLost as lost:
+        return missing_value(lost.message)
+
+
+def workflow_family(workflow_id: str) -> str:
+    """The group of workflows whose values are deleted together, as a SHA-256.
+
+    It is a workflow and all its descendants, whose ids begin with its own and a slash. A run that was reset or
+    continued as new refers to values of the run before it, which has the same id. Runs to which clients have given ids
+    that begin alike up to the first slash are one group: their values stay until none of these runs needs any.
+    """
+    return hashlib.sha256(workflow_id.partition("/")[0].encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""The store of manifests in the journal's database: every version of a resource, sealed with the journal's keys.
+
+Each change of the store has a revision, one higher than the one before it. The versions of a resource are counted from
+1, also after it was deleted and made again; the last ``MAX_VERSIONS`` of each are kept.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, case, delete, func, insert, select
+from sqlalchemy import Row as Record
+
+from ..activities.runtime.heartbeat import in_thread_if_long
+from ..contracts.errors import JournalLost
+from ..resources.stored import Key, StoredManifest
+from . import schema
+from .journal import Journal
+
+MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_STORE_BYTES = 2_000_000, 10_000, 50_000_000
+"""The size of one stored manifest as JSON, their number, and the size of all: every worker keeps them in memory."""
+
+MAX_VERSIONS = 20
+"""The number of versions that are kept of each resource."""
+
+_MAX_SEALED = MAX_MANIFEST_BYTES * 4 // 3 + 1_000
+"""Characters of a sealed manifest: nothing that is longer is read."""
+
+_table = schema.manifests
+_KEY = (_table.c.kind, _table.c.namespace, _table.c.name)
+_TEXT = case((func.length(_table.c.manifest) <= _MAX_SEALED, _table.c.manifest)).label("manifest")
+_ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.changed, _TEXT)
+_REVISION = select(func.max(_table.c.revision))
+
+
+class ManifestStore:
+    """The manifests in the database of a ``journal``."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._database, self._encryption = journal.database, journal.encryption
+
+    async def revision(self) -> int:
+        """The revision of the last change; 0 for a store that was never used."""
+        return (await self._database.run(_REVISION))[0][0] or 0
+
+    async def changed_since(self, revision: int) -> list[StoredManifest]:
+        """The newest version of each resource that was changed after a revision, sorted by kind, namespace and name."""
+        newest = select(*_KEY, func.max(_table.c.version).label("version")).group_by(*_KEY).subquery()
+        same = (_table.c[name] == newest.c[name] for name in ("kind", "namespace", "name", "version"))
+        found = _ALL.join(newest, and_(*same)).where(_table.c.revision > revision).order_by(*_KEY)
+        return await self._read(found)
+
+    async def versions(self, key: Key) -> list[StoredManifest]:
+        """The versions of a resource that are kept, the newest first."""
+        here = (column == value for column, value in zip(_KEY, key, strict=True))
+        return await self._read(_ALL.where(*here).order_by(_table.c.version.desc()))
+
+    async def write(self, changes: Sequence[tuple[Key, str]], expected: int) -> bool:
+        """Writes a new version of each resource, in one transaction; an empty text says that it is deleted.
+
+        Writes nothing, and returns False, if the store is not at the ``expected`` revision any more.
+        """
+
+        def execute(connection: Connection) -> bool:
+            if (connection.execute(_REVISION).scalar() or 0) != expected:
+                return False
+            for key, text in changes:
+                self._write(connection, key, text, expected + 1)
+            return True
+
+        return await self._database.engine.run_exclusively(execute)
+
+    def _write(self, connection: Connection, key: Key, text: str, revision: int) -> None:
+        here = and_(*(column == value for column, value in zip(_KEY, key, strict=True)))
+        version = (connection.execute(select(func.max(_table.c.version)).where(here)).scalar() or 0) + 1
+        new = StoredManifest(*key, version, revision, int(time.time()), text)
+        sealed = self._encryption.encrypt_manifest(text, new.place) if text else ""
+        row = {**new._asdict(), "manifest": sealed}
+        connection.execute(insert(_table), {column.name: row[column.name] for column in _table.c})
+        connection.execute(delete(_table).where(here, _table.c.version <= version - MAX_VERSIONS))
+
+    async def _read(self, statement: Select[Any]) -> list[StoredManifest]:
+        found = await self._database.run(statement)
+        size = sum(len(each.manifest or "") for each in found)
+        return await in_thread_if_long(size, lambda: [self._decrypted(each) for each in found])
+
+    def _decrypted(self, record: Record[Any]) -> StoredManifest:
+        """Raises JournalUnavailable without its key: another worker may have that."""
+        stored = StoredManifest(**record._mapping)
+        if record.manifest is None:
+            return stored._replace(manifest="", problem="is longer than a manifest may be")
+        try:
+            return stored._replace(manifest=self._encryption.decrypt_manifest(stored.manifest, stored.place))
+        except JournalLost as lost:
+            return stored._replace(manifest="", problem=lost.message)

@@ -1,0 +1,224 @@
+"""The rows of the journal: their chain, their encryption, and the statements that write them."""
+
+import base64
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Executable, Table, select, update
+from sqlalchemy import Row as Record
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ..activities.runtime.heartbeat import in_thread_if_long
+from ..contracts.errors import JournalLost, JournalUnavailable
+from ..contracts.message import Head, Message
+from ..contracts.requests import Bookmark
+from ..contracts.settings import SettingsError
+from ..resources.catalog import Catalog
+from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
+from . import schema
+from .engine import Engine
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message at its place: ``parent`` is the id of the row before it, empty for the first; ``depth`` is from 1."""
+
+    id: str
+    parent: str
+    depth: int
+    message: Message
+
+    @property
+    def head(self) -> Head:
+        """The head of the conversation that ends with this row."""
+        return Head(id=self.id, depth=self.depth)
+
+    @property
+    def before(self) -> Head:
+        """The head of the conversation that this row goes on with."""
+        return Head(id=self.parent, depth=self.depth - 1)
+
+    @property
+    def size(self) -> int:
+        """The approximate length in characters."""
+        return 500 + self.message.length
+
+
+def chain(head: Head, messages: Iterable[tuple[str, Message]]) -> list[Row]:
+    """The rows of messages, each with its id, one after the other after a head."""
+    rows: list[Row] = []
+    for row_id, message in messages:
+        rows.append(Row(row_id, head.id, head.depth + 1, message))
+        head = rows[-1].head
+    return rows
+
+
+_INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+
+@cache
+def insert_missing(dialect: str, table: Table) -> Executable:
+    """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
+    return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+def select_back(last: str, after: int) -> Executable:
+    """Selects the messages from the row ``last`` back to the first after a depth."""
+    messages = schema.messages
+    chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
+    before = messages.alias()
+    more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
+    return select(chain.union_all(more))
+
+
+def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:
+    """Sets a bookmark to a head; only its owner may move it, but any run may replace it by a ``new`` one."""
+    row = {**mark.model_dump(by_alias=False), "head": head.id, "depth": head.depth}
+    table = schema.bookmarks
+    condition = None if new else table.c.owner == mark.owner
+    insert = _INSERTS[dialect](table).values(row)
+    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=condition)
+
+
+def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
+    """Moves a conversation from the ``expected`` head to another, and returns its id; nothing if it is elsewhere.
+
+    A conversation that does not exist yet is at the empty head.
+    """
+    table, now = schema.conversations, int(time.time())
+    moved = {"head": head.id, "depth": head.depth, "changed": now}
+    if not expected.id:
+        insert = _INSERTS[dialect](table).values(**names, **moved, created=now)
+        return insert.on_conflict_do_nothing().returning(table.c.id)
+    here = (table.c[name] == value for name, value in names.items())
+    return update(table).where(*here, table.c.head == expected.id).values(moved).returning(table.c.id)
+
+
+def upsert_hold(dialect: str, family: str, sha: str) -> Executable:
+    """Notes that workflows of a family need a value, and when they last stored it."""
+    now = int(time.time())
+    insert = _INSERTS[dialect](schema.holds).values(family=family, sha=sha, at=now)
+    return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})
+
+
+_BYTES = 24
+
+
+def catalog_id(catalog: Catalog) -> str:
+    """The first 192 bits of the catalog's SHA-256, in 32 characters; older runs have 64 hexadecimal digits instead."""
+    return base64.urlsafe_b64encode(bytes.fromhex(catalog.sha)[:_BYTES]).decode()
+
+
+# An encrypted text is ``sealed:KEY-ID:BASE64``. Its place in the journal is authenticated with it, so that it can't be
+# moved to another place. A text without that prefix is plain JSON, written by a worker without a key.
+
+_PREFIX = "sealed"
+
+
+class RowEncryption:
+    """Encrypts with the first key, and decrypts with any of them. Without keys, nothing is encrypted."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    async def encrypt_rows(self, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """The columns of rows to write."""
+        return await in_thread_if_long(sum(row.size for row in rows), lambda: [self._encrypt_row(row) for row in rows])
+
+    async def decrypt_rows(self, records: Sequence[Record[Any]]) -> list[Row]:
+        """Rows that were read; raises JournalUnavailable without their key, and JournalLost if one was changed."""
+        size = sum(len(record.message) for record in records)
+        return await in_thread_if_long(size, lambda: [self._decrypt_row(record) for record in records])
+
+    def _encrypt_row(self, row: Row) -> dict[str, object]:
+        message = self._encrypt(row.message.model_dump_json(exclude_unset=True), _place(row))
+        return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
+
+    def _decrypt_row(self, record: Record[Any]) -> Row:
+        message = Message.model_validate_json(self._decrypt(record.message, _place(record)))
+        return Row(record.id, record.parent, record.depth, message)
+
+    def encrypt_catalog(self, catalog: Catalog) -> dict[str, object]:
+        """The columns of a catalog to write.
+
+        With a key its name is not the plain id, by which anybody could test guesses of what a catalog holds.
+        """
+        name = self.catalog_names(catalog_id(catalog))[0]
+        return {"sha": name, "catalog": self._encrypt(catalog.canonical, f"catalog {name}")}
+
+    def decrypt_catalog(self, record: Record[Any]) -> Catalog:
+        """A catalog that was read; raises the same errors as ``decrypt_rows``."""
+        return Catalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
+
+    def catalog_names(self, pinned: str) -> list[str]:
+        """The names under which a catalog may have been written, with any key or with none; the first is used now."""
+        return [*(key.keyed_hash(pinned) for key in self._keys.all), pinned]
+
+    def encrypt_manifest(self, text: str, place: str) -> str:
+        """The text of a stored manifest to write; ``place`` is its id and version."""
+        return self._encrypt(text, f"manifest {place}")
+
+    def decrypt_manifest(self, text: str, place: str) -> str:
+        """The text of a stored manifest that was read; raises the same errors as ``decrypt_rows``."""
+        return self._decrypt(text, f"manifest {place}")
+
+    async def register(self, engine: Engine) -> None:
+        """Writes the id of the first key to the journal.
+
+        Raises SettingsError if a key is missing or differs with which others have written to the journal.
+        """
+        await self._check_keys(engine)
+        if self._keys.all:
+            first = self._keys.all[0].id
+            row = {"id": first, "proof": self._encrypt("", f"key {first}")}
+            insert = insert_missing(engine.dialect, schema.keys)
+            await engine.run(lambda connection: connection.execute(insert, row).all())
+            await self._check_keys(engine)  # again: another worker may have registered a key of that id meanwhile
+
+    async def _check_keys(self, engine: Engine) -> None:
+        registered = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
+        try:
+            for each in registered:
+                self._decrypt_with_key(each.proof, f"key {each.id}")
+        except SettingsError as error:
+            raise SettingsError(f"the journal can't be read: {error}") from None
+
+    def _encrypt(self, text: str, place: str) -> str:
+        if not self._keys.all:
+            return text
+        key = self._keys.all[0]
+        encrypted = key.encrypt(text.encode(), _associated_data(key.id, place))
+        return f"{_PREFIX}:{key.id}:{base64.b64encode(encrypted).decode()}"
+
+    def _decrypt(self, text: str, place: str) -> str:
+        if not text.startswith(f"{_PREFIX}:"):
+            return text
+        try:
+            return self._decrypt_with_key(text, place)
+        except UnknownKeyError as error:
+            raise JournalUnavailable(f"the journal can't be read: {error}") from None  # another worker has the key
+        except WrongKeyError as error:
+            raise JournalLost(f"the journal's {place} can't be read: {error}") from None
+
+    def _decrypt_with_key(self, text: str, place: str) -> str:
+        _, key_id, encrypted = text.split(":")
+        return self._keys.decrypt(key_id, base64.b64decode(encrypted), _associated_data(key_id, place)).decode()
+
+
+def key_ids(connection: Connection) -> Sequence[str]:
+    """The ids of all keys with which anything was ever written to this journal."""
+    return connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id)).scalars().all()
+
+
+def _place(row: Row | Record[Any]) -> str:
+    return f"row {row.id} at {row.depth} after {row.parent}"
+
+
+def _associated_data(key_id: str, place: str) -> bytes:
+    return f"baton journal\n{key_id}\n{place}".encode()

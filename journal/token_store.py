@@ -1,0 +1,51 @@
+"""The OAuth tokens that workers have refreshed, in the journal's database: sealed, and refreshed by one at a time."""
+
+import time
+
+from sqlalchemy import Connection, select, update
+
+from . import schema
+from .database import Database
+from .rows import insert_missing
+
+_table = schema.tokens
+
+
+class TokenStore:
+    """The sealed tokens, by their ids. It can't open them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, token_id: str) -> str:
+        """The newest token of an id; empty if none was written."""
+        found = await self._database.run(select(_table.c.token).where(_table.c.id == token_id))
+        return found[0].token if found else ""
+
+    async def lease(self, token_id: str, known: str, seconds: float) -> int:
+        """Lets the caller alone refresh a token for so many seconds, if it is still the ``known`` one.
+
+        The lease, which is 0 where another one has it, or the token is another one.
+        """
+        now = int(time.time() * 1_000)
+        row = {"id": token_id, "token": "", "leased_until": 0, "changed": now // 1_000}
+        lease = now + int(seconds * 1_000)
+        free = update(_table).where(_table.c.id == token_id, _table.c.token == known, _table.c.leased_until <= now)
+
+        def execute(connection: Connection) -> int:
+            connection.execute(insert_missing(connection.dialect.name, _table), [row])
+            taken = connection.execute(free.values(leased_until=lease).returning(_table.c.id)).all()
+            return lease if taken else 0
+
+        return await self._database.transact(execute)
+
+    async def write(self, token_id: str, known: str, token: str) -> None:
+        """Replaces the ``known`` token, and ends its lease; nothing if somebody else has replaced it."""
+        here = update(_table).where(_table.c.id == token_id, _table.c.token == known)
+        new = {"token": token, "leased_until": 0, "changed": int(time.time())}
+        await self._database.run(here.values(new).returning(_table.c.id))
+
+    async def release(self, token_id: str, lease: int) -> None:
+        """Ends a lease, and nobody else's."""
+        here = update(_table).where(_table.c.id == token_id, _table.c.leased_until == lease)
+        await self._database.run(here.values(leased_until=0).returning(_table.c.id))

@@ -1,0 +1,1 @@
+"""What a run and a worker report: metrics, traces and the log."""

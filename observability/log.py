@@ -1,0 +1,160 @@
+"""The log of a worker: lines on stderr, as text or as JSON, and never with a secret."""
+
+import asyncio
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, TextIO
+
+from opentelemetry import trace
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+from temporalio import activity, workflow
+from temporalio.client import Client
+
+from ..temporal.search_attributes import registered, shows_cost
+
+_said = ContextVar[Mapping[str, object]]("said", default={})  # noqa: B039  # never changed
+
+
+def note_request(arguments: Sequence[object]) -> None:
+    """Notes for the log who takes which turn in the running activity, whose arguments these are."""
+    _said.set(_about(arguments[0] if arguments else None))
+
+
+def _about(request: object) -> Mapping[str, object]:
+    """The member and the turn of an activity's request, as far as it has them."""
+    speaker, member = getattr(request, "speaker", None), getattr(request, "member", None)
+    found = {"member": member or (speaker and speaker.rpartition("/")[2]), "turn": getattr(request, "turn", None)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class LogContext(logging.Filter):
+    """Adds ``run`` (the workflow id), ``run_id``, ``member``, ``turn``, ``trace_id`` and ``span_id``, where known."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Changes the record, and lets every one pass."""
+        known: dict[str, object] = {}
+        if workflow.in_workflow():
+            info = workflow.info()
+            known = {"run": info.workflow_id, "run_id": info.run_id}
+        elif activity.in_activity():
+            doing = activity.info()
+            known = {"run": doing.workflow_id, "run_id": doing.workflow_run_id, **_said.get()}
+        if (span := trace.get_current_span().get_span_context()).is_valid:
+            known |= {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
+        record.__dict__.update(known)
+        return True
+
+
+LogFormat = Literal["text", "json"]
+
+
+class FailedAttempts(logging.Filter):
+    """Makes one line of what the SDK logs about a failed attempt of an activity; nothing of one that was cancelled.
+
+    Temporal shows the rest, and a bug's traceback is logged separately.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error:
+            record.msg, record.args = f"{record.getMessage().partition(' (')[0]}: {error}", ()
+            record.exc_info = None
+        return not isinstance(error, asyncio.CancelledError)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Removes secrets from what another formatter makes of a record, tracebacks included."""
+
+    def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._formatter, self._redact = formatter, redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a log record."""
+        return self._redact(self._formatter.format(record))
+
+
+FAILED_ATTEMPTS = FailedAttempts()
+
+
+def shorten_sdk_log() -> None:
+    """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
+    logging.getLogger("temporalio.activity").addFilter(FAILED_ATTEMPTS)
+
+
+def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
+    """Sends the log of this process to stderr, without secrets."""
+    logging.basicConfig(level=logging.INFO, handlers=[handler_of(redact, form, sys.stderr)])
+    for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore", "a2a", "mcp"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def handler_of(redact: Callable[[str], str], form: LogFormat, stream: TextIO) -> logging.Handler:
+    """Writes log records to a stream, without secrets; as JSON with what they are about in fields of their own."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
+    if form == "json":
+        handler.addFilter(LogContext())
+    return handler
+
+
+class EscapingFormatter(logging.Formatter):
+    """One line for each record: what a message quotes may hold line ends, and escapes that terminals carry out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of the base class
+        """The line of a record."""
+        return _escaped(super().formatMessage(record), _UNSHOWN)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of the base class
+        """A traceback, on lines of its own."""
+        return _escaped(super().formatException(ei), _UNSHOWN_IN_LINES)
+
+
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNSHOWN_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def _escaped(text: str, unshown: re.Pattern[str]) -> str:
+    return unshown.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _text() -> logging.Formatter:
+    return EscapingFormatter("%(asctime)s %(levelname)s %(message)s")
+
+
+def _json() -> logging.Formatter:
+    """With what the SDK knows of the run or the activity in fields of their own, so no longer in the message."""
+    activity.logger.activity_info_on_message = workflow.logger.workflow_info_on_message = False
+    return JsonFormatter(
+        "%(levelname)s %(name)s %(message)s",
+        rename_fields={"levelname": "level", "name": "logger"},
+        reserved_attrs=[*RESERVED_ATTRS, "temporal_log", "__temporal_core_log"],
+        timestamp=True,
+    )
+
+
+INTERVAL = 30.0
+"""Seconds from one question to the next, as long as an attribute is missing."""
+
+
+class KnownAttributes:
+    """The attributes that a server has. They may be registered after the worker has started, and stay then."""
+
+    def __init__(self, client: Client, interval: float = INTERVAL) -> None:
+        self._client, self._interval = client, interval
+        self._known = {"searchable": False, "shows_cost": False}
+        self._next, self._asking = 0.0, asyncio.Lock()
+
+    async def known(self) -> dict[str, bool]:
+        """``searchable``: the server has the four of all runs; ``shows_cost``: also that of the cost."""
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if not all(self._known.values()) and now >= self._next:
+                found = {"searchable": await registered(self._client), "shows_cost": await shows_cost(self._client)}
+                self._known, self._next = found, now + self._interval
+        return self._known

@@ -1,0 +1,225 @@
+"""Exports a worker's metrics, Baton's and the SDK's: to Prometheus as text, and to an OpenTelemetry collector."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from importlib.metadata import version
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import (
+    SERVICE_INSTANCE_ID,
+    SERVICE_NAME,
+    SERVICE_VERSION,
+    OTELResourceDetector,
+    Resource,
+)
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from temporalio.client import Client
+from temporalio.runtime import (
+    BUFFERED_METRIC_KIND_COUNTER,
+    BUFFERED_METRIC_KIND_HISTOGRAM,
+    BufferedMetric,
+    LogForwardingConfig,
+    LoggingConfig,
+    MetricBuffer,
+    MetricBufferDurationFormat,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
+from temporalio.service import RPCError
+
+from ..activities.runtime.health import MetricsText
+from ..contracts.settings import SettingsError
+from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered
+from .metrics import RUNS_WAITING, SECONDS
+
+
+def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
+    """Makes it the runtime of all clients and workers that this process makes from now on.
+
+    Its metrics go to the buffer ``metrics``, if there is one, from which somebody has to take them.
+    """
+    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
+    log = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
+    telemetry = TelemetryConfig(logging=log, metrics=metrics)
+    runtime = Runtime(telemetry=telemetry, worker_heartbeat_interval=HEARTBEAT_INTERVAL)
+    Runtime.set_default(runtime, error_if_already_set=False)
+
+
+DRAIN_INTERVAL = 1.0
+"""Seconds between two times that the SDK's metrics are taken over."""
+
+BUFFERED = 100_000
+"""Updates that the SDK keeps until then; what comes beyond is lost. An activity makes some ten of them."""
+
+LAST_EXPORT = 2.0
+"""Seconds that a collector has to take the last metrics of a worker that ends."""
+
+PROTOCOL = "http/protobuf"
+
+_REPEATED = ("service_name",)
+"""Labels of the SDK that say what the resource says."""
+
+
+@contextlib.asynccontextmanager
+async def exporting_metrics(served: bool, environment: Mapping[str, str]) -> AsyncIterator[MetricsText | None]:
+    """Keeps the metrics of this process while the block runs, if they are ``served``, or a collector is to get them.
+
+    To be entered before any client is made, as it makes the SDK's runtime. Raises SettingsError if a collector is to
+    get them by a protocol that is not supported.
+    """
+    collectors = _collectors(environment)
+    if not (served or collectors):
+        set_worker_runtime()
+        yield None
+        return
+    export = MetricsExport(collectors)
+    set_meter_provider(export.provider)
+    set_worker_runtime(export.buffer)
+    async with export.running():
+        yield export.text
+
+
+class MetricsExport:
+    """The metrics that are recorded with ``provider``, and by the SDK's runtime with ``buffer``."""
+
+    def __init__(self, collectors: Iterable[MetricReader]) -> None:
+        self._registry, self._scraping = CollectorRegistry(), threading.Lock()
+        ProcessCollector(registry=self._registry)
+        to_prometheus = PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)
+        self.provider = MeterProvider([to_prometheus, *collectors], _resource(), shutdown_on_exit=False)
+        self.buffer = MetricBuffer(BUFFERED, MetricBufferDurationFormat.SECONDS)
+        self._bridge = _Bridge(self.buffer, self.provider)
+
+    async def text(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in the format of Prometheus that the header ``accept`` asks for, and its media type.
+
+        In a thread: there may be some thousand values.
+        """
+        return await asyncio.to_thread(self._text, accept)
+
+    def _text(self, accept: str) -> tuple[bytes, str]:
+        with self._scraping:  # the reader mixes up what two scrapes at once collect
+            self._bridge.drain()
+            encode, media_type = choose_encoder(accept)
+            return encode(self._registry), media_type
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Takes over the SDK's metrics while the block runs; at its end collectors get the last ones."""
+        task = asyncio.create_task(self._drain())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            last = threading.Thread(target=self._close, name="last metrics", daemon=True)  # which no process waits for
+            last.start()
+            await asyncio.to_thread(last.join, LAST_EXPORT)
+
+    async def _drain(self) -> None:
+        while True:
+            await asyncio.sleep(DRAIN_INTERVAL)
+            await asyncio.to_thread(self._bridge.drain)
+
+    def _close(self) -> None:
+        self._bridge.drain()
+        self.provider.shutdown()
+
+
+class _Bridge:
+    """Records in OpenTelemetry what the SDK has recorded.
+
+    The SDK's own class for it (``contrib.opentelemetry.MetricsExporter``, 1.35) takes the labels of one series for
+    those of another one, since it knows them by the address of an object that may be gone.
+    """
+
+    def __init__(self, buffer: MetricBuffer, provider: MeterProvider) -> None:
+        self._buffer, self._meter, self._draining = buffer, provider.get_meter("temporalio"), threading.Lock()
+        self._recorders: dict[str, partial[None]] = {}
+
+    def drain(self) -> None:
+        """Takes over what was recorded since the last time."""
+        with self._draining:
+            for update in self._buffer.retrieve_updates():
+                labels = {name: value for name, value in update.attributes.items() if name not in _REPEATED}
+                record = self._recorders.get(update.metric.name) or self._make(update.metric)
+                record(update.value, labels)
+
+    def _make(self, metric: BufferedMetric) -> "partial[None]":
+        given = {"unit": metric.unit or "", "description": metric.description or ""}
+        if metric.kind == BUFFERED_METRIC_KIND_COUNTER:
+            made = partial(self._meter.create_counter(metric.name, **given).add)
+        elif metric.kind == BUFFERED_METRIC_KIND_HISTOGRAM:
+            buckets = SECONDS if metric.unit == "s" else None
+            histogram = self._meter.create_histogram(metric.name, **given, explicit_bucket_boundaries_advisory=buckets)
+            made = partial(histogram.record)
+        else:
+            made = partial(self._meter.create_gauge(metric.name, **given).set)
+        self._recorders[metric.name] = made
+        return made
+
+
+def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
+    """What sends metrics to a collector, if the environment names one."""
+    given = {name: value for name, value in environment.items() if value}
+    endpoints = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    default = "otlp" if any(name in given for name in endpoints) else "none"
+    exporters = {each.strip() for each in given.get("OTEL_METRICS_EXPORTER", default).split(",")}
+    if "otlp" not in exporters or given.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return []
+    for name in ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if (protocol := given.get(name, PROTOCOL)) != PROTOCOL:
+            raise SettingsError(f"{name}: a worker speaks {PROTOCOL}, not {protocol}; collectors take it on port 4318")
+        if name in given:
+            break
+    return [PeriodicExportingMetricReader(OTLPMetricExporter())]
+
+
+def _resource() -> Resource:
+    """What this process is: the service ``baton-worker``, unless OTEL_SERVICE_NAME or the attributes name another."""
+    own = {SERVICE_NAME: "baton-worker", SERVICE_VERSION: version("baton"), SERVICE_INSTANCE_ID: str(uuid.uuid4())}
+    return Resource(own).merge(OTELResourceDetector().detect())
+
+
+INTERVAL = 30.0
+"""Seconds between two questions to Temporal."""
+
+PHASES = ("InputRequired", "Paused")
+
+
+@contextlib.asynccontextmanager
+async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
+    """Watches them while the block runs, as soon as the server has Baton's search attributes."""
+    task = asyncio.create_task(_watch(client, task_queue))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(client: Client, task_queue: str) -> None:
+    while True:
+        for phase in PHASES if await registered(client) else ():
+            with contextlib.suppress(RPCError):  # the next time, perhaps
+                RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
+        await asyncio.sleep(INTERVAL)
+
+
+async def _count(client: Client, task_queue: str, phase: str) -> int:
+    """The runs in a phase that have no parent: a run whose child waits is in that phase, too."""
+    here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    return (await client.count_workflows(f"{here} AND {PHASE.name} = '{phase}'")).count

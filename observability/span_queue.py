@@ -1,0 +1,230 @@
+"""Spans that wait for their export: in memory, and in files from which other processes take them if this one dies."""
+
+import base64
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from ..contracts.settings import private_file
+from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
+from .trace_context import SpanData
+
+# Whoever has a lock on a file writes it. A lock ends with its process, however it ends.
+
+MAX_FILE = 1_000_000
+"""Bytes after which a file is not written any further. It is deleted when all of its spans were exported."""
+
+
+class SpanFile:
+    """A file that this process has locked. It is cleared before it is deleted: another process may have opened it."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+        self.size = self._needed = 0
+
+    @classmethod
+    def new(cls, folder: Path) -> "SpanFile":
+        """A new file, which has its name when it is locked."""
+        path = folder / f"{secrets.token_hex(8)}.spans"
+        descriptor = private_file(unnamed := path.with_suffix(".new"), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(path)
+        except OSError:
+            os.close(descriptor)
+            unnamed.unlink(missing_ok=True)
+            raise
+        return cls(path, descriptor)
+
+    @classmethod
+    def left(cls, path: Path) -> "SpanFile | None":
+        """A file that a process has left; None if the process lives, or another one was quicker."""
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        left = cls(path, descriptor)
+        left._needed = 1
+        return left
+
+    def write(self, line: bytes) -> None:
+        """Adds a line. Raises OSError, and then it has added nothing."""
+        whole = line + b"\n"
+        if os.write(self._descriptor, whole) < len(whole):
+            os.ftruncate(self._descriptor, self.size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.size += len(whole)
+        self._needed += 1
+
+    def lines(self) -> Sequence[bytes]:
+        """All lines of a file that was left."""
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+            return file.read().splitlines()
+
+    def is_done(self) -> bool:
+        """Notes that one of its spans is needed no more. When that was the last one, the file is cleared."""
+        self._needed -= 1
+        if self._needed == 0:
+            self.clear()
+        return self._needed == 0
+
+    def clear(self) -> None:
+        """Notes that nothing in it is needed."""
+        os.ftruncate(self._descriptor, 0)
+        self.size = self._needed = 0
+
+    def close(self) -> None:
+        """Lets other processes have it, or deletes it if it holds nothing that is needed."""
+        if self._needed == 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        os.close(self._descriptor)
+
+
+MAX_WAITING = 64_000_000
+"""Bytes of the spans that wait."""
+
+_PLACE = b"baton span"
+"""The associated data of an encrypted span."""
+
+log = logging.getLogger("baton")
+
+
+class SpanQueue:
+    """Threads may use it at the same time.
+
+    ``most`` spans wait at once, of MAX_WAITING bytes; then the oldest are dropped. With ``keys`` the files are
+    encrypted.
+    """
+
+    def __init__(self, folder: Path, keys: Keys, most: int) -> None:
+        self._folder, self._keys, self._most = folder, keys, most
+        self._waiting = dict[str, tuple[SpanData, bytes, SpanFile | None]]()
+        self._size = 0
+        self._file: SpanFile | None = None
+        self._unreadable = set[Path]()
+        self._is_safe, self._drops = True, False
+        self._changing = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, spans: Sequence[SpanData]) -> None:
+        """Adds spans; when it returns, the death of this process does not lose them."""
+        lines = [self._encoded(each) for each in spans]
+        with self._changing:
+            for span, line in zip(spans, lines, strict=True):
+                self._put(span, line)
+            while len(self._waiting) > self._most or self._size > MAX_WAITING:
+                if not self._drops:
+                    log.warning("spans are dropped, as more come than the collector of traces takes")
+                self._drops = True
+                self._remove(next(iter(self._waiting)))
+
+    def first(self, count: int) -> Sequence[SpanData]:
+        """The oldest spans."""
+        with self._changing:
+            return [span for span, _, _ in islice(self._waiting.values(), count)]
+
+    def remove(self, spans: Iterable[SpanData]) -> None:
+        """Removes spans that were exported."""
+        with self._changing:
+            for span in spans:
+                if self._waiting.get(span.id, (None,))[0] is span:  # and not what a later attempt says of the same call
+                    self._remove(span.id)
+            self._drops = self._drops and len(self._waiting) > self._most // 2
+
+    def put_last(self, spans: Iterable[SpanData]) -> None:
+        """Lets spans wait behind all others, also in the files, of which an old one is then deleted."""
+        with self._changing:
+            for span in spans:
+                if found := self._waiting.get(span.id):
+                    self._put(*found[:2])
+
+    def begin_file(self) -> None:
+        """Writes later spans to another file, so that this one is deleted when what is in it was exported."""
+        with self._changing:
+            if self._file and self._file.size:
+                self._file = None
+
+    def take_over(self) -> None:
+        """Adds the spans that processes have left which live no more."""
+        for path in sorted({*self._folder.glob("*.spans")} - self._unreadable):
+            if len(self._waiting) > self._most // 2 or (file := SpanFile.left(path)) is None:
+                continue
+            try:
+                self.add([*self._read(file)])
+                file.clear()
+            except (OSError, UnknownKeyError) as error:  # another worker may read it
+                self._unreadable.add(path)
+                log.warning("spans that a process has left can't be read: %s", error)
+            finally:
+                file.close()
+
+    def close(self) -> None:
+        """Ends the use of the files; another process takes the spans that still wait, this one knows them no more."""
+        with self._changing:
+            for file in {self._file, *(file for _, _, file in self._waiting.values())}:
+                if file:
+                    file.close()
+            self._waiting.clear()
+            self._file = None
+
+    def _put(self, span: SpanData, line: bytes) -> None:
+        file = self._written(line)
+        self._remove(span.id)
+        self._waiting[span.id] = span, line, file
+        self._size += len(line)
+
+    def _remove(self, span_id: str) -> None:
+        _, line, file = self._waiting.pop(span_id, (None, b"", None))
+        self._size -= len(line)
+        if file and file.is_done() and file is not self._file:
+            file.close()
+
+    def _written(self, line: bytes) -> "SpanFile | None":
+        """The file to which a span is written; None, with a warning, where that is not possible."""
+        try:
+            if self._file is None or self._file.size >= MAX_FILE:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = SpanFile.new(self._folder)
+            self._file.write(line)
+        except OSError as error:
+            if self._is_safe:
+                log.warning("if this process dies, its last spans are lost: %s: %s", self._folder, error.strerror)
+            self._is_safe = False
+            return None
+        self._is_safe = True
+        return self._file
+
+    def _encoded(self, span: SpanData) -> bytes:
+        plain = span.model_dump_json().encode()
+        if not self._keys.all:
+            return plain
+        key = self._keys.all[0]
+        return f"{key.id}:".encode() + base64.b64encode(key.encrypt(plain, _PLACE))
+
+    def _read(self, file: "SpanFile") -> Iterable[SpanData]:
+        for line in file.lines():
+            try:
+                yield SpanData.model_validate_json(self._decoded(line))
+            except (ValueError, WrongKeyError):  # it was not written to its end
+                log.warning("a span that a process has left in %s can't be read", self._folder)
+
+    def _decoded(self, line: bytes) -> bytes:
+        key, colon, sealed = line.partition(b":")
+        if line.startswith(b"{") or not colon:
+            return line
+        return self._keys.decrypt(key.decode(), base64.b64decode(sealed), _PLACE)

@@ -1,0 +1,228 @@
+"""The spans, counts and durations of the calls that an activity makes: of a model, a tool or a remote agent."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+from temporalio import activity
+
+from ..activities.runtime.heartbeat import idempotency_key
+from ..contracts.errors import BatonError, CircuitOpen
+from . import metrics
+from .trace_context import SpanData, TraceContext, call_span_id, derived_id
+
+Kind = Literal["internal", "client"]
+Attributes = Mapping[str, JsonValue]
+
+
+class Propagation(Protocol):
+    """What OpenTelemetry's API needs to know of a place in a trace."""
+
+    captures_content: bool
+
+    def attached(self, place: TraceContext) -> AbstractContextManager[None]:
+        """Makes it the place of whatever libraries do in the block."""
+
+    def headers(self, place: TraceContext) -> dict[str, str]:
+        """The headers that hand it on in a request (OTEL_PROPAGATORS)."""
+
+
+@dataclass
+class CallSpan:
+    """A call. ``error`` is why it has failed; ``is_call`` is false where nothing was sent."""
+
+    name: str
+    kind: Kind
+    label: str
+    start: datetime
+    place: TraceContext
+    attributes: dict[str, JsonValue]
+    end: datetime | None = None
+    error: BaseException | None = None
+    is_call: bool = True
+    content: list[Callable[[], Attributes]] = field(default_factory=lambda: list[Callable[[], Attributes]]())
+
+
+@dataclass
+class CallSpans:
+    """The calls of one attempt of an activity, below ``parent``.
+
+    A span is a call with all its attempts (OpenTelemetry: GenAI spans), and has the same id whichever attempt ends it.
+    """
+
+    parent: TraceContext
+    propagation: Propagation
+    calls: list[CallSpan] = field(default_factory=lambda: list[CallSpan]())
+
+    def spans(self, *, final: bool) -> list[SpanData]:
+        """The spans to be reported: of the calls, or of this attempt alone where another one will follow."""
+        for call in self.calls:
+            for content in call.content:
+                call.attributes |= content()
+        return [_span(each, self.parent) if final else _attempt(each, self.parent) for each in self.calls]
+
+
+_spans: ContextVar[CallSpans | None] = ContextVar("call_spans", default=None)
+_call: ContextVar[CallSpan | None] = ContextVar("call_span", default=None)
+
+
+@contextlib.contextmanager
+def collecting(spans: CallSpans) -> Iterator[None]:
+    """Adds the calls that are made in the block to ``spans``."""
+    token = _spans.set(spans)
+    try:
+        yield
+    finally:
+        _spans.reset(token)
+
+
+@contextlib.contextmanager
+def call_span(
+    operation: str, subject: str, attributes: Callable[[], Attributes], *, label: str = "call", kind: Kind = "client"
+) -> Iterator[None]:
+    """Makes a call in the block. ``label`` tells the calls of one activity apart.
+
+    Where no trace is reported, nothing is done. A call that a circuit breaker has refused was none.
+    """
+    if (spans := _spans.get()) is None:
+        yield
+        return
+    call = _new(spans, operation, subject, attributes(), label, kind)
+    token = _call.set(call)
+    try:
+        with spans.propagation.attached(call.place):
+            yield
+    except CircuitOpen:
+        call.is_call = False
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        call.error = error
+        raise
+    finally:
+        _call.reset(token)
+        call.end = datetime.now(UTC)
+        if call.is_call:
+            spans.calls.append(call)
+
+
+def found_call(
+    operation: str, subject: str, attributes: Callable[[], Attributes], *, label: str = "call", kind: Kind = "client"
+) -> None:
+    """Adds a call whose result an earlier attempt has written down; it may have died before it reported the span."""
+    if spans := _spans.get():
+        call = _new(spans, operation, subject, attributes(), label, kind)
+        call.end = datetime.now(UTC)
+        spans.calls.append(call)
+
+
+def note_call(attributes: Callable[[], Attributes]) -> None:
+    """Adds attributes to the call that is being made."""
+    if call := _call.get():
+        call.attributes |= attributes()
+
+
+def note_content(attributes: Callable[[], Attributes]) -> None:
+    """Adds what is said in the call that is being made, where the worker is asked to report that.
+
+    ``attributes`` is called in a thread after the call, as what is said may be long.
+    """
+    if (call := _call.get()) and (spans := _spans.get()) and spans.propagation.captures_content:
+        call.content.append(attributes)
+
+
+def trace_headers() -> dict[str, str]:
+    """The headers that hand the call that is being made on to a server."""
+    call, spans = _call.get(), _spans.get()
+    return spans.propagation.headers(call.place) if call and spans else {}
+
+
+def _new(spans: CallSpans, operation: str, subject: str, attributes: Attributes, label: str, kind: Kind) -> CallSpan:
+    place = spans.parent.below(call_span_id(idempotency_key(), label))
+    given: dict[str, JsonValue] = {"gen_ai.operation.name": operation}
+    if conversation := spans.parent.conversation:
+        given["gen_ai.conversation.id"] = conversation
+    return CallSpan(f"{operation} {subject}".strip(), kind, label, datetime.now(UTC), place, {**given, **attributes})
+
+
+def _span(call: CallSpan, parent: TraceContext) -> SpanData:
+    info = activity.info()
+    assert call.end
+    error, message = _error_of(call.error)
+    again: dict[str, JsonValue] = {"baton.attempts": info.attempt} if info.attempt > 1 else {}
+    return SpanData.model_construct(
+        trace=parent.trace,
+        id=call.place.span or "",
+        parent=parent.span,
+        state=parent.state,
+        name=call.name,
+        kind=call.kind,
+        start=info.scheduled_time if info.attempt > 1 else call.start,
+        end=call.end,
+        error=error,
+        message=message,
+        attributes={**call.attributes, **again},
+    )
+
+
+def _attempt(call: CallSpan, parent: TraceContext) -> SpanData:
+    """The span of an attempt after which another one follows, below the span of the call."""
+    info = activity.info()
+    assert call.end
+    error, message = _error_of(call.error)
+    return SpanData.model_construct(
+        trace=parent.trace,
+        id=derived_id(call.place.span, info.attempt, info.scheduled_time.isoformat()),
+        parent=call.place.span,
+        state=parent.state,
+        name=f"attempt {info.attempt}",
+        start=call.start,
+        end=call.end,
+        error=error or "not_kept",
+        message=message,
+        attributes={"baton.attempt": info.attempt},
+    )
+
+
+def _error_of(error: BaseException | None) -> tuple[str | None, str]:
+    if isinstance(error, asyncio.CancelledError):
+        return "canceled", ""
+    if isinstance(error, BatonError):
+        return error.type or type(error).__name__, error.message
+    return (type(error).__name__, str(error)) if error else (None, "")
+
+
+CallKind = Literal["model", "tool", "agent", "function"]
+
+
+class GoesOnLater(Exception):
+    """A call ends without an answer, and without an error: with a question to a person."""
+
+
+@contextlib.contextmanager
+def counted(kind: CallKind, name: str) -> Iterator[None]:
+    """Counts the call that is made in the block, with its outcome."""
+    began, outcome = time.monotonic(), "ok"
+    try:
+        yield
+    except BaseException as error:
+        outcome = _outcome(error)
+        raise
+    finally:
+        metrics.CALLS.record(kind=kind, name=name, outcome=outcome)
+        metrics.CALL_DURATION.record(time.monotonic() - began, kind=kind, name=name)
+
+
+def _outcome(error: BaseException) -> str:
+    """The type of one of Baton's errors; all others, which are bugs, count as one."""
+    if isinstance(error, BatonError):
+        return type(error).__name__
+    if isinstance(error, asyncio.CancelledError):
+        return "canceled"
+    return "question" if isinstance(error, GoesOnLater) else "bug"

@@ -1,0 +1,131 @@
+"""Conditions: expressions in CEL over some facts of a run, which give true or false."""
+
+import re
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext, suppress
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, JsonValue
+
+MAX_LENGTH = 1_000
+"""The maximum number of characters of an expression."""
+
+QUICK_LENGTH = 10_000
+"""Characters in the facts up to which an expression without a loop takes less than 20 ms."""
+
+_MACROS = ("all", "exists", "exists_one", "existsOne", "map", "filter")
+_TOKEN = re.compile(
+    r"""//[^\r\n]*                                     # a comment
+    | [bB]?(?:[rR](?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\r\n]*"|'[^'\r\n]*')
+             |\"{3}(?:\\.|.)*?\"{3}|'{3}(?:\\.|.)*?'{3}|"(?:\\.|[^"\\\r\n])*"|'(?:\\.|[^'\\\r\n])*')
+    | [A-Za-z_]\w* | \d+ | \S""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def loops_in(expression: str) -> list[str]:
+    """The variable of each loop over a list, in order; a comment or a line end between two tokens changes nothing."""
+    tokens = [each for each in _TOKEN.findall(expression) if not each.startswith("//")]
+    calls = zip(tokens, tokens[1:], tokens[2:], [*tokens[3:], ""], strict=False)
+    return [variable for dot, name, opened, variable in calls if dot == "." and name in _MACROS and opened == "("]
+
+
+def names_in(expression: str) -> list[str]:
+    """The names of all variables, those of loops included. Raises an error of the library where it can't be parsed."""
+    import cel  # noqa: PLC0415  # slow to load (0.1 s), and most manifests need none
+
+    return cel.compile(expression).variables()
+
+
+def is_quick(expression: str, facts: Collection[Any] | Mapping[str, Any]) -> bool:
+    """Whether it is evaluated at once, as the parser sees it: it has no loop and no pattern, and the facts are short.
+
+    Without these each part of an expression is evaluated once at most. It may say False for one that is quick.
+    """
+    import cel  # noqa: PLC0415
+
+    functions = {*cel.compile(expression).functions()}
+    named = any(each in expression for each in ("all", "exists", "map", "filter"))
+    may_loop = named and bool(functions & {"@not_strictly_false", "_+_"})  # what each of the macros becomes
+    return not may_loop and "matches" not in functions and _length(facts) <= QUICK_LENGTH
+
+
+def _length(value: Any) -> int:
+    """The characters of all texts in a value, and one for each other value."""
+    if isinstance(value, str):
+        return len(value)
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return 1 + sum(map(_length, parts))
+
+
+def evaluate(expression: str, facts: Mapping[str, Any]) -> bool:
+    """Whether an expression is true of these facts; raises ValueError if it can't be evaluated."""
+    try:
+        return truth(expression, facts)
+    except Exception as error:  # the library raises many kinds of errors
+        raise ValueError(_reason(error)) from None
+
+
+def truth(expression: str, facts: Mapping[str, Any]) -> bool:
+    """The same, with the errors of the library."""
+    import cel  # noqa: PLC0415
+
+    value = cel.evaluate(expression, dict(facts))
+    if not isinstance(value, bool):
+        raise ValueError(f"gives {type(value).__name__}, not true or false")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).splitlines()[0][:300]
+    return f"there is no value {text}" if isinstance(error, KeyError) else text
+
+
+Facts = Mapping[str, JsonValue]
+
+SAMPLE_FACTS: Facts = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
+"""The facts, with a value of each type: the last message and its speaker, the number of turns, rounds and tokens,
+and the seconds since the start."""
+
+SAMPLE_PANEL_FACTS: Facts = {**SAMPLE_FACTS, "goal": "text", "critiques": [], "contributions": [], "session": {}}
+"""The facts of a panel: also its goal, ``[{round, critique}]``, ``[{round, agentName, text}]``, and the session."""
+
+MAX_LOOPS = 2
+"""The maximum number of loops over lists: nested loops take time that grows with each level."""
+
+
+def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
+    """The expression itself; raises ValueError if it is no condition over facts such as those of the sample.
+
+    It is evaluated with the sample only if that is quick: whoever brings it to a worker is not trusted.
+    """
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"is longer than {MAX_LENGTH:,} characters")
+    loops = loops_in(expression)
+    if loops and sample is SAMPLE_FACTS:
+        raise ValueError("is not a condition: it loops over a list, and only panels have lists")
+    if len(loops) > MAX_LOOPS:
+        raise ValueError(f"loops over lists more than {MAX_LOOPS} times")
+    try:
+        names = names_in(expression)
+        unknown = [name for name in names if name not in sample and name not in loops]
+        if unknown:
+            raise ValueError(f"'{min(unknown)}' is not known in a condition; known: {', '.join(sorted(sample))}")
+        if "session" not in names and is_quick(expression, sample):  # the session's values are only known in a run
+            said = {"critiques", "contributions"} & {*names}  # so is the length of these lists
+            with suppress(IndexError) if said else nullcontext():
+                truth(expression, sample)
+    except Exception as error:
+        raise ValueError(f"is not a condition: {str(error).splitlines()[0][:300]}") from None
+    return expression
+
+
+def _check_panel(expression: str) -> str:
+    return check_condition(expression, SAMPLE_PANEL_FACTS)
+
+
+Condition = Annotated[str, AfterValidator(check_condition)]
+"""An expression in CEL, such as ``turn > 3 && message.contains('done')``."""
+
+PanelCondition = Annotated[str, AfterValidator(_check_panel)]
+"""A condition that may also use the goal, critiques, contributions and session of a panel."""

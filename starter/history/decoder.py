@@ -1,0 +1,440 @@
+"""Decodes Temporal's history events of one run into run events."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar, get_args
+
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.failure.v1 import Failure as TemporalFailure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import TimeoutError as ActivityTimeout
+
+from ...contracts.control_messages import read_person, read_steer_request, read_terminate_request
+from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
+from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed
+from ...contracts.inputs import Continuation
+from ...contracts.message import Message, Quote, Span
+from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
+from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
+from ...contracts.requests import AppendRequest, AskModelRequest, AskModelResult, Pinned, SelectRequest, UseToolRequest
+from ...contracts.status import Status, phase_of
+from ...contracts.turn import TurnResult
+from ...resources.base import JsonObject
+from .decisions import DecisionTracker
+from .run_events import (
+    REQUEST_TYPES,
+    RESULT_TYPES,
+    ActivityCall,
+    CallEnded,
+    CallResult,
+    CallScheduled,
+    RequestKind,
+    RequestReceived,
+    RunEnded,
+    RunEvent,
+    RunInfo,
+    RunStarted,
+)
+
+
+def said_messages(call: ActivityCall, result: CallResult, replies: Mapping[str, Message]) -> Iterator[Message]:
+    """The messages of agents, of people and of a panel's conversation that a call has added.
+
+    ``replies`` are the earlier answers of models and functions by their journal rows: a panel quotes them.
+    """
+    match call.request, result:
+        case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
+            yield from (item for item in pending if isinstance(item, Message) and _is_from_person(item))
+            yield from answer.earlier
+            if message.content and not wrong:
+                yield message
+        case AppendRequest(items=items), _:
+            for item in items:
+                if isinstance(item, Quote) and item.row in replies:
+                    yield item.quoted(replies[item.row])
+                elif not isinstance(item, Quote | Span) and (item.part or _is_from_person(item) or _is_reply(item)):
+                    yield item
+
+
+def _is_reply(message: Message) -> bool:
+    """Whether it is the turn of a member that is a person."""
+    return message.role == "assistant" and message.decision is not None
+
+
+def _is_from_person(message: Message) -> bool:
+    """Whether a person wrote it; Baton's own requests to correct an answer have no name."""
+    return message.role == "user" and message.name is not None
+
+
+@dataclass
+class CallTracker:
+    """Follows the calls of one run in their order; ``team`` is the plan of the run's team, if it has one."""
+
+    team: TeamPlan | None = None
+    _agents: dict[str, AgentPlan] = field(default_factory=dict)
+    _replies: dict[str, Message] = field(default_factory=dict)
+    _briefs: dict[str, SpeakerBrief] = field(default_factory=dict)
+    _hidden_children: list[str] = field(default_factory=list)
+
+    def child_run(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
+        """A child run of ``parent``, which is the run that is followed."""
+        places = (f"{parent.id}/{place}/" for place in self._hidden_children)
+        return RunInfo(workflow_id, run_id, parent=parent, hidden=parent.hidden or workflow_id.startswith((*places,)))
+
+    def complete(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
+        """A scheduled call with everything that is known about it."""
+        call = self._with_name(call)
+        brief = self._brief_of(call)
+        if brief is None:
+            return replace(call, hidden=run.hidden)
+        if brief.hidden and isinstance(call.request, BriefRequest):
+            self._hidden_children.append(f"round-{brief.round}/{brief.part}")
+        return replace(call, brief=brief, member=self._member(brief), hidden=run.hidden or brief.hidden)
+
+    def record(self, result: CallResult, brief: SpeakerBrief | None = None) -> None:
+        """Keeps a result to which later calls refer."""
+        match result:
+            case AskModelResult(message=message, head=head):
+                self._replies[head.id] = message
+                if brief:
+                    self._briefs[head.id] = brief
+            case PerformResult(message=message, head=head):
+                self._replies[head.id] = message
+            case Pinned(plan=TeamPlan() as team):
+                self.team = team
+                parts = team.panel.parts.values() if team.panel else ()
+                members: list[MemberPlan | None] = [*team.members, team.aggregator, *parts]
+                self._agents = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
+            case (
+                Pinned(plan=AgentPlan() as agent)
+                | Pinned(plan=QueryPlan(targets=(TargetPlan(turn=AgentPlan() as agent),)))
+            ):
+                self._agents = {agent.speaker: agent}
+
+    def messages(self, call: ActivityCall, result: CallResult) -> tuple[Message, ...]:
+        """The messages that a completed call has added to the conversation and that may be shown."""
+        if call.hidden:
+            return ()
+        panel = self.team.panel if self.team else None
+        said = said_messages(call, result, self._replies)
+        if panel and not panel.visibility.client:
+            return tuple(message for message in said if message.part != "deliverable")
+        return tuple(said)
+
+    def _with_name(self, call: ActivityCall) -> ActivityCall:
+        """The call with the name of its model, tool or function."""
+        match call.request:
+            case AskModelRequest(speaker=speaker, fallback=fallback) if speaker in self._agents:
+                agent = self._agents[speaker]
+                return replace(call, name=agent.engine or agent.models[fallback])
+            case UseToolRequest(reply=reply, call=number) if reply in self._replies:
+                tool_call = self._replies[reply].tool_calls[number]
+                return replace(call, name=tool_call.name, arguments=tool_call.arguments, tool_call=tool_call.id)
+            case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
+                return replace(call, name=self.team.chooser.models[fallback])
+            case UseToolRequest(reply=None):
+                return replace(call, name=call.speaker)
+            case PerformRequest(function=name) | AskPersonRequest(member=name):
+                return replace(call, name=name)
+        return call
+
+    def _brief_of(self, call: ActivityCall) -> SpeakerBrief | None:
+        match call.request:
+            case AskModelRequest(brief=brief) | BriefRequest(brief=brief) | PerformRequest(brief=brief):
+                return brief
+            case UseToolRequest(reply=str(reply)):
+                return self._briefs.get(reply)
+        return None
+
+    def _member(self, brief: SpeakerBrief) -> str:
+        """The name of the panel's member that has the brief; empty for another part."""
+        panel = self.team.panel if self.team else None
+        return panel.roster[brief.seat] if panel and brief.seat is not None else ""
+
+
+REQUEST_EVENTS = (
+    "workflow_execution_signaled",
+    "workflow_execution_update_accepted",
+    "workflow_execution_cancel_requested",
+)
+"""The names of the history events with which a run gets a request."""
+
+
+async def decode_request(
+    converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any
+) -> RequestReceived | None:
+    """The request of a client; None for what a parent sends on to its child, and for what a run ignores."""
+    if event == "workflow_execution_update_accepted":
+        request = attributes.accepted_request
+        name, payloads, client = request.input.name, request.input.args, request.meta.identity
+    elif attributes.external_workflow_execution.workflow_id:
+        return None
+    elif event == "workflow_execution_cancel_requested":
+        return RequestReceived(run, at, "cancel", attributes.identity, {"reason": attributes.cause or None})
+    else:
+        name, payloads, client = attributes.signal_name, attributes.input, attributes.identity
+    value = await _value(converter, payloads)
+    kind: RequestKind | None = next((each for each in get_args(RequestKind) if each == name), None)
+    data = _data(kind, value) if kind else None
+    if kind is None or data is None:
+        return None
+    return RequestReceived(run, at, kind, _person(kind, value) or client, data)
+
+
+async def decode_decision(
+    converter: DataConverter, event: str, attributes: Any
+) -> ApproveRequest | RememberedDecision | None:
+    """A person's decision, as a client has sent it, or as another run has sent it on; None for all else."""
+    if event == "workflow_execution_update_accepted":
+        given = attributes.accepted_request.input
+        kind: type[ApproveRequest | RememberedDecision] | None = ApproveRequest if given.name == "approve" else None
+        payloads = given.args
+    elif event == "workflow_execution_signaled":
+        kind = RememberedDecision if attributes.signal_name in ("remember", "remembered") else None
+        payloads = attributes.input
+    else:
+        return None
+    try:
+        return kind.model_validate(await _value(converter, payloads)) if kind else None
+    except ValueError:
+        return None
+
+
+def _person(kind: RequestKind, value: JsonValue) -> str | None:
+    """The name that a request gives; a text alone is a name only where it can't be a reason or a message."""
+    if kind == "steer" and (message := read_steer_request(value)):
+        return message.name
+    return read_person(value) if kind in ("pause", "resume") or isinstance(value, dict) else None
+
+
+def _data(kind: RequestKind, value: JsonValue) -> JsonObject | None:
+    """What a request says; None if a run ignores it."""
+    match kind:
+        case "steer":
+            message = read_steer_request(value)
+            return {"text": message.text} if message else None
+        case "session":
+            return {"changes": value} if isinstance(value, dict) else None
+        case "terminate_team" | "cancel":
+            request = read_terminate_request(value)
+            return {"reason": request.reason or None, "now": request.now or None}
+    return {}
+
+
+async def _value(converter: DataConverter, payloads: Payloads) -> JsonValue:
+    """The value that was sent; None if there is none or it can't be read, as a run takes it."""
+    if not payloads.payloads:
+        return None
+    try:
+        values = await converter.decode(payloads.payloads[:1])
+    except BatonError:
+        return None
+    value: JsonValue = values[0]
+    return value
+
+
+T = TypeVar("T")
+
+
+async def decode_payload(converter: DataConverter, payloads: Payloads, kind: type[T]) -> T:
+    """The only value of some payloads.
+
+    Raises InvalidInput if it is not of that kind, and SettingsError if it is encrypted and the key is missing.
+    """
+    values = await converter.decode(payloads.payloads, [kind])
+    value: T = values[0]
+    return value
+
+
+async def decode_failure(converter: DataConverter, failure: TemporalFailure) -> Failure:
+    """A failure of an activity or a workflow, in the form in which the workflow itself would record it."""
+    error = await converter.decode_failure(failure)
+    match error:
+        case ActivityTimeout(message=text):
+            return Failure(family="TimeoutError", type="CallTimeout", message=text)
+        case ApplicationError(message=text, type=kind, details=[str() as family, *more]):
+            about = next((each for each in more if isinstance(each, dict)), {})
+            budget = BudgetReached.model_validate(about) if about and kind == BudgetExceeded.__name__ else None
+            known = {"wait": about.get("wait"), "budget": budget}
+            return Failure(family=family, type=kind or "ActivityError", message=text).model_copy(update=known)
+    kind = error.type if isinstance(error, ApplicationError) else None
+    text = error.message if isinstance(error, FailureError) else str(error)
+    return Failure(family="BatonError", type=kind or "ActivityError", message=text)
+
+
+END_EVENTS = {
+    f"workflow_execution_{end}": end.replace("_", " ")
+    for end in ("completed", "failed", "canceled", "terminated", "timed_out")
+}
+"""The names of the events that end a run, with the word for each."""
+
+
+async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
+    """How a run has ended: as its result says, or else as Temporal says."""
+    result = await _result(converter, run, attributes)
+    match result:
+        case TurnResult():
+            phase = phase_of(result.stop_reason, result.failure)
+            return RunEnded(run, at, phase, result.stop_reason, result.note, result.failure, result.turns)
+        case Status():
+            return RunEnded(run, at, result.phase, result.stop_reason, result.note, result.failure)
+    if event == "workflow_execution_canceled":
+        return RunEnded(run, at, "Canceled", "canceled")
+    failure = RunClosed(f"the run was closed in Temporal: {END_EVENTS[event]}").as_failure()
+    if event == "workflow_execution_failed":
+        failure = await decode_failure(converter, attributes.failure)
+    return RunEnded(run, at, "Failed", "failed", failure=failure)
+
+
+async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> TurnResult | Status | None:
+    """The result that a run has returned, or that is in the details of its failure; None if there is none."""
+    failure = getattr(attributes, "failure", TemporalFailure())
+    for payloads in (
+        getattr(attributes, "result", Payloads()),
+        failure.application_failure_info.details,
+        failure.canceled_failure_info.details,
+    ):
+        if payloads.payloads:
+            return await decode_payload(converter, payloads, Status if run.kind == "query" else TurnResult)
+    return None
+
+
+LOCAL_ACTIVITY_MARKER = "core_local_activity"
+"""The marker with which Temporal's SDK records a local activity."""
+
+CALL_ENDS = tuple(f"activity_task_{end}" for end in ("completed", "failed", "timed_out", "cancel_requested"))
+"""The events after which a workflow no longer waits for an activity."""
+
+
+def event_attributes(event: HistoryEvent) -> tuple[str, Any]:
+    """The name of a history event, such as ``activity_task_started``, and its attributes."""
+    name = event.WhichOneof("attributes") or ""
+    return name.removesuffix("_event_attributes"), getattr(event, name, None)
+
+
+class HistoryDecoder:
+    """Decodes the events of one run in their order, through all executions in which it continues as new."""
+
+    def __init__(self, run: RunInfo, converter: DataConverter) -> None:
+        self.run, self._converter = run, converter
+        self.calls, self.decisions = CallTracker(), DecisionTracker()
+        self._started = False
+        self._open: dict[int, ActivityCall] = {}
+        self._attempts: dict[int, int] = {}
+        self._timers: dict[str, str] = {}
+
+    def continue_as_new(self, run_id: str) -> None:
+        """Goes on with the history of another execution of the same run."""
+        self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
+
+    async def decode(self, event: HistoryEvent) -> list[RunEvent]:
+        """The run events that a history event stands for; most stand for none."""
+        at = event.event_time.ToDatetime(UTC)
+        match event_attributes(event):
+            case "workflow_execution_started", started if not self._started:
+                self._started = True
+                return [await self._run_started(at, started)]
+            case "marker_recorded", marker if marker.marker_name == LOCAL_ACTIVITY_MARKER:
+                return await self._local_activity(at, marker)
+            case "activity_task_scheduled", scheduled:
+                call = self._open[event.event_id] = await self._scheduled_call(at, scheduled)
+                return [*self.decisions.scheduled(CallScheduled(self.run, at, call))]
+            case "activity_task_started", started:
+                self._attempts[started.scheduled_event_id] = started.attempt
+            case name, ended if name in CALL_ENDS:
+                return await self._call_ended(at, ended)
+            case "timer_started" | "timer_fired", timer:
+                return await self._timer(at, event, timer.timer_id)
+            case name, request if name in REQUEST_EVENTS:
+                return await self._request(at, name, request)
+            case name, ended if name in END_EVENTS:
+                return [await decode_run_end(self._converter, self.run, at, name, ended)]
+        return []
+
+    async def _run_started(self, at: datetime, started: Any) -> RunStarted:
+        given = await self._input(started)
+        workflow = started.workflow_type.name
+        kind = next((each for each in ("team", "agent", "model", "tool") if each in given), workflow)
+        name, namespace = given.get("name" if kind == "query" else kind), given.get("namespace")
+        named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
+        self.run = replace(named, type=workflow, kind=kind)
+        if carried := given.get("carried"):  # Temporal has deleted the first executions of this run
+            pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
+            self.calls.record(pinned)
+            return RunStarted(self.run, at, pinned)
+        return RunStarted(self.run, at)
+
+    async def _input(self, started: Any) -> dict[str, Any]:
+        """The input of the workflow; empty if it is no object, which the workflow itself refuses."""
+        if len(started.input.payloads) != 1:
+            return {}
+        try:
+            given = await decode_payload(self._converter, started.input, object)
+        except BatonError:
+            return {}
+        return given if isinstance(given, dict) else {}
+
+    async def _request(self, at: datetime, name: str, attributes: Any) -> list[RunEvent]:
+        """What somebody asks of the run, or has decided about its budgets."""
+        if decided := await decode_decision(self._converter, name, attributes):
+            return [*self.decisions.decided(self.run, at, decided)]
+        received = await decode_request(self._converter, self.run, at, name, attributes)
+        return [received] if received else []
+
+    async def _timer(self, at: datetime, event: HistoryEvent, timer: str) -> list[RunEvent]:
+        """A timer that limits how long a decision is waited for begins, or ends."""
+        if event.HasField("timer_fired_event_attributes"):
+            return [*self.decisions.timed_out(self.run, at, self._timers.pop(timer, ""))]
+        if event.user_metadata.HasField("summary"):
+            summary = await decode_payload(self._converter, Payloads(payloads=[event.user_metadata.summary]), str)
+            self._timers[timer] = summary.removeprefix(DECISION)
+        return []
+
+    async def _scheduled_call(self, at: datetime, scheduled: Any) -> ActivityCall:
+        activity_type = scheduled.activity_type.name
+        kind = REQUEST_TYPES.get(activity_type)
+        request = await decode_payload(self._converter, scheduled.input, kind) if kind else None
+        return self.calls.complete(self.run, ActivityCall(scheduled.activity_id, activity_type, at, request))
+
+    async def _local_activity(self, at: datetime, marker: Any) -> list[RunEvent]:
+        """A local activity. One that has failed but may be retried is called again as a regular activity."""
+        about = json.loads(marker.details["data"].payloads[0].data)
+        call = ActivityCall(about["activity_id"], about["activity_type"], at)
+        if call.activity_type not in RESULT_TYPES or not _is_final(marker):
+            return []
+        result, failure = None, None
+        if not marker.HasField("failure"):
+            result = await self._result(call, marker.details["result"])
+        elif not marker.failure.HasField("canceled_failure_info"):
+            failure = await decode_failure(self._converter, marker.failure)
+        return [CallScheduled(self.run, at, call), CallEnded(self.run, at, call, result=result, failure=failure)]
+
+    async def _call_ended(self, at: datetime, ended: Any) -> list[RunEvent]:
+        number = ended.scheduled_event_id
+        call = self._open.pop(number, None)
+        if call is None:
+            return []
+        attempts = self._attempts.pop(number, 1)
+        if hasattr(ended, "result") and call.activity_type in RESULT_TYPES:
+            result = await self._result(call, ended.result)
+            messages = self.calls.messages(call, result)
+            return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, result, messages=messages))]
+        failure = await decode_failure(self._converter, ended.failure) if hasattr(ended, "failure") else None
+        return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, failure=failure))]
+
+    async def _result(self, call: ActivityCall, payloads: Any) -> CallResult:
+        result = await decode_payload(self._converter, payloads, RESULT_TYPES[call.activity_type])
+        self.calls.record(result, call.brief)
+        return result
+
+
+def _is_final(marker: Any) -> bool:
+    """Whether a local activity has completed, was canceled, or has failed for good."""
+    failure = marker.failure
+    canceled = failure.HasField("canceled_failure_info")
+    return not marker.HasField("failure") or canceled or failure.application_failure_info.non_retryable

@@ -1,0 +1,44 @@
+"""Lists, reads and deletes the conversations that the journal keeps."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from ...activities.runtime.settings import Settings
+from ...contracts.message import Head, Message
+from ...contracts.plan import ConversationPlan
+from ...journal.journal import ConversationRecord, Conversations, Journal
+from ...temporal.encryption import Keys
+
+
+@contextlib.asynccontextmanager
+async def _journal(environ: Mapping[str, str]) -> AsyncIterator[Journal]:
+    """The journal of BATON_JOURNAL_URL. Raises JournalUnavailable if it can't be read."""
+    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ), upgrade=False)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def list_conversations(limit: int, environ: Mapping[str, str] = os.environ) -> Sequence[ConversationRecord]:
+    """The conversations that were used last, the latest first."""
+    async with _journal(environ) as journal:
+        return await Conversations(journal).latest(limit)
+
+
+async def read_conversation(
+    conversation: ConversationPlan, limit: int, environ: Mapping[str, str] = os.environ
+) -> list[Message] | None:
+    """The last messages of a conversation, in their order; None if there is no such conversation."""
+    async with _journal(environ) as journal:
+        head = await Conversations(journal).head(conversation)
+        first = head.depth - limit + 1
+        rows = await journal.read(head, lambda row: row.depth <= first)
+        return None if head == Head() else [row.message for row in rows]
+
+
+async def delete_conversation(conversation: ConversationPlan, environ: Mapping[str, str] = os.environ) -> bool:
+    """Deletes a conversation, and says whether there was one."""
+    async with _journal(environ) as journal:
+        return await Conversations(journal).delete(conversation)

@@ -1,0 +1,183 @@
+"""Applies, reads and deletes the manifests of the store in the journal's database, as ``baton apply`` does.
+
+Only who can write that database can do so. What is written is checked against the store as it was read. If somebody
+else has changed it meanwhile, nothing is written, and all is done again.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from ...activities.runtime.settings import Settings
+from ...contracts.errors import JournalUnavailable
+from ...journal.journal import Journal
+from ...journal.manifest_store import MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_STORE_BYTES, ManifestStore
+from ...journal.migrate import VERSION, version
+from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.loader import Loaded
+from ...resources.problems import MAX_LINES, dotted_path
+from ...resources.stored import Key, StoredManifest, check_storable, check_with, key_of, users
+from ...temporal.encryption import Keys
+
+Applied = Literal["created", "configured", "unchanged"]
+"""What has become of a manifest, in the words of ``kubectl apply``."""
+
+ATTEMPTS = 20
+"""How often a change is tried while others change the store, too."""
+
+
+class StoreError(Exception):
+    """The store does not hold what is asked for, is changed by others all the time, or is full; the text says it."""
+
+
+class StoreContents(NamedTuple):
+    """The newest versions in the store at a revision, by kind, namespace and name."""
+
+    revision: int
+    newest: Mapping[Key, StoredManifest]
+
+    @property
+    def there(self) -> list[StoredManifest]:
+        """Those that are not deleted."""
+        return [each for each in self.newest.values() if not each.is_deleted]
+
+    def get(self, key: Key) -> StoredManifest:
+        """The newest version of a resource. Raises StoreError if it is not there."""
+        found = self.newest.get(key)
+        if found is None or found.is_deleted:
+            raise _missing(key, self.there)
+        return found
+
+    def catalog(self, without: Collection[Key] = ()) -> Catalog:
+        """The manifests, ``without`` some. Raises StoreError for one that this version of Baton can't read."""
+        return catalog_of(filter(None, (_resource(each) for each in self.there if each.key not in without)))
+
+    def text(self, key: Key) -> str:
+        """The newest manifest of a resource as JSON; empty if there is none."""
+        return self.newest[key].manifest if key in self.newest else ""
+
+
+class Store(ManifestStore):
+    """The store, as those use it who change it."""
+
+    async def contents(self) -> StoreContents:
+        """All that it holds now."""
+        newest = {each.key: each for each in await self.changed_since(0)}
+        return StoreContents(max((each.revision for each in newest.values()), default=0), newest)
+
+    async def apply(self, loaded: Loaded, *, force: bool = False) -> Sequence[tuple[Resource, Applied]]:
+        """Writes all manifests of files that are new or have changed, or none of them.
+
+        Raises ManifestError for what may not be stored or breaks a rule together with what is there, and StoreError.
+        With ``force`` they may need what is neither in the files nor in the store.
+        """
+        check_storable(loaded)
+        texts = {key_of(each): each.model_dump_json(exclude_unset=True) for each in loaded.catalog.manifests}
+
+        def change(found: StoreContents) -> Mapping[Key, str]:
+            changed = {key: text for key, text in texts.items() if found.text(key) != text}
+            if changed:
+                check_with(loaded, found.catalog(without=texts), force=force)
+                _check_size(found, changed)
+            return changed
+
+        found, changed = await self._change(change)
+        return [(each, _applied(found, changed, key_of(each))) for each in loaded.catalog.manifests]
+
+    async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:
+        """Deletes all of these manifests or none; their versions stay.
+
+        Raises StoreError if one is not there, or if another manifest still needs one of them, unless ``force``.
+        """
+
+        def change(found: StoreContents) -> Mapping[Key, str]:
+            for key in keys:
+                found.get(key)
+            if not force:
+                _check_unused(found, keys)
+            return dict.fromkeys(keys, "")
+
+        await self._change(change)
+
+    async def _change(
+        self, change: Callable[[StoreContents], Mapping[Key, str]]
+    ) -> tuple[StoreContents, Mapping[Key, str]]:
+        """Writes what ``change`` makes of the store; the store as it was before, and what was written."""
+        for _ in range(ATTEMPTS):
+            found = await self.contents()
+            changed = change(found)
+            if not changed or await self.write([*changed.items()], found.revision):
+                return found, changed
+        raise StoreError("the store is changed by others all the time: nothing was written")
+
+
+@contextlib.asynccontextmanager
+async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[Store]:
+    """The store in the journal of BATON_JOURNAL_URL. Raises JournalUnavailable if that can't be used."""
+    settings = Settings.of(environ)
+    settings.make_journal_file()
+    journal = await Journal.open(settings.journal, Keys.from_environment(environ), upgrade=False)
+    try:
+        if (found := await journal.database.engine.run(version)) < VERSION:
+            raise JournalUnavailable(
+                f"the journal's tables are of version {found}, and the store needs version {VERSION}: "
+                "start a worker of this Baton, or run: baton migrate"
+            )
+        yield Store(journal)
+    finally:
+        await journal.close()
+
+
+async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Loaded:
+    """What was loaded, with the manifests of the store if it refers to others than its own, Secrets aside.
+
+    Nothing is read where no journal is named, and none is on this machine.
+    """
+    settings, known = Settings.of(environ), loaded.catalog
+    references = (each for manifest in known.manifests for each in manifest.references if not each.optional)
+    lacks = any(each.kinds != ("Secret",) and not known.find(each) for each in references)
+    if not lacks or not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
+        return loaded
+    async with open_store(environ) as store:
+        return replace(loaded, stored=(await store.contents()).catalog())
+
+
+def _check_unused(found: StoreContents, keys: Collection[Key]) -> None:
+    needed = users(found.catalog(), {"/".join(key) for key in keys})
+    if texts := [f"{manifest.id}: {dotted_path(each.path)}: needs {each}" for manifest, each in needed]:
+        hint = "delete or change what needs it first, or use --force"
+        raise StoreError("; ".join(texts[:MAX_LINES]) + f"; nothing was deleted: {hint}")
+
+
+def _missing(key: Key, there: Iterable[StoredManifest]) -> StoreError:
+    """The error for a resource that is not in the store."""
+    kind, namespace, name = key
+    known = ", ".join(each.name for each in there if (each.kind, each.namespace) == (kind, namespace)) or "none"
+    return StoreError(f"there is no {kind} '{name}' in the store in the namespace '{namespace}'; known: {known}")
+
+
+def _check_size(found: StoreContents, changed: Mapping[Key, str]) -> None:
+    sizes = {each.key: len(each.manifest.encode()) for each in found.there}
+    sizes |= {key: len(text.encode()) for key, text in changed.items()}
+    for key in changed:
+        if sizes[key] > MAX_MANIFEST_BYTES:
+            size = f"{sizes[key]:,} bytes, and the store takes {MAX_MANIFEST_BYTES:,}"
+            raise StoreError(f"{'/'.join(key)} has {size}: nothing was written")
+    if len(sizes) > MAX_MANIFESTS or sum(sizes.values()) > MAX_STORE_BYTES:
+        limits = f"{MAX_MANIFESTS:,} manifests of together {MAX_STORE_BYTES:,} bytes"
+        raise StoreError(f"the store takes {limits}: nothing was written")
+
+
+def _applied(found: StoreContents, changed: Mapping[Key, str], key: Key) -> Applied:
+    if key not in changed:
+        return "unchanged"
+    return "configured" if key in found.newest and not found.newest[key].is_deleted else "created"
+
+
+def _resource(stored: StoredManifest) -> Resource | None:
+    try:
+        return stored.resource()
+    except ValueError as error:
+        raise StoreError(f"the stored manifest {stored.place} can't be read: {error}") from None

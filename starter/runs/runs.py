@@ -1,0 +1,329 @@
+"""Finds, lists and describes runs."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...contracts.control_messages import TerminateRequest
+from ...contracts.errors import RunClosed
+from ...contracts.settings import SettingsError
+from ...contracts.status import BudgetStatus, Status, format_time
+from ...resources.base import JsonObject
+from ...temporal.client import task_queue
+from ...temporal.client import task_queue as default_task_queue
+from ...temporal.executions import first_run_id
+from ...temporal.search_attributes import PHASE, live_workers
+from ..text import format_age, format_duration
+
+StartedRun = tuple[datetime, WorkflowExecution]
+"""A run with the start of its first execution."""
+
+
+async def newest_runs(
+    client: Client,
+    query: str,
+    count: int,
+    matches: Callable[[WorkflowExecution], Awaitable[bool]],
+    limit: int | None = None,
+) -> list[StartedRun]:
+    """At most ``count`` runs of a visibility query that match, the newest first.
+
+    Temporal lists open runs by their start and the others by their end, each the newest first. Of both it reads until
+    none that follows can be newer than those it has found, or ``limit`` runs. Of a run that has continued as new its
+    last execution counts.
+    """
+    found, ids = list[StartedRun](), set[str]()
+    for status in ("= 'Running'", "!= 'Running'"):
+        async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}", limit=limit):
+            if len(found) == count and (run.close_time or run.start_time) < found[-1][0]:
+                break
+            earlier = run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW and run.id in ids
+            if earlier or not await matches(run):
+                continue
+            ids.add(run.id)
+            others = [each for each in found if each[1].run_id != run.run_id]  # it may have ended between the two
+            found = sorted([*others, (await _start_time(client, run), run)], key=lambda each: each[0], reverse=True)
+            del found[count:]
+    return found
+
+
+async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
+    """The start of the first execution; of this one if Temporal has deleted the first."""
+    with contextlib.suppress(RPCError):
+        first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
+        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
+    return run.start_time
+
+
+RunHandle = WorkflowHandle[object, object]
+"""Temporal's handle of the workflow of a run."""
+
+
+async def request_termination(handle: RunHandle, reason: str, *, now: bool) -> None:
+    """Asks a run to end after the current turn or, with ``now``, at once; its phase is then Completed."""
+    await handle.signal("terminate_team", TerminateRequest(reason=reason, now=now))
+
+
+SEARCH_LIMIT = 1_000
+"""The number of runs, of the open ones and of the others, among which the run of a Query is searched."""
+
+
+class NoSuchRunError(Exception):
+    """There is no run of that name or id."""
+
+
+async def find_run(client: Client, name: str, namespace: str) -> RunHandle:
+    """The run with that id, or else the newest run of the Query with that name.
+
+    Raises:
+        NoSuchRunError: if there is none.
+        SettingsError: if a run's memo is encrypted and the key is missing, so that it might be the one.
+    """
+    handle = client.get_workflow_handle(name)
+    try:
+        await handle.describe()
+        return handle
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    if found := await _newest_of_query(client, name, namespace):
+        return found
+    raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
+
+
+async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHandle | None:
+    """The newest run of a Query: its name and namespace are in the run's memo."""
+    missing_key: SettingsError | None = None
+
+    async def matches(run: WorkflowExecution) -> bool:
+        nonlocal missing_key
+        try:
+            memo = await run.memo()
+        except SettingsError as error:
+            missing_key = error
+            return False
+        return (memo.get("query"), memo.get("namespace")) == (name, namespace)
+
+    queries, of_name = "WorkflowType = 'query'", f"WorkflowId STARTS_WITH '{_escape(name)}-'"  # as most ids begin
+    found = await newest_runs(client, f"{queries} AND {of_name}", 1, matches, SEARCH_LIMIT)
+    since = f" AND StartTime > '{found[0][0].isoformat()}'" if found else ""
+    if found := [*found, *await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)]:
+        _, run = max(found, key=lambda each: each[0])
+        return await _latest_execution(client, run.id, run.run_id)
+    if missing_key:
+        raise missing_key
+    return None
+
+
+async def _latest_execution(client: Client, run: str, run_id: str | None) -> RunHandle:
+    """A handle without a run id, which follows continue-as-new, unless the id was used again for another run."""
+    found, latest = client.get_workflow_handle(run, run_id=run_id), client.get_workflow_handle(run)
+    return latest if await first_run_id(latest) == await first_run_id(found) else found
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run that a client has started. ``name`` and ``namespace`` are those of its Query, if its memo has them."""
+
+    id: str
+    name: str | None
+    namespace: str | None
+    type: str
+    state: str
+    start: datetime
+    end: datetime | None
+
+    @property
+    def duration(self) -> timedelta:
+        """The time from its start to its end, or until now."""
+        return (self.end or datetime.now(UTC)) - self.start
+
+    @property
+    def value(self) -> JsonObject:
+        """The run as JSON."""
+        value: JsonObject = {
+            "id": self.id,
+            "name": self.name,
+            "namespace": self.namespace,
+            "type": self.type,
+            "state": self.state,
+            "startTime": format_time(self.start),
+            "completionTime": format_time(self.end) if self.end else None,
+            "durationSeconds": round(self.duration.total_seconds(), 3),
+        }
+        return {key: each for key, each in value.items() if each is not None}
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The run as the cells of a table, in the order of COLUMNS."""
+        return self.id, self.type, self.state, format_duration(self.duration), format_age(self.start)
+
+
+ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
+"""The filter for runs that clients have started: of those that continued as new, the last execution alone."""
+
+COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
+
+
+async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
+    """The newest runs without child runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
+
+    async def matches(run: WorkflowExecution) -> bool:
+        return namespace in (None, (await _memo(run)).get("namespace"))
+
+    found = await newest_runs(client, f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}", limit, matches)
+    return [await _describe(run, start) for start, run in found]
+
+
+async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
+    memo = await _memo(run)
+    name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
+    state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
+    phase = run.typed_search_attributes.get(PHASE)
+    if state == "Running" and phase in ("Paused", "InputRequired"):
+        state = phase
+    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time)
+
+
+async def _memo(run: WorkflowExecution) -> Mapping[str, object]:
+    """The memo; empty if it is encrypted and the key is missing, so that the run is listed without its name."""
+    with contextlib.suppress(SettingsError):
+        return await run.memo()
+    return {}
+
+
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to reach Temporal."""
+
+QUERY_TIMEOUT = timedelta(seconds=5)
+"""How long a child run is asked for its status."""
+
+
+async def status_of(handle: RunHandle) -> Status:
+    """The status of a run, as its workflow answers, for which a worker must run.
+
+    A run that was terminated or timed out in Temporal has the phase Failed, whatever its workflow answers.
+    """
+    status: Status = await handle.query("status", result_type=Status)
+    closed = (await handle.describe()).status
+    if not status.is_open or closed in (None, WorkflowExecutionStatus.RUNNING):
+        return status
+    return status.model_copy(update=_closed_in_temporal(closed))
+
+
+async def live_status(client: Client, handle: RunHandle) -> Status:
+    """The status of a run; while it goes on, with what the runs below it have said and used until now.
+
+    Those are asked one by one, as they tell the run above them only at their end.
+    """
+    status = await status_of(handle)
+    if not status.is_open:
+        return status
+    status = await _with_runs(client, await _with_responses(client, status, handle.id))
+    left = BudgetStatus.of(status.budget.limits if status.budget else None, status.token_usage)
+    return status.model_copy(update={"budget": left})
+
+
+async def _with_responses(client: Client, status: Status, own: str) -> Status:
+    """The status of the query ``own``, with the answers so far of the targets that are still asked in other runs."""
+    responses, usage = [], status.token_usage
+    for response in status.responses:
+        run = response.run if response.status == "Running" and response.run != own else None
+        if run and (below := await _status_below(client, run)):
+            known = {"message": below.message, "messages": below.messages, "turns": below.turns}
+            more = {"token_usage": below.token_usage, "failure": below.failure}
+            response = response.model_copy(update={**known, **more})
+            usage += below.token_usage
+        responses.append(response)
+    said = [each.message for each in responses if each.message]
+    message = status.message or (said[0] if len(responses) == 1 and said else "")
+    return status.model_copy(update={"responses": tuple(responses), "token_usage": usage, "message": message})
+
+
+async def _with_runs(client: Client, status: Status) -> Status:
+    """The status of a run, with what the runs below it have said, such as those of members that are teams."""
+    for run in status.runs or ():
+        if below := await _status_below(client, run):
+            usage, messages = status.token_usage + below.token_usage, (*status.messages, *below.messages)
+            message = below.message or status.message
+            status = status.model_copy(update={"token_usage": usage, "messages": messages, "message": message})
+    return status
+
+
+async def _status_below(client: Client, run: str) -> Status | None:
+    """The status of a child run; None if it can't be asked, as before its start."""
+    handle: RunHandle = client.get_workflow_handle(run)
+    with contextlib.suppress(RPCError, WorkflowQueryFailedError):
+        status: Status = await handle.query("status", result_type=Status, rpc_timeout=QUERY_TIMEOUT)
+        return await _with_runs(client, status)
+    return None
+
+
+async def closed_status(handle: RunHandle) -> Status:
+    """The status of a closed run that has no result, as Temporal describes it."""
+    about = await handle.describe()
+    if about.status in (None, WorkflowExecutionStatus.CANCELED):
+        end: dict[str, object] = {"phase": "Canceled", "stop_reason": "canceled"}
+    else:
+        end = _closed_in_temporal(about.status)
+    closed_at = format_time(about.close_time or about.start_time)
+    return Status.model_validate({**end, "start_time": format_time(about.start_time), "completion_time": closed_at})
+
+
+def _closed_in_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
+    failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
+    return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+
+
+async def wait_until_closed(handle: RunHandle) -> None:
+    """Waits until a run is over, however it ends; reconnects to Temporal as long as necessary."""
+    while True:
+        try:
+            await handle.result()
+            return
+        except WorkflowFailureError:
+            return
+        except RPCError:
+            await asyncio.sleep(RETRY_INTERVAL)
+
+
+async def final_status(handle: RunHandle) -> Status:
+    """Waits until a run is over; its status."""
+    with contextlib.suppress(WorkflowFailureError):
+        await handle.result()
+    return await status_of(handle)
+
+
+async def has_open_runs(client: Client) -> bool:
+    """Whether any run is open; true if Temporal can't answer."""
+    try:
+        return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
+    except RPCError:
+        return True
+
+
+async def open_runs(client: Client, limit: int = 3) -> list[str]:
+    """The ids of the newest open runs that clients have started, at most ``limit``."""
+    wanted = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    return [run.id async for run in client.list_workflows(wanted, limit=limit)]
+
+
+async def has_worker(client: Client, task_queue: str | None = None) -> bool:
+    """Whether a worker lives on the task queue."""
+    return bool(await live_workers(client, task_queue or default_task_queue()))

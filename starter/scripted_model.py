@@ -1,0 +1,323 @@
+"""The scripted model's server: it speaks OpenAI's protocol, and answers from a script, without a language model."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+Request = dict[str, Any]
+"""The JSON body of a request for a chat completion."""
+
+MODEL_PREFIX = "scripted:"
+"""How the model's name begins in every answer, so that nobody takes it for the answer of a language model."""
+
+
+class _ScriptPart(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ScriptedToolCall(_ScriptPart):
+    """A tool call in an answer."""
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+    id: str | None = None
+
+
+class Reply(_ScriptPart):
+    """One answer or one failure.
+
+    - ``text`` and ``calls``: the answer. ``delay``: seconds before it. ``pause``: seconds between its chunks.
+    - ``status``: this HTTP error in place of an answer, with the error ``code`` and the ``headers``.
+    - ``cut``: the stream breaks off after so many characters. ``raw``: the whole body. ``hang``: it never answers.
+    - ``before``: failures that are served first, each once.
+    """
+
+    text: str = ""
+    calls: list[ScriptedToolCall] = []
+    delay: float = 0
+    pause: float = 0
+    status: int | None = None
+    code: str | None = None
+    headers: dict[str, str] = {}
+    cut: int | None = None
+    raw: str | None = None
+    hang: bool = False
+    before: list["Reply"] = []
+
+
+class ScriptLine(_ScriptPart):
+    """The answers of one speaker in their order; the last one is repeated.
+
+    A request is the speaker's if its system prompt contains ``system``, in any case, and if it asks for ``model``; each
+    fits any request if it is left out. The speaker's earlier turns are the messages of ``agent`` in the conversation.
+    """
+
+    system: str = ""
+    agent: str | None = None
+    model: str | None = None
+    say: list[Reply] = Field(min_length=1)
+
+    @field_validator("say", mode="before")
+    @classmethod
+    def _expand_texts(cls, value: object) -> object:
+        """A text in the list stands for an answer with that text."""
+        if not isinstance(value, list):
+            return value
+        return [{"text": each} if isinstance(each, str) else each for each in value]
+
+    def matches(self, request: Request) -> bool:
+        """Whether a request is this speaker's."""
+        system = " ".join(each.get("content") or "" for each in request["messages"] if each["role"] == "system")
+        return self.system.lower() in system.lower() and self.model in (None, request["model"])
+
+    def turns_taken(self, request: Request) -> int:
+        """The speaker's messages in the conversation, or in a panel, where it sees none, the rounds that are over."""
+        messages: int = sum(
+            each["role"] == "assistant" and self.agent in (None, each.get("name")) for each in request["messages"]
+        )
+        found = _ROUND.search(" ".join(str(each.get("content")) for each in request["messages"][:2]))
+        return messages + (int(found[1] or found[2]) - 1 if found else 0)
+
+
+_ROUND = re.compile(
+    r'# (?:This round|The round[^\n]*)\nRound (\d+) of|^.*\{"goal":.*"round":(\d+),"maxRounds"', re.DOTALL
+)
+"""Where a panel's prompts name the round: as text for default speakers, as JSON for others."""
+
+
+class Script(_ScriptPart):
+    """A script. The first of its ``lines`` that matches a request answers it; ``delay`` is the default of answers."""
+
+    delay: float = 0
+    lines: list[ScriptLine] = Field(min_length=1)
+
+    def model_post_init(self, _context: object) -> None:
+        """Starts to count the failures that were served."""
+        self._failures_served: Counter[tuple[int, int]] = Counter()
+
+    @classmethod
+    def read(cls, file: Path) -> "Script":
+        """Reads a script; raises pydantic's ValidationError or yaml's YAMLError."""
+        return cls.model_validate(yaml.safe_load(file.read_text()))
+
+    def answer(self, request: Request) -> Reply:
+        """The answer to a request; an HTTP error 404 if no line matches it."""
+        for number, line in enumerate(self.lines):
+            if line.matches(request):
+                index = min(line.turns_taken(request), len(line.say) - 1)
+                reply = self._failure(number, index, line.say[index]) or line.say[index]
+                return reply.model_copy(update={"delay": reply.delay or self.delay})
+        return Reply(status=404, text="no line of the script fits this request")
+
+    def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:
+        """The next failure that comes before a reply."""
+        served = self._failures_served[line, index]
+        if served == len(reply.before):
+            return None
+        self._failures_served[line, index] += 1
+        return reply.before[served]
+
+
+CHUNK_SIZE = 40
+"""Characters in a chunk of a stream, or more if there would be more than MAX_CHUNKS."""
+
+MAX_CHUNKS = 2_000
+
+END_OF_STREAM = "data: [DONE]\n\n"
+
+
+def completion(request: Request, reply: Reply) -> Request:
+    """The reply as one chat completion."""
+    calls = [{key: value for key, value in call.items() if key != "index"} for call in _tool_calls(reply)]
+    message = {"role": "assistant", "content": reply.text, **({"tool_calls": calls} if calls else {})}
+    return {
+        **_head(request, "chat.completion"),
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish_reason(reply)}],
+        "usage": estimate_usage(request, reply),
+    }
+
+
+async def stream(request: Request, reply: Reply) -> AsyncIterator[str]:
+    """The reply as server-sent events; it ends early if the reply is ``cut``."""
+    head = _head(request, "chat.completion.chunk")
+
+    def chunk(delta: Request, finish_reason: str | None = None) -> str:
+        return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    text = reply.text[: reply.cut]
+    size = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
+    for start in range(0, len(text), size):
+        await asyncio.sleep(reply.pause)
+        yield chunk({"content": text[start : start + size]})
+    if reply.cut is not None:
+        return
+    for call in _tool_calls(reply):
+        yield chunk({"tool_calls": [call]})
+    yield chunk({}, _finish_reason(reply))
+    if (request.get("stream_options") or {}).get("include_usage"):
+        yield _event({**head, "choices": [], "usage": estimate_usage(request, reply)})
+    yield END_OF_STREAM
+
+
+def error(reply: Reply) -> Request:
+    """The body of an HTTP error."""
+    message = reply.text or f"scripted failure {reply.status}"
+    return {"error": {"message": message, "code": reply.code, "type": "scripted"}}
+
+
+def estimate_usage(request: Request, reply: Reply) -> dict[str, int]:
+    """The token usage, with four characters for a token."""
+    prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
+    answer = (len(reply.text) + sum(len(json.dumps(call)) for call in _tool_calls(reply))) // 4 + 1
+    return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
+
+
+def _head(request: Request, kind: str) -> Request:
+    model = f"{MODEL_PREFIX}{request['model']}"
+    return {"id": "scripted", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _tool_calls(reply: Reply) -> list[Request]:
+    def text(arguments: object) -> str:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    return [
+        {
+            "index": index,
+            "id": call.id if call.id is not None else f"call_{index}_{call.name}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": text(call.arguments)},
+        }
+        for index, call in enumerate(reply.calls)
+    ]
+
+
+def _finish_reason(reply: Reply) -> str:
+    return "tool_calls" if reply.calls else "stop"
+
+
+def _event(data: Request) -> str:
+    return f"data: {json.dumps(data)}\n\n"
+
+
+@contextlib.contextmanager
+def serve_in_thread(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serves an application while the block runs, and yields its URL; port 0 takes a free port.
+
+    Raises:
+        OSError: if it can't listen on that address.
+    """
+    with socket.socket(
+        proto=socket.IPPROTO_TCP
+    ) as listener:  # asyncio switches off Nagle's algorithm only if the protocol is named
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()  # clients can connect before the thread runs
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server.config.timeout_graceful_shutdown = 1
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://{host}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+HANG_SECONDS = 3600.0
+"""For how long a reply hangs that never comes."""
+
+
+@dataclass
+class ReceivedRequest:
+    """A request that the server has received. Times are in seconds since the epoch.
+
+    ``answered`` is true once the whole answer was sent; ``disconnected_at`` is set if the client has not waited for it.
+    """
+
+    body: Request
+    path: str
+    received_at: float = field(default_factory=time.time)
+    answered: bool = False
+    disconnected_at: float | None = None
+
+
+class ScriptedModel:
+    """The server. ``answer`` gives the reply to a request; ``requests`` are all requests in their order.
+
+    The headers of each request are passed to ``on_headers``, and are not kept: they contain keys.
+    """
+
+    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+        self._answer = answer
+        self.requests: list[ReceivedRequest] = []
+        self.on_headers: Callable[[Mapping[str, str]], object] = lambda _: None
+        self.app = Starlette(
+            routes=[
+                Route("/v1/chat/completions", self._complete, methods=["POST"]),
+                Route("/openai/deployments/{name}/chat/completions", self._complete, methods=["POST"]),  # Azure's path
+                Route("/v1/models", self._models),
+            ]
+        )
+
+    @contextlib.contextmanager
+    def serve(self, port: int = 0) -> Iterator[str]:
+        """Serves from a thread while the block runs, and yields the base URL; port 0 takes a free port."""
+        with serve_in_thread(self.app, port) as url:
+            yield f"{url}/v1"
+
+    async def _models(self, _request: HttpRequest) -> Response:
+        models = [{"id": "scripted", "object": "model", "owned_by": "a script"}]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def _complete(self, http: HttpRequest) -> Response:
+        body: Request = await http.json()
+        received = ReceivedRequest(body, f"{http.url.path}?{http.url.query}".removesuffix("?"))
+        self.requests.append(received)
+        self.on_headers(http.headers)
+        reply = self._answer(body)
+        await _wait(http, received, HANG_SECONDS if reply.hang else reply.delay)
+        if reply.status:
+            return JSONResponse(error(reply), reply.status, reply.headers)
+        if reply.raw is not None:
+            kind = "text/event-stream" if body.get("stream") else "application/json"
+            return Response(reply.raw, 200, reply.headers, media_type=kind)
+        if body.get("stream"):
+            return StreamingResponse(_stream(received, reply), media_type="text/event-stream")
+        received.answered = True
+        return JSONResponse(completion(body, reply))
+
+
+async def _wait(http: HttpRequest, received: ReceivedRequest, seconds: float) -> None:
+    """Waits before the answer, and notes when the client disconnects."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, 0.05))
+        if await http.is_disconnected():
+            received.disconnected_at = time.time()
+            return
+
+
+async def _stream(received: ReceivedRequest, reply: Reply) -> AsyncIterator[str]:
+    """The stream of a reply; the request counts as answered before the last event, unless the reply is cut."""
+    async for event in stream(received.body, reply):
+        received.answered = event == END_OF_STREAM
+        yield event

@@ -1,0 +1,43 @@
+"""Text for people: escaped control characters, and numbers with units."""
+
+from datetime import UTC, datetime, timedelta
+
+from ..contracts.message import TokenUsage
+
+_CONTROL_CHARACTERS = [*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+"""Control characters, and those that change the direction of the text after them."""
+
+_REPLACEMENTS = {
+    code: chr(0x2400 + code) if code < 0x20 else "\ufffd" for code in _CONTROL_CHARACTERS if chr(code) not in "\t\n"
+} | {ord("\r"): " "}
+"""What stands in place of each: its picture in Unicode where there is one."""
+
+
+def escape_control_characters(text: str) -> str:
+    """The text with a visible character in place of each control character, so that its length stays the same."""
+    return text.translate(_REPLACEMENTS)
+
+
+def format_duration(span: timedelta) -> str:
+    """A duration such as ``2 min 05 s``; a negative one is written as ``0 s``."""
+    seconds = max(0, int(span.total_seconds()))  # the clock of another machine may be ahead of this one's
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def format_age(time: datetime) -> str:
+    """How long ago a time was, in its largest unit, such as ``5m``, ``3h`` or ``2d``."""
+    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def format_usage(usage: TokenUsage) -> str:
+    """What was used, such as ``3 model calls, 1 tool call, 120 tokens, $0.0123``, as far as the cost is known."""
+    counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
+    texts = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts]
+    return ", ".join(texts if usage.cost is None else [*texts, f"${usage.cost:.4f}"])

@@ -1,0 +1,172 @@
+"""What clients and workers have in common: the task queue, the data converter, and the connection to Temporal."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    StorageDriver,
+)
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
+
+from ..contracts.errors import InvalidInput
+from ..contracts.settings import TASK_QUEUE, SettingsError
+from ..observability.trace_context import HEADER, TraceContext
+from .encryption import Codec, Keys
+from .executions import AskAgain
+from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
+
+
+class HandOnTrace(Interceptor):
+    """Puts the place of the program's current span into the headers of the runs that it starts.
+
+    Without a span of OpenTelemetry's API that is the place which the environment names (TRACEPARENT, TRACESTATE).
+    """
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
+        """The calls of a client, with the header."""
+        return _Starts(next)
+
+
+class _Starts(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - as the SDK
+        if HEADER not in input.headers and (place := current_place()):
+            input.headers = {**input.headers, HEADER: place.header()}
+        return await super().start_workflow(input)
+
+
+def current_place() -> TraceContext | None:
+    """Where the program is in a trace, if it is in one. A program that has not loaded OpenTelemetry has no span."""
+    if trace := sys.modules.get("opentelemetry.trace"):
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            sampled, state = bool(span.trace_flags & 1), span.trace_state.to_header()
+            return TraceContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", sampled, state)
+    return TraceContext.in_carrier({name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")})
+
+
+WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
+"""The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
+
+A replay has to fit into it.
+"""
+
+
+def task_queue() -> str:
+    """The task queue for new runs: BATON_TASK_QUEUE, or the default."""
+    return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
+
+
+_JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.values()
+
+
+class _Payloads(CompositePayloadConverter):
+    """Values as JSON by pydantic, without fields that were not set: those are most of a message."""
+
+    def __init__(self) -> None:
+        super().__init__(*_JSON)  # the SDK makes a converter for each task, so the costly parts are shared
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
+        """Reads values. An invalid value fails the run that it was sent to; the error doesn't contain the value.
+
+        Raises JournalLost for a value that is missing in external storage.
+        """
+        check_not_missing(payloads)
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise InvalidInput(f"a value can't be read as JSON of the wanted form: {type(error).__name__}") from None
+
+
+DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=_Payloads)
+
+
+def data_converter(environment: Mapping[str, str]) -> DataConverter:
+    """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
+
+    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run
+    doesn't fail. Raises SettingsError.
+    """
+    keys = Keys.from_environment(environment)
+    plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
+    if not keys.ids:
+        return plain
+    return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+
+
+EXTERNAL_STORAGE_THRESHOLD = 1_000_000
+"""Larger payloads (in bytes) go to external storage, and the history holds a reference. Temporal's limit is twice that.
+
+Results and statuses for clients are smaller, except the status of a query with thousands of targets. So any Temporal
+client can read them.
+"""
+
+
+EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
+"""The setting that names an S3 bucket for long values; without it they are kept in the journal."""
+
+
+def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
+    """The same client with external storage: it stores with the first driver, and reads with all of them."""
+    storage = CheckedStorage(
+        drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD
+    )
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
+    return Client(**config)
+
+
+class ConnectionFailed(RuntimeError):
+    """Temporal can't be reached, or refuses the connection."""
+
+
+_REASONS = {
+    "Unauthenticated": "it refused the API key or the certificate",
+    "PermissionDenied": "it refused the API key or the certificate",
+    "InvalidContentType": "it doesn't speak TLS, which is used with an API key or with settings of TLS",
+    "UnknownIssuer": "its certificate's authority isn't known here: name it with server_ca_cert_path",
+    "NotValidForName": "its certificate is for another name: give that as server_name",
+    "hyper::Error": "it broke off: it may want TLS, or a client certificate that it knows",
+}
+"""Explanations of the SDK's error messages, by a word in the message."""
+
+
+def connect_config() -> ClientConnectConfig:
+    """The connection settings from the environment and ``temporal.toml``, as the ``temporal`` command reads them.
+
+    They are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE. Raises
+    SettingsError; its message doesn't repeat lines of the file.
+    """
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (RuntimeError, OSError) as error:
+        reason = str(error).partition("\n")[0]  # the other lines may contain a key
+        raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
+
+
+async def connect(
+    address: str | None = None, environment: Mapping[str, str] = os.environ, identity: str | None = None
+) -> Client:
+    """Connects to the server at ``address`` on this machine, or to that of the settings.
+
+    ``environment`` has the encryption keys. Temporal keeps the client's ``identity`` in histories, by default that of
+    its process. Raises ConnectionFailed and SettingsError.
+    """
+    config = ClientConnectConfig(target_host=address) if address else connect_config()
+    config.setdefault("target_host", "localhost:7233")
+    try:
+        converter = data_converter(environment)
+        interceptors = [AskAgain(), HandOnTrace()]
+        return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
+    except (RuntimeError, ValueError) as error:
+        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
+        raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

@@ -1,0 +1,192 @@
+"""Encryption of payloads with AES-256-GCM. Keys have ids; the first key encrypts, all of them decrypt."""
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+
+from ..contracts.settings import SettingsError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEYS, KEYS_FILE = "BATON_ENCRYPTION_KEYS", "BATON_ENCRYPTION_KEYS_FILE"
+"""The settings: the keys themselves, or the path of a file with keys."""
+
+KEY_BYTES, NONCE_BYTES = 32, 12
+
+ENCODING, KEY_ID = b"binary/encrypted", "encryption-key-id"
+"""The metadata of an encrypted payload, as in Temporal's samples."""
+
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class UnknownKeyError(SettingsError):
+    """Data is encrypted with a key that this process doesn't have."""
+
+
+class WrongKeyError(SettingsError):
+    """Encrypted data was changed, or is encrypted with another key of the same id."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key for AES-256-GCM: its id, which is stored with everything that it encrypts, and its 32 bytes."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def generate(cls, key_id: str) -> "Key":
+        """A new random key; raises SettingsError for an invalid id."""
+        if not _ID.fullmatch(key_id):
+            raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
+        return cls(key_id, secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> "Key":
+        """Parses ``ID:KEY``; raises SettingsError, with the place ``where`` the key is and without the key."""
+        key_id, _, encoded = text.partition(":")
+        if not _ID.fullmatch(key_id) or not encoded:
+            raise SettingsError(f"{where} is not of the form ID:KEY; 'baton encryption-key' prints one")
+        try:
+            secret = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise SettingsError(f"{where}, of the id '{key_id}', is not {KEY_BYTES} bytes in base64")
+        return cls(key_id, secret)
+
+    def __str__(self) -> str:
+        return f"{self.id}:{base64.b64encode(self.secret).decode()}"
+
+    @cached_property
+    def _cipher(self) -> "AESGCM":
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  # loaded only where keys are
+
+        return AESGCM(self.secret)
+
+    @cached_property
+    def _name_key(self) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
+        return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"baton name").derive(self.secret)
+
+    def encrypt(self, plain: bytes, associated_data: bytes) -> bytes:
+        """Encrypts; the same ``associated_data`` is needed to decrypt."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, plain, associated_data)
+
+    def decrypt(self, sealed: bytes, associated_data: bytes) -> bytes:
+        """Decrypts; raises WrongKeyError."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
+        try:
+            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated_data)
+        except (InvalidTag, ValueError):
+            raise WrongKeyError(
+                f"what is encrypted by the key '{self.id}' was changed, or {KEYS} holds another key of that id"
+            ) from None
+
+    def keyed_hash(self, text: str) -> str:
+        """A keyed hash of a text: 64 hexadecimal digits, the same each time, from which nobody can guess the text."""
+        return hmac.new(self._name_key, text.encode(), "sha256").hexdigest()
+
+
+class Keys:
+    """The keys of a process, in order. Without keys nothing is encrypted."""
+
+    def __init__(self, *keys: Key) -> None:
+        self._keys = {key.id: key for key in keys}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Keys":
+        """The keys of BATON_ENCRYPTION_KEYS or of the file that BATON_ENCRYPTION_KEYS_FILE names; raises SettingsError.
+
+        Each is ``ID:KEY`` with 32 bytes in base64; spaces, commas or line breaks separate them. In the file, lines that
+        begin with ``#`` are comments.
+        """
+        setting, text = _given(environment)
+        entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
+        keys = [Key.parse(each, f"entry {number} of {setting}") for number, each in enumerate(entries, 1) if each]
+        found = cls(*keys)
+        if len(found.ids) < len(keys):
+            raise SettingsError(f"{setting} holds several keys of the same id")
+        if environment.get(setting) and not keys:  # rather than running without encryption
+            raise SettingsError(f"{setting} holds no key")
+        return found
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the keys."""
+        return tuple(self._keys)
+
+    @property
+    def all(self) -> tuple[Key, ...]:
+        """The keys, in order."""
+        return tuple(self._keys.values())
+
+    def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
+        """Decrypts with the key of that id; raises UnknownKeyError or WrongKeyError."""
+        if key_id not in self._keys:
+            have = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
+            raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {have}")
+        return self._keys[key_id].decrypt(sealed, associated_data)
+
+
+def _given(environment: Mapping[str, str]) -> tuple[str, str]:
+    """The name of the setting that has the keys, and their text."""
+    path = environment.get(KEYS_FILE)
+    if not path:
+        return KEYS, environment.get(KEYS, "")
+    if environment.get(KEYS):
+        raise SettingsError(f"{KEYS} and {KEYS_FILE} are both set: keep one of them")
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingsError(f"{KEYS_FILE}: {path} can't be read: {reason}") from None
+    return KEYS_FILE, "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+class Codec(PayloadCodec):
+    """Encrypts Temporal's payloads with their metadata; payloads that are not encrypted are read as they are."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encrypts with the first key, if there is one."""
+        return [_encrypted(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decrypts; raises UnknownKeyError or WrongKeyError."""
+        return [self._decrypted(each) for each in payloads]
+
+    def _decrypted(self, payload: Payload) -> Payload:
+        key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
+            return (
+                payload  # also what no key of any worker can have encrypted: whoever reads it finds that it is no value
+            )
+        return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
+
+
+def _encrypted(key: Key, payload: Payload) -> Payload:
+    sealed = key.encrypt(payload.SerializeToString(), _payload_data(key.id))
+    return Payload(metadata={"encoding": ENCODING, KEY_ID: key.id.encode()}, data=sealed)
+
+
+def _payload_data(key_id: str) -> bytes:
+    """The associated data of a payload: it protects the metadata against changes."""
+    return b"\n".join((b"baton payload", ENCODING, key_id.encode()))

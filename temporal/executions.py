@@ -1,0 +1,209 @@
+"""Finds the executions of a run: those it has continued as, its children, and the open runs of a namespace."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from ..contracts.requests import JournalName
+from ..resources.base import JsonModel
+
+Started = WorkflowExecutionStartedEventAttributes
+
+
+async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
+    """The run ids of the executions from the first to this one, each with the attributes of its start.
+
+    Executions whose history Temporal has deleted are left out; it deletes the oldest first.
+
+    Raises:
+        RPCError: if the history of this one is deleted, too, or Temporal can't be reached.
+    """
+    found: list[tuple[str, Started]] = []
+    while run_id:
+        try:
+            started = await _started(client, name, run_id)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND or not found:
+                raise
+            break
+        found.append((run_id, started))
+        run_id = started.continued_execution_run_id
+    return found[::-1]
+
+
+async def first_run_id(handle: WorkflowHandle[object, object]) -> str:
+    """The run id of the first execution."""
+    return (await handle.describe()).raw_description.workflow_execution_info.first_run_id
+
+
+async def _started(client: Client, name: str, run_id: str) -> Started:
+    handle = client.get_workflow_handle(name, run_id=run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        return event.workflow_execution_started_event_attributes
+    raise AssertionError("a history has no first event")
+
+
+CHILD_STARTED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
+CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+
+
+class RunExecution(NamedTuple):
+    """One execution of a run: its ids, its workflow type, and whether it is still open.
+
+    ``first_run_id`` is that of the first execution, which a run keeps when it continues as new, and when it is reset.
+    """
+
+    workflow_id: str
+    run_id: str
+    first_run_id: str
+    type: str
+    is_open: bool
+
+
+async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExecution]:
+    """All executions of the run whose last one is ``run_id``, from that one back, each before all that are below it.
+
+    Whoever deletes them from the end can be interrupted at any time: what is left is found again. What Temporal has
+    deleted is left out. Raises RPCError.
+    """
+    found: dict[tuple[str, str], RunExecution] = {}
+    pending = [(workflow_id, each) for each in await _chain(client, workflow_id, run_id)]
+    while pending:
+        key = pending.pop()
+        if key not in found and (read := await _read(client, *key)):
+            found[key], below = read
+            pending.extend(below)
+    return [*found.values()]
+
+
+async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
+    try:
+        return [each for each, _ in await execution_chain(client, workflow_id, run_id)]
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+
+
+async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecution, list[tuple[str, str]]] | None:
+    """One execution, with the ids of those it has started or has continued in; None if Temporal has deleted it."""
+    handle, below = client.get_workflow_handle(workflow_id, run_id=run_id), list[tuple[str, str]]()
+    try:
+        about = await handle.describe()
+        async for event in handle.fetch_history_events():
+            if event.event_type == CHILD_STARTED:
+                child = event.child_workflow_execution_started_event_attributes.workflow_execution
+                below.append((child.workflow_id, child.run_id))
+            elif event.event_type == CONTINUED:
+                attributes = event.workflow_execution_continued_as_new_event_attributes
+                below.append((workflow_id, attributes.new_execution_run_id))
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    is_open = about.status == WorkflowExecutionStatus.RUNNING
+    return RunExecution(workflow_id, run_id, about.raw_info.first_run_id, about.workflow_type, is_open), below
+
+
+MAX_RUNS = 20
+"""Open runs that are looked at, the newest first."""
+
+EVENTS = 30
+"""Events at the beginning of a history among which a run is pinned."""
+
+
+class _Pinned(JsonModel):
+    """What ``pin`` has returned, as far as it matters here."""
+
+    thread: object
+    plan: object
+    journal: JournalName | None = None
+
+
+class _Carried(JsonModel):
+    pinned: _Pinned
+
+
+class _Continued(JsonModel):
+    """The input of a run that continues another."""
+
+    carried: _Carried
+
+
+async def begun_runs(client: Client, task_queue: str) -> dict[str, JournalName | None]:
+    """The journals of the newest open runs, by the runs' ids; None where an older Baton has begun the run.
+
+    Runs that were not pinned yet, and those that this process can't read, are left out. Raises RPCError.
+    """
+    query = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    runs = [(run.id, run.run_id) async for run in client.list_workflows(query, limit=MAX_RUNS)]
+    found = await asyncio.gather(*(_pinned(client, *run) for run in runs))
+    return {run: each.journal for (run, _), each in zip(runs, found, strict=True) if each}
+
+
+async def _pinned(client: Client, workflow_id: str, run_id: str) -> _Pinned | None:
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        maximum_page_size=EVENTS,
+    )
+    answer = await client.workflow_service.get_workflow_execution_history(request, retry=True)
+    for payloads, kind in (each for event in answer.history.events for each in _values(event)):
+        try:
+            (value,) = await client.data_converter.decode(payloads.payloads[:1], [kind])
+        except Exception:  # whatever a client has sent, or without the key: this is not the result of pin
+            continue
+        return value.carried.pinned if isinstance(value, _Continued) else value
+    return None
+
+
+def _values(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | type[_Continued]]]:
+    """What may be the result of ``pin``, which is an activity, a local activity, or that of an earlier run."""
+    started = event.workflow_execution_started_event_attributes
+    if started.continued_execution_run_id:
+        yield started.input, _Continued
+    if (marker := event.marker_recorded_event_attributes).marker_name == "core_local_activity":
+        yield marker.details["result"], _Pinned
+    if event.HasField("activity_task_completed_event_attributes"):
+        yield event.activity_task_completed_event_attributes.result, _Pinned
+
+
+EARLY_QUERY = "the query came before a workflow task had begun on the latest events: ask again"
+"""What a worker refuses such a query with."""
+
+_TIMES, _INTERVAL = 50, 0.2
+
+
+class AskAgain(Interceptor):
+    """Asks an early query again, up to 50 times within 10 seconds and the time that the answers take."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
+        """The calls of a client, with queries asked again."""
+        return _Queries(next)
+
+
+class _Queries(OutboundInterceptor):
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as the SDK calls it
+        for _ in range(_TIMES):
+            try:
+                return await super().query_workflow(input)
+            except WorkflowQueryFailedError as error:
+                if EARLY_QUERY not in str(error):
+                    raise
+            await asyncio.sleep(_INTERVAL)
+        return await super().query_workflow(input)

@@ -1,0 +1,141 @@
+"""Baton's search attributes, and what Temporal knows about a namespace and its workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTaskQueueRequest,
+    ListWorkersRequest,
+)
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.service import RPCError
+
+from ..contracts.plan import Plan, QueryPlan, TeamPlan
+
+TEAM = SearchAttributeKey.for_keyword("BatonTeam")
+STRATEGY = SearchAttributeKey.for_keyword("BatonStrategy")
+PHASE = SearchAttributeKey.for_keyword("BatonPhase")
+STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
+
+COST = SearchAttributeKey.for_float("BatonCost")
+
+ALL = (TEAM, STRATEGY, PHASE, STOP_REASON)
+"""The attributes that are keywords; a server may lack COST, which is younger."""
+
+AttributeValues = Mapping[SearchAttributeKey[str], str | None]
+
+
+def attributes_of(plan: Plan) -> AttributeValues:
+    """The team of a run, or the only team that a query asks, and the strategy of the team."""
+    if isinstance(plan, TeamPlan):
+        return {TEAM: plan.name, STRATEGY: plan.strategy}
+    if isinstance(plan, QueryPlan) and len(plan.targets) == 1 and plan.targets[0].type == "team":
+        return {TEAM: plan.targets[0].name, STRATEGY: plan.targets[0].workflow}
+    return {}
+
+
+def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
+    """The updates that set these attributes on a run; an attribute without a value is not changed."""
+    return [key.value_set(value) for key, value in values.items() if value]
+
+
+async def registered(client: Client) -> bool:
+    """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
+    found = await _types(client)
+    return all(found.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
+
+
+async def shows_cost(client: Client) -> bool:
+    """Whether it has the attribute of the cost, which servers that were set up for an earlier version lack."""
+    return (await _types(client)).get(COST.name) == IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
+
+
+async def _types(client: Client) -> Mapping[str, int]:
+    try:
+        found = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace), retry=True
+        )
+    except RPCError:
+        return {}
+    return found.custom_attributes
+
+
+async def register(client: Client) -> None:
+    """Registers the attributes with the server; raises RPCError if that is not allowed."""
+    if not (await registered(client) and await shows_cost(client)):
+        wanted = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
+        wanted[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
+        request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
+        await client.operator_service.add_search_attributes(request, retry=True)
+
+
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
+"""How often a worker's process tells Temporal that it lives."""
+
+OVERDUE_AFTER = timedelta(seconds=10)
+"""A worker that was silent for longer has ended, or can't reach Temporal."""
+
+
+@dataclass(frozen=True)
+class LiveWorker:
+    """A worker on one task queue. ``since`` is when it was started; 0 where Temporal knows pollers only."""
+
+    key: str
+    identity: str
+    version: str = ""
+    since: float = 0
+
+
+async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
+    """The workers of a task queue that live now; raises RPCError.
+
+    One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
+    have polled within the last five minutes, though they may have ended since.
+    """
+    space = await describe_namespace(client)
+    pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
+    if not space.namespace_info.capabilities.worker_heartbeats:
+        return [LiveWorker(each, each) for each in sorted(pollers)]
+    overdue = datetime.now(UTC) - OVERDUE_AFTER
+    since, new = overdue.isoformat(), sorted(each for each, polled in pollers.items() if polled > overdue)
+    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
+    known = {each.identity for each in await _list(client, of_queue)}
+    return [*live, *(LiveWorker(each, each) for each in new if each not in known)]
+
+
+async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
+    """What Temporal knows of the client's namespace; raises RPCError."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    return await client.workflow_service.describe_namespace(request, retry=True)
+
+
+async def _list(client: Client, query: str) -> list[LiveWorker]:
+    request, found = ListWorkersRequest(namespace=client.namespace, query=query), list[LiveWorker]()
+    while True:
+        answer = await client.workflow_service.list_workers(request, retry=True)
+        for each in answer.workers:
+            named = each.deployment_version  # without a name, the SDK gives a build id of its own making
+            version = f"{named.deployment_name}.{named.build_id}" if named.deployment_name else ""
+            started = each.start_time.ToNanoseconds() / 1e9
+            found.append(LiveWorker(each.worker_instance_key, each.worker_identity, version, started))
+        if not answer.next_page_token:
+            return found
+        request.next_page_token = answer.next_page_token
+
+
+async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
+    """The identities of those who have polled for activities, as every worker of Baton does, and when they last did."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    answer = await client.workflow_service.describe_task_queue(request, retry=True)
+    return {each.identity: each.last_access_time.ToDatetime(UTC) for each in answer.pollers}

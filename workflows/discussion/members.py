@@ -1,0 +1,156 @@
+"""The kinds of members, and how a function, a nested team or a person takes a turn."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio import workflow
+
+from ...contracts.decisions import AskPersonRequest, CheckReplyRequest, PendingDecision
+from ...contracts.errors import InvalidInput, ReplyOverdue
+from ...contracts.inputs import TurnInput
+from ...contracts.message import Message, PersonDecision, TokenUsage
+from ...contracts.panel import BriefRequest, PerformRequest
+from ...contracts.plan import ActivityMember, HumanMember, TeamMember
+from ...contracts.turn import TurnResult
+from ..calls import effects
+from ..state.decisions import accept
+from ..state.stopping import ActivityFailed, uncancelled
+from .agent_turn import AgentTurn
+from .member_turn import MemberTurn, TeamContext
+
+
+class FunctionTurn:
+    """Calls the function with what the brief is about."""
+
+    def __init__(self, member: ActivityMember, team: TeamContext, turn: MemberTurn) -> None:
+        self._member, self._team, self._turn = member, team, turn
+
+    async def execute(self) -> TurnResult:
+        """The function's result as the message of the turn."""
+        team, turn, function = self._team, self._turn, self._member.function
+        assert turn.brief, "the loader accepts functions as members of panels only"
+        request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
+        performed = await effects.perform(team.run, request)
+        if performed.coerced and turn.name not in team.warned:
+            team.warned.add(turn.name)
+            text = "panel %s: %s gave neither a text nor {text}: made one by str()"
+            workflow.logger.warning(text, team.name, turn.name)
+        usage = TokenUsage(tool_calls=1)
+        return TurnResult(head=performed.head, messages=(performed.message,), usage=usage)
+
+
+class NestedTeamTurn:
+    """Runs the team at the turn's place in the conversation, or on a brief in a conversation of its own."""
+
+    def __init__(self, member: TeamMember, team: TeamContext, turn: MemberTurn) -> None:
+        self._member, self._team, self._turn = member, team, turn
+
+    async def execute(self) -> TurnResult:
+        """What the team has said, as far as that joins the conversation."""
+        member, turn = self._member, self._turn
+        thread, place = turn.thread, f"turn-{turn.number}"
+        if brief := turn.brief:
+            thread = await effects.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
+            place = f"round-{brief.round}/{brief.part if brief.seat is None else brief.seat + 1}"
+        given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
+        result = await self._team.children.execute(member.strategy, given, place, turn.thread.head)
+        if turn.brief or member.joins == "conversation":
+            return result
+        return await self._joined(result)
+
+    async def _joined(self, result: TurnResult) -> TurnResult:
+        """The turn of a panel, of which only the result joins the conversation, or nothing."""
+        head = self._turn.thread.head
+        if result.failure:
+            return result.model_copy(update={"head": head})
+        if self._member.joins == "nothing" or not result.message:
+            return result.model_copy(update={"head": head, "messages": (), "cut": False})
+        message = Message(role="assistant", content=result.message, name=self._member.name)
+        task = asyncio.create_task(effects.append(self._team.run, head, (message,)))
+        return result.model_copy(update={"head": await uncancelled(task), "messages": (message,), "cut": False})
+
+
+class HumanTurn:
+    """Asks the person, at the cost of a durable timer if there is a limit of time, and else of nothing."""
+
+    def __init__(self, member: HumanMember, team: TeamContext, turn: MemberTurn) -> None:
+        self._member, self._team, self._turn = member, team, turn
+
+    async def execute(self) -> TurnResult:
+        """The reply as the message of the turn; no message, if there is none in time and the turn is skipped."""
+        member, turn, run = self._member, self._turn, self._team.run
+        asked = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
+        check = self._check if member.checked else accept
+        decision = await run.decisions.wait(asked, check, continues=turn.index is not None)
+        if decision.text is not None:
+            return await self._said(decision.text, decision)
+        if member.skips:
+            return TurnResult(head=turn.thread.head)
+        raise ActivityFailed.of(ReplyOverdue(f"{turn.name} has not replied within {member.timeout:g} s"))
+
+    @property
+    def _team_id(self) -> str:
+        return f"Team/{self._member.namespace}/{self._team.name}"
+
+    @property
+    def _run_id(self) -> str:
+        return workflow.info().workflow_id
+
+    @property
+    def _request(self) -> AskPersonRequest:
+        member, turn = self._member, self._turn
+        request = AskPersonRequest(thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number)
+        return request.model_copy(update={"brief": turn.brief}) if turn.brief else request
+
+    async def _ask(self) -> PendingDecision:
+        member, request, now = self._member, self._request, workflow.now()
+        read = await effects.ask_person(self._team.run, request)
+        return PendingDecision(
+            id=request.decision_id(self._run_id),
+            kind="question",
+            run=self._run_id,
+            speaker=self._turn.name,
+            since=now,
+            until=now + timedelta(seconds=member.timeout) if member.timeout else None,
+            question=read.question,
+        )
+
+    async def _check(self, reply: PersonDecision) -> None:
+        """Raises ActivityFailed for a reply that does not fit the member's schema."""
+        thread, text = self._turn.thread, reply.text or ""
+        request = CheckReplyRequest(thread=thread, text=text, team=self._team_id, member=self._member.name)
+        checked = await effects.check_reply(self._team.run, request)
+        if checked.wrong:
+            raise ActivityFailed.of(InvalidInput(f"the reply {checked.wrong}"))
+
+    async def _said(self, text: str, decision: PersonDecision) -> TurnResult:
+        """Adds the reply to the conversation, after what people said meanwhile, even while the run is cancelled.
+
+        In a panel, the reply joins the transcript as every contribution does.
+        """
+        run, turn = self._team.run, self._turn
+        own = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
+        if turn.brief:
+            return TurnResult(head=turn.thread.head, messages=(own,))
+        said = (*run.inbox.drain(), own)
+        head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, said)))
+        return TurnResult(head=head, messages=said)
+
+
+class RunningMember(Protocol):
+    """A turn of a member."""
+
+    async def execute(self) -> TurnResult:
+        """Takes the turn to its end."""
+
+
+MEMBER_KINDS: dict[str, Callable[[Any, TeamContext, MemberTurn], RunningMember]] = {
+    "agent": AgentTurn,
+    "model": AgentTurn,
+    "team": NestedTeamTurn,
+    "activity": FunctionTurn,
+    "human": HumanTurn,
+}
+"""For each ``kind`` of a MemberPlan, what takes its turn."""

@@ -1,0 +1,292 @@
+"""The rounds of a panel or a debate: its members, referee, moderator, judge and synthesizer."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import ValidationError
+from temporalio import workflow
+
+from ...contracts.errors import WrongPart
+from ...contracts.inputs import PanelProgress
+from ...contracts.message import Head, Message, PanelMessageKind, Quote
+from ...contracts.panel import ConcludeRequest, Decision, RefereeOutput, SpeakerBrief, SpeakerRole, Verdict
+from ...contracts.plan import AgentPlan, HumanMember, MemberPlan, PanelPlan, TeamMember
+from ...contracts.requests import Bookmark
+from ...contracts.text import parse_json
+from ...contracts.turn import TurnResult
+from ...resources.base import JsonModel, JsonObject
+from ..calls import effects
+from ..state.stopping import ActivityFailed, ActivityInterrupted
+from .discussion import Discussion
+from .member_turn import MemberTurn
+
+Output = TypeVar("Output", bound=JsonModel)
+
+
+def read_contribution(text: str) -> str | None:
+    """The text of an answer ``{"text": "…"}``; None for any other (round-robin pattern: customizing members)."""
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return None
+    own = value.get("text") if isinstance(value, dict) else None
+    return own if isinstance(own, str) else None
+
+
+def read_critique(text: str) -> str:
+    """A referee's critique: a plain text, or ``{"critique": "…"}``. Raises ActivityFailed for any other object."""
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return text
+    return _read("referee", text, RefereeOutput).critique if isinstance(value, dict) else text
+
+
+def read_decision(text: str, names: Sequence[str]) -> Decision:
+    """A moderator's decision. Raises ActivityFailed for an unknown name, or if nobody is to speak and it goes on."""
+    decision = _read("moderator", text, Decision)
+    if unknown := [name for name in decision.next_speakers if name not in names]:
+        raise _wrong(f"the moderator calls on '{unknown[0]}', who takes no part; there are: {', '.join(names)}")
+    if not (decision.next_speakers or decision.done):
+        raise _wrong("the moderator calls on nobody, and doesn't end the debate either")
+    return decision
+
+
+def read_verdict(text: str, stances: Sequence[str]) -> Verdict:
+    """A judge's verdict. Raises ActivityFailed where the winner is none of the stances."""
+    verdict = _read("judge", text, Verdict)
+    if verdict.winner is not None and verdict.winner not in stances:
+        raise _wrong(f"the judge's winner is no stance of this debate: '{verdict.winner[:200]}'")
+    return verdict
+
+
+def _read(role: str, text: str, output: type[Output]) -> Output:
+    try:
+        return output.model_validate_json(text)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        raise _wrong(f"the {role} has not answered with its {output.__name__}: {wrong[:500]}") from None
+
+
+def _wrong(text: str) -> ActivityFailed:
+    return ActivityFailed.of(WrongPart(text))
+
+
+class PanelTranscript:
+    """The part of a team's conversation that its panel has written, after the head ``begun``."""
+
+    def __init__(self, team: Discussion, plan: PanelPlan, begun: Head) -> None:
+        self._team, self._plan, self.begun = team, plan, begun
+
+    def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
+        """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
+        brief = SpeakerBrief(team=self._team.plan.id, part=part, seat=index, round=round_number, begun=self.begun.depth)
+        hidden = part == "synthesizer" and not self._plan.visibility.client
+        values = self._team.run.session.values
+        more = {"session": values} if values else {}
+        return brief.model_copy(update={**more, **({"hidden": True} if hidden else {})})
+
+    async def add(
+        self,
+        turn: TurnResult,
+        speaker: MemberPlan,
+        name: str,
+        part: PanelMessageKind,
+        round_number: int,
+        text: str | None = None,
+    ) -> TurnResult:
+        """Adds the result of a turn, or ``text`` in its place, to the conversation; returns the turn as it is there.
+
+        A result that is a row of the journal already is added by reference.
+        """
+        if text is None and not isinstance(speaker, TeamMember) and turn.answer is None:
+            item: Quote | Message = Quote(row=turn.head.id, name=name, part=part, round=round_number)
+        else:
+            content = turn.message if text is None else text
+            item = Message(role="assistant", content=content, name=name, part=part, round=round_number)
+        decided = {"decision": turn.messages[-1].decision} if turn.messages and turn.messages[-1].decision else {}
+        await self.append(item.model_copy(update=decided) if isinstance(item, Message) else item)
+        marked = {"name": name, "part": part, "round": round_number, **decided}
+        last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
+        own, cut = ((), False) if isinstance(speaker, TeamMember) else (turn.messages[:-1], turn.cut)
+        head = self._team.result.so_far.head
+        return turn.model_copy(update={"head": head, "messages": (*own, last), "cut": cut})
+
+    async def append(self, *items: Quote | Message) -> None:
+        """Adds items to the conversation, and moves the bookmark under which a session shares the transcript."""
+        await self._team.append(items, self._bookmark())
+
+    def _bookmark(self) -> Bookmark | None:
+        shared, run = self._plan.contributions, workflow.info().workflow_id
+        if shared is None:
+            return None
+        session = shared.session or self._team.thread.session(run)
+        return Bookmark(session=session, key=shared.key, owner=f"{run}@{self.begun.id}", begun=self.begun.depth)
+
+
+class PanelDiscussion:
+    """A panel or a debate in progress. Its strategy decides when a round begins, and what comes between two.
+
+    ``round`` counts from 1; ``waiting`` are the indexes of the members who have yet to speak in it.
+    """
+
+    def __init__(self, team: Discussion) -> None:
+        assert team.plan.panel
+        kept = PanelProgress.model_validate(team.kept or {"begun": team.result.so_far.head})
+        self.team, self.plan = team, team.plan.panel
+        self.round, self.waiting = kept.round, [*kept.waiting]
+        self._criticized, self._done = kept.criticized, kept.done
+        self._transcript = PanelTranscript(team, self.plan, kept.begun)
+        team.context.warned.update(kept.warned)
+        team.max_turns = self.plan.max_rounds * len(team.members)
+
+    def can_continue(self) -> bool:
+        """Whether anybody may still speak."""
+        return self.team.can_continue()
+
+    async def begin(self) -> None:
+        """Sets the session's first values, and clears the transcript that it shares (round-robin pattern: session)."""
+        if self.team.kept:
+            return  # the run before this one has begun it
+        session = self.team.run.session
+        session.update({**self.plan.session, **session.values})
+        if self.plan.contributions:
+            await self._transcript.append()
+
+    def open_round(self) -> None:
+        """Begins a round in which every member speaks once."""
+        self.round, self.waiting = self.round + 1, [*range(len(self.team.members))]
+
+    async def run_next_member(self) -> None:
+        """Lets the next member of the round speak, and adds its contribution to the transcript."""
+        await self.team.attempt(self._read_inbox())
+        if not self.can_continue():
+            return
+        index = self.waiting.pop(0)
+        member, name = self.team.members[index], self.plan.roster[index]
+        turn = await self._run(member, self._brief("member", index), name)
+        if isinstance(member, HumanMember) and not turn.messages:
+            pass  # a turn that was skipped has no contribution
+        elif _is_complete(turn, member):
+            text = None if isinstance(member, AgentPlan) and member.cast else read_contribution(turn.message)
+            text = turn.message if text is None and isinstance(member, HumanMember) else text
+            turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
+        elif isinstance(member, TeamMember):
+            turn = turn.model_copy(update={"head": self.team.result.so_far.head})
+        self.team.result.add_turn(member.name, turn)
+        self.team.last_member = index
+        self.team.kept = self._progress()
+        self.team.continue_as_new_if_long()
+
+    async def run_referee(self) -> None:
+        """Lets the referee criticize the round, if there is one and it has not yet."""
+        if "referee" in self.plan.parts and self._criticized < self.round and self.can_continue():
+            self._criticized = self.round
+            await self.team.attempt(self._criticize())
+
+    async def run_moderator(self) -> None:
+        """Lets the moderator decide who speaks in the round that was opened, if there is one."""
+        if "moderator" in self.plan.parts and self.can_continue():
+            self.waiting = []
+            await self.team.attempt(self._moderate())
+
+    async def run_judge(self) -> None:
+        """Lets the judge decide the debate, unless it was ended early."""
+        if self._is_complete():
+            await self.team.attempt(self._judge())
+
+    async def is_over(self) -> bool:
+        """Whether no round follows: it was the last, the moderator is done, or ``terminateWhen`` holds."""
+        if not self.round:
+            return False
+        if not self.can_continue() or self.round >= self.plan.max_rounds or self._done:
+            return True
+        if self.team.plan.conditional:
+            await self.team.evaluate(self.team.evaluation().model_copy(update={"brief": self._brief("member")}))
+        return not self.can_continue()
+
+    async def deliver(self) -> None:
+        """Makes the answer of the panel: the synthesizer's, or else its transcript as JSON."""
+        if self._is_complete() and "synthesizer" in self.plan.parts:
+            await self.team.attempt(self._synthesize())
+        elif self._is_complete() or self.team.result.final().stop_reason in ("terminated", "budget"):
+            await self.team.attempt(self._conclude())
+
+    async def _criticize(self) -> None:
+        turn = await self._run_role("referee")
+        await self._add(turn, "referee", "critique", read_critique(turn.message))
+
+    async def _moderate(self) -> None:
+        turn = await self._run_role("moderator")
+        decision = read_decision(turn.message, self.plan.roster)
+        await self._add(turn, "moderator", "decision", decision.model_dump_json())
+        self.waiting, self._done = [self.plan.roster.index(name) for name in decision.next_speakers], decision.done
+
+    async def _judge(self) -> None:
+        turn = await self._run_role("judge")
+        verdict = read_verdict(turn.message, self.plan.stances)
+        await self._add(turn, "judge", "verdict", verdict.model_dump_json())
+
+    async def _synthesize(self) -> None:
+        turn = await self._run_role("synthesizer")
+        await self._add(turn, "synthesizer", "deliverable")
+        self.team.result.set_answer(turn.message)
+
+    async def _conclude(self) -> None:
+        request = ConcludeRequest(thread=self.team.thread, brief=self._brief("synthesizer"))
+        concluded = await effects.conclude(self.team.run, request)
+        self.team.result.move_to(concluded.head)
+        self.team.result.add_message(concluded.message)
+        self.team.result.set_answer(concluded.message.content)
+
+    async def _run_role(self, role: SpeakerRole) -> TurnResult:
+        """The turn of a role. Raises ActivityFailed, or ActivityInterrupted if it was not finished."""
+        await self._read_inbox()
+        speaker = self.plan.parts[role]
+        turn = await self._run(speaker, self._brief(role), role)
+        self.team.result.add_usage(turn.usage)
+        if failure := turn.failure or turn.above:
+            raise ActivityFailed(failure.model_copy(update={"member": role}))
+        if not _is_complete(turn, speaker):
+            raise ActivityInterrupted
+        return turn
+
+    async def _run(self, speaker: MemberPlan, brief: SpeakerBrief, name: str) -> TurnResult:
+        number = self.team.turns + 1
+        turn = MemberTurn(name, number, self.team.max_turns, self.team.thread, brief)
+        return await self.team.run_turn(speaker, turn)
+
+    async def _add(self, turn: TurnResult, role: SpeakerRole, part: PanelMessageKind, text: str | None = None) -> None:
+        added = await self._transcript.add(turn, self.plan.parts[role], role, part, self.round, text)
+        self.team.result.add_message(added.messages[-1])
+
+    async def _read_inbox(self) -> None:
+        """Waits while the run is paused, then adds what people said: the next speaker reads it in its brief."""
+        await self.team.run.ready()
+        if messages := self.team.run.inbox.drain():
+            await self._transcript.append(*messages)
+
+    def _brief(self, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
+        return self._transcript.brief(self.round, part, index)
+
+    def _is_complete(self) -> bool:
+        """Whether the rounds came to their own end."""
+        so_far = self.team.result.so_far
+        return not (so_far.failure or so_far.ended or so_far.stop_reason == "budget" or self.team.run.stop.reason)
+
+    def _progress(self) -> JsonObject:
+        progress = PanelProgress(
+            begun=self._transcript.begun,
+            round=self.round,
+            waiting=tuple(self.waiting),
+            criticized=self._criticized,
+            done=self._done,
+            warned=tuple(sorted(self.team.context.warned)),
+        )
+        return progress.model_dump(mode="json")
+
+
+def _is_complete(turn: TurnResult, speaker: MemberPlan) -> bool:
+    """Whether a turn came to its own end; a nested team may have been terminated by one of its members."""
+    unfinished = ("canceled",) if isinstance(speaker, TeamMember) else ("canceled", "terminated", "timeout", "budget")
+    return not turn.failure and turn.stop_reason not in unfinished

@@ -1,0 +1,260 @@
+"""The handlers of signals and updates: stop, pause, steering, decisions, and changes of the session."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from ..contracts.control_messages import (
+    Pause,
+    SteerRequest,
+    SteerResult,
+    TerminateRequest,
+    read_person,
+    read_steer_request,
+    read_terminate_request,
+)
+from ..contracts.decisions import (
+    ApproveRequest,
+    DecisionsState,
+    PendingDecision,
+    RememberedDecision,
+    ReplyRequest,
+    WaitingChild,
+)
+from ..contracts.errors import InvalidInput, JournalLost
+from ..contracts.message import PersonDecision
+from ..contracts.status import format_time
+from ..contracts.text import MAX_MESSAGE, byte_size
+from ..resources.base import JsonModel, JsonObject
+from .calls.children import ChildWorkflows
+from .state.decisions import NotWaiting
+from .state.run_state import RunState
+from .state.stopping import ActivityFailed, uncancelled
+
+
+class DecisionHandlers:
+    """Handles people's decisions; ``parent`` is the id of the run above, if there is one.
+
+    A run tells the run above whether a person is waited for, so that the root of a tree of runs knows. What is to be
+    remembered goes up to the root, which sends it to all runs: so it reaches them in one order.
+    """
+
+    def __init__(self, run: RunState, children: ChildWorkflows, parent: str | None) -> None:
+        self._run, self._children, self._parent = run, children, parent
+        self._told = False
+        self._telling: asyncio.Task[None] | None = None
+
+    async def signal(self, name: str, value: JsonValue) -> None:
+        """Handles a signal of the run above or below; what makes no sense is ignored."""
+        with contextlib.suppress(ValidationError):
+            if name == "child_waits":
+                child = WaitingChild.model_validate(value)
+                if self._children.is_open(child.run) or not child.waits:
+                    self._run.decisions.child_waits(child.run, waits=child.waits)
+            elif name == "remember":
+                await self._remember_everywhere(RememberedDecision.model_validate(value))
+            elif name == "remembered":
+                await self._remember_below(RememberedDecision.model_validate(value))
+
+    def validate(self, request: ApproveRequest) -> None:
+        """Raises ValueError for a decision that is not acceptable, or for which nothing waits."""
+        if problem := request.problem:
+            raise ValueError(problem)
+        try:
+            asked = self._run.decisions.find(request.call)
+        except NotWaiting as error:
+            raise ValueError(str(error)) from None
+        if asked.kind == "question":
+            raise ValueError(f"{request.call} does not wait for a yes or no")
+
+    async def approve(self, request: ApproveRequest) -> PersonDecision:
+        """Takes a decision about a call; other arguments are checked first. Raises InvalidInput if it can't be."""
+        decision = request.decision(workflow.now())
+        try:
+            if decision.arguments is not None:
+                await self._run.decisions.check(request.call, decision)
+            asked = self.decide(request.call, decision)
+        except (NotWaiting, ActivityFailed) as error:
+            raise InvalidInput(str(error)) from None
+        if asked.rule and (decision.remember or asked.kind == "budget"):
+            others = decision.for_others() if asked.kind != "budget" else decision
+            remembered = RememberedDecision(rule=asked.rule, decision=others)
+            self._run.decisions.remember(remembered.rule, remembered.decision)
+            await self._remember_everywhere(remembered)
+        return decision
+
+    def validate_reply(self, request: ReplyRequest) -> None:
+        """Raises ValueError for a reply that is not acceptable, or for which nothing waits."""
+        if problem := request.problem:
+            raise ValueError(problem)
+        try:
+            asked = self._run.decisions.find(self._question(request))
+        except NotWaiting as error:
+            raise ValueError(str(error)) from None
+        if asked.kind != "question":
+            raise ValueError(f"{asked.id} waits for a yes or no, not for a reply")
+        if request.declines and not asked.asked_by:
+            raise ValueError(f"{asked.speaker} is a member of the team: only what a server asks can be declined")
+
+    async def reply(self, request: ReplyRequest) -> PersonDecision:
+        """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
+        decision = PersonDecision(approved=not request.declines, at=workflow.now(), text=request.text)
+        decision = decision.model_copy(update={"by": request.by} if request.by else {})
+        try:
+            id_ = self._question(request)
+            if decision.approved:
+                await self._run.decisions.check(id_, decision)
+            self.decide(id_, decision)
+        except NotWaiting as error:
+            raise InvalidInput(str(error)) from None
+        except ActivityFailed as failed:
+            raise InvalidInput(failed.failure.message) from None
+        return decision.to_remember()
+
+    def _question(self, request: ReplyRequest) -> str:
+        """The id of the question that a reply is for. Raises NotWaiting where that is not clear."""
+        if request.to:
+            return request.to
+        questions = [each for each in self._run.decisions.pending if each.kind == "question"]
+        if len(questions) == 1:
+            return questions[0].id
+        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10]) or "nothing"
+        raise NotWaiting(f"say which question the reply is for; waiting in this run: {listed}")
+
+    def decide(self, id_: str, decision: PersonDecision) -> PendingDecision:
+        """Takes a decision; what it is about. Raises NotWaiting."""
+        asked = self._run.decisions.find(id_)
+        self._run.decisions.decide(id_, decision)
+        return asked
+
+    async def _remember_everywhere(self, remembered: RememberedDecision) -> None:
+        await (self._tell("remember", remembered) if self._parent else self._remember_below(remembered))
+
+    async def _remember_below(self, remembered: RememberedDecision) -> None:
+        self._run.decisions.remember(remembered.rule, remembered.decision)
+        await self._children.signal_all("remembered", remembered)
+
+    def restore(self, state: DecisionsState | None) -> None:
+        """Takes up the state of the run that this one continues, of which the run above knows."""
+        self._run.decisions.restore(state)
+        self._told = bool(state and state.asked)
+
+    def tell_parent(self) -> None:
+        """Tells the run above whether a person is waited for, if that has changed."""
+        if self._parent and self._waits != self._told and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_parent())
+
+    @property
+    def _waits(self) -> bool:
+        return self._run.decisions.are_awaited
+
+    async def _tell_parent(self) -> None:
+        while self._waits != self._told:
+            self._told = self._waits
+            await self._tell("child_waits", WaitingChild(run=workflow.info().workflow_id, waits=self._told))
+
+    async def settle(self) -> None:
+        """Waits until the run above has been told."""
+        if self._telling:
+            await uncancelled(self._telling)
+
+    async def _tell(self, signal: str, value: JsonModel) -> None:
+        with contextlib.suppress(ApplicationError):  # the run above may have ended
+            await workflow.get_external_workflow_handle(self._parent or "").signal(signal, value)
+
+
+MAX_SESSION = 16_000
+"""Bytes of a session's values, as JSON: they are part of every brief."""
+
+SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} bytes"
+
+
+class MessageHandlers:
+    """Handles what clients send to a run, and sends it on to the running children.
+
+    ``next_turn`` gives the turn in which a message that comes now is read at the latest, where the run knows it;
+    ``on_pause`` is called whenever the run was paused or resumed.
+    """
+
+    def __init__(
+        self,
+        run: RunState,
+        children: ChildWorkflows,
+        decisions: DecisionHandlers,
+        next_turn: Callable[[], int | None],
+        on_pause: Callable[[Pause | None], None],
+    ) -> None:
+        self._run, self._children, self._decisions = run, children, decisions
+        self._next_turn, self._on_pause = next_turn, on_pause
+
+    async def signal(self, name: str, value: JsonValue) -> None:
+        """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""
+        request = read_terminate_request(value)
+        if name == "terminate_team":
+            self._run.stop.request("terminated", request)
+            await self._children.terminate_all()
+        elif name == "cancel":
+            self._run.stop.request("canceled", TerminateRequest(reason=request.reason, now=True))
+        elif name in ("pause", "resume"):
+            await self.pause(read_person(value), resume=name == "resume")
+        elif name == "session" and isinstance(value, dict) and self.fits_session(value):
+            await self.change_session(value)
+        elif name == "steer" and (message := read_steer_request(value)):
+            await self.steer(message)
+        else:
+            await self._decisions.signal(name, value)
+
+    async def pause(self, person: str | None, *, resume: bool) -> None:
+        """Lets the run and its children wait before their next model call, or go on."""
+        inbox = self._run.inbox
+        inbox.pause = None if resume else inbox.pause or Pause(since=format_time(workflow.now()), by=person)
+        self._on_pause(inbox.pause)
+        await self._children.signal_all("resume" if resume else "pause", {"name": person})
+
+    async def change_session(self, changes: JsonObject) -> JsonObject:
+        """Changes the session of the run and of its running children; returns all its values."""
+        values = self._run.session.update(changes)
+        await self._children.signal_all("session", changes)
+        return values
+
+    async def steer(self, request: SteerRequest) -> SteerResult:
+        """Hands a person's message to the running children, or keeps it for the next model call of this run."""
+        if await self._children.signal_all("steer", request):
+            return SteerResult()
+        self._run.inbox.put(request)
+        turn = self._next_turn()
+        return SteerResult() if turn is None else SteerResult(turn=turn)
+
+    def fits_session(self, changes: JsonObject) -> bool:
+        """Whether the session still has at most MAX_SESSION bytes after the changes."""
+        return byte_size(json.dumps({**self._run.session.values, **changes})) <= MAX_SESSION
+
+    def validate_session(self, changes: JsonObject) -> None:
+        """Raises ValueError for changes that make the session too large."""
+        if not self.fits_session(changes):
+            raise ValueError(SESSION_TOO_LARGE)
+
+    def validate_steer(self, request: SteerRequest) -> None:
+        """Raises ValueError for a message that is empty or too long for a history, or that comes too late."""
+        if self._run.inbox.is_closed:
+            raise ValueError("the run is ending: nobody would read the message")
+        if not request.is_acceptable:
+            raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
+
+
+def first_value(payloads: Sequence[RawValue]) -> JsonValue:
+    """The JSON value of a signal's first payload; None where there is none, or it can't be read."""
+    if not payloads:
+        return None
+    try:
+        value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
+    except (InvalidInput, JournalLost) as error:
+        workflow.logger.warning("a message to this run is passed over: %s", error.message)
+        return None
+    return value

@@ -1,1 +1,0 @@
-"""What panels and debates have beyond a discussion: rounds, briefs, and roles that are no members'."""

@@ -1,0 +1,162 @@
+"""The base of every workflow type but ``query``: a run that takes one turn, of a team, an agent, a model or a tool."""
+
+import asyncio
+from typing import Protocol
+
+from temporalio import workflow
+
+from ..contracts.ark_status import ArkTarget, in_dialect
+from ..contracts.inputs import QueryInput, State, TurnInput
+from ..contracts.message import Head
+from ..contracts.plan import AgentPlan, TeamPlan
+from ..contracts.requests import Pinned, PinRequest
+from ..contracts.status import RunResult, Status, turn_status
+from ..contracts.turn import TurnResult
+from ..resources.base import JsonObject
+from ..resources.budget import Budget
+from .base import BaseWorkflow
+from .calls import effects
+from .calls.traces import end_trace
+from .state.stopping import (
+    ActivityFailed,
+    ActivityInterrupted,
+    ContinueAsNew,
+    continue_as_new,
+    run_in_scope,
+    take_up_cancellation,
+)
+
+
+def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:
+    """The status in the dialect in which the run was pinned, or in which it could not be pinned.
+
+    ``target`` is what runs, where that is no query. Until a run is pinned, its dialect is not known.
+    """
+    failed = status.failure.dialect if status.failure else None
+    return in_dialect(status, pinned.thread.dialect if pinned else failed, target)
+
+
+def pin_request(given: QueryInput | TurnInput) -> PinRequest:
+    """What the activity ``pin`` is asked for the input of a run."""
+    common = {"workflow": workflow.info().workflow_type, "namespace": given.namespace, "resources": given.resources}
+    if isinstance(given, QueryInput):
+        return PinRequest(kind="query", name=given.name, spec=given.spec, takes_turn=True, **common)
+    return PinRequest(kind=given.kind, name=given.name, input=given.input, thread=given.thread, **common)
+
+
+TurnOutput = TurnResult | Status | JsonObject
+"""What a turn's workflow returns: for a parent its result, for a client its status, in the dialect of the run."""
+
+
+class RunningTurn(Protocol):
+    """A turn in progress."""
+
+    @property
+    def so_far(self) -> TurnResult:
+        """What was said until now."""
+
+    @property
+    def state(self) -> State:
+        """What a continued run needs to go on from here."""
+
+    @property
+    def next_turn(self) -> int | None:
+        """The turn in which a message that comes now is read at the latest, where that is known."""
+
+    async def execute(self) -> TurnResult:
+        """Takes the turn to its end."""
+
+
+class TurnWorkflow(BaseWorkflow[TurnInput]):
+    """Pins what it needs, then takes its turn; each workflow type says by ``new_turn`` which one."""
+
+    input_type = TurnInput
+    turn: RunningTurn | None = None
+    result = TurnResult(head=Head(), turns=0)
+
+    def new_turn(self, state: State | None) -> RunningTurn:
+        """The turn that is pinned, at its beginning, or where the ``state`` of the run before this one has left it."""
+        raise NotImplementedError
+
+    async def execute(self) -> TurnOutput:
+        """The result of the turn; for a client it is a status. A failure is raised, unless a parent can't read it."""
+        is_root = fails = True
+        try:
+            is_root = self.given.thread is None
+            fails = is_root or self.given.fails
+            work = self._take_turn(self.given, continued=self.is_continued())
+            self.result = await run_in_scope(self.run_state.stop, work)
+            await self._close_inbox(is_root=is_root)
+            self.run_state.details.show_turn(self.given.name, self.result)
+        except ContinueAsNew:
+            assert self.turn
+            await self.settle()
+            await end_trace(self.run_state)
+            take_up_cancellation(self.run_state.stop)
+            continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
+        except ActivityFailed as failed:
+            self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+        self.ended_at = workflow.now()
+        status = self._status()
+        result = self._for_client(RunResult.of(status, self.result)) if is_root else self.result
+        await end_trace(self.run_state, status)
+        self.close(status, result, is_root=is_root, fails=fails)
+        return result
+
+    async def _close_inbox(self, *, is_root: bool) -> None:
+        """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
+        unread = await self.close_inbox()
+        if unread and is_root:
+            head = await self.join(unread, self.result.head)
+            self.result = self.result.model_copy(update={"head": head})
+        elif unread:
+            self.result = self.result.model_copy(update={"unread": tuple(unread)})
+
+    async def _take_turn(self, given: TurnInput, *, continued: bool) -> TurnResult:
+        nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
+        stop = self.run_state.stop
+        try:
+            if not continued:
+                self.begin(await effects.pin(self.run_state, pin_request(given)))
+            state = given.carried.state if given.carried else None
+            self.turn = self.new_turn(state)
+            result = await self.turn.execute()
+            ended = {"ended": False} if result.ended else {}  # there is no team above that it could end
+            return result.model_copy(update={**ended, "note": stop.note or result.note})
+        except (ActivityInterrupted, asyncio.CancelledError):
+            return nothing.model_copy(update={"stop_reason": stop.reason or "canceled", "note": stop.note})
+        except ActivityFailed as failed:
+            return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+
+    def next_turn(self) -> int | None:
+        """What the turn knows; a team that has not begun reads messages in its first turn."""
+        if self.turn is None:
+            return 1 if not isinstance(self._given, ActivityFailed) and self._given.team else None
+        return self.turn.next_turn
+
+    @workflow.query(description="How the run stands, or how it has ended.")
+    def status(self) -> Status | JsonObject:
+        """The status of a query (ARK: queries), without responses."""
+        return self._for_client(self._status())
+
+    def _for_client(self, status: Status) -> Status | JsonObject:
+        """The status in the dialect of the run, if a client has started it with an input that can be read."""
+        given = None if isinstance(self._given, ActivityFailed) else self._given
+        if given is None or given.thread:
+            return status
+        return for_client(status, self._pinned, ArkTarget(type=given.kind, name=given.name or ""))
+
+    def _status(self) -> Status:
+        result = self.turn.so_far if self.turn and not self.ended_at else self.result
+        status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
+        if self.ended_at:
+            return status
+        return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
+
+    def _budget(self) -> Budget | None:
+        """The budget of what runs, with what people have granted to it."""
+        plan = self._pinned and self._pinned.plan
+        if not isinstance(plan, TeamPlan | AgentPlan):
+            return None
+        owner = plan.id if isinstance(plan, TeamPlan) else plan.speaker
+        return self.run_state.decisions.raised(owner, plan.budget)
