@@ -37,8 +37,7 @@ from .activities.pin import Pin
 from .activities.registry import Activities, activities_of
 from .activities.runtime.fleet import Fleet, OwnJournal, worker_identity
 from .activities.runtime.functions import FunctionRegistry
-from .activities.runtime.health import MetricsText, checks_of, serve_health
-from .activities.runtime.heartbeat import SingleFlight
+from .activities.runtime.health import checks_of, serve_health
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
@@ -53,16 +52,17 @@ from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
 from .observability.log import KnownAttributes, log_to_stderr, shorten_sdk_log
-from .observability.metrics_export import exporting_metrics, watch_waiting_runs
-from .observability.traced_workflows import TracedWorkflows
+from .observability.metrics_export import MetricsText, exporting_metrics, watch_waiting_runs
 from .observability.tracing import TracedActivities, run_is_sampled, tracing_of
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
 from .temporal.search_attributes import describe_namespace
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
+from .workflows.run.tracing import TracedWorkflows
 
 log = logging.getLogger("baton")
 

@@ -16,6 +16,7 @@ from ..resources.agent import Agent
 from ..resources.base import JsonObject, Reference
 from ..resources.manifest import ContextWindow
 from ..resources.model import Model
+from ..temporal.activity import idempotency_key, key_of, on_text
 from .context.context_window import summarized, summary_end, unsummarized
 from .context.lookup import find
 from .context.metering import ChainedModel, Meter, estimate, model_chain
@@ -25,7 +26,6 @@ from .model.provider import ModelRequest
 from .model.providers import Providers
 from .panel import find_speaker, panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
-from .runtime.heartbeat import idempotency_key, key_of, on_text
 from .runtime.secrets import SecretStore
 from .tool.tools import Tools
 

@@ -22,19 +22,19 @@ from ..resources.base import JsonObject
 from ..resources.conditions import Facts, evaluate, is_quick
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
+from ..temporal.activity import idempotency_key
 from .context.lookup import find_team
 from .context.output_schema import output_error
 from .context.value_resolver import ValueResolver
 from .panel import SpeakerContext, Transcript, panel_output_schema
 from .runtime.bounded_process import BoundedFunction, LimitExceeded
 from .runtime.functions import FunctionRegistry
-from .runtime.heartbeat import idempotency_key
 from .runtime.secrets import SecretStore
 
 SECONDS = 2.0
 """The time of one evaluation."""
 
-_evaluate = BoundedFunction(f"{__package__}.condition_process:evaluate_given", seconds=SECONDS)
+_evaluate = BoundedFunction(f"{__package__}.context.condition_process:evaluate_given", seconds=SECONDS)
 
 
 async def holds(expression: str, facts: Facts) -> bool:

@@ -17,6 +17,7 @@ from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.base import JsonObject, parse_duration
 from ..resources.execution_engine import ExecutionEngine
+from ..temporal.activity import idempotency_key, key_of, on_text
 from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
@@ -29,7 +30,6 @@ from .model.call_attributes import answer_attributes, answer_content, asked_cont
 from .model.provider import ModelRequest
 from .panel import panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
-from .runtime.heartbeat import idempotency_key, key_of, on_text
 from .runtime.secrets import SecretStore
 from .tool.tools import Tools
 from .use_tool import MAX_QUESTION

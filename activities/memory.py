@@ -27,10 +27,10 @@ from ..journal.journal import Conversations, Journal
 from ..resources.base import JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.memory import Memory
+from ..temporal.activity import idempotency_key, workflow_id
 from .agent.executor import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
 from .context.call_record import CallRecord
 from .context.value_resolver import ValueResolver
-from .runtime.heartbeat import idempotency_key, workflow_id
 from .runtime.http import is_retryable, retry_after
 from .runtime.secrets import SecretStore
 

@@ -38,12 +38,12 @@ from ..resources.model import Model
 from ..resources.panel import Capability, FunctionRef, Prompts
 from ..resources.team import Team
 from ..resources.template import fill
+from ..temporal.activity import idempotency_key
 from .context.call_record import fenced, with_changed_arguments
 from .context.context_window import apply_window, model_messages, past_rows, window_end
 from .context.lookup import find_team
 from .context.value_resolver import ValueResolver, speaker_prompt
 from .runtime.functions import FunctionRegistry
-from .runtime.heartbeat import idempotency_key
 from .runtime.secrets import SecretStore
 
 

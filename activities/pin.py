@@ -31,11 +31,11 @@ from ..resources.stored import others_than
 from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unsupported_fields, violations
+from ..temporal.activity import root_id, workflow_id
 from .agent.executors import Discovery
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
 from .plan import agent_plan, model_plan, team_plan, tool_plan
-from .runtime.heartbeat import root_id, workflow_id
 from .runtime.secrets import SecretStore
 from .runtime.settings import BroughtManifests
 

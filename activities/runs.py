@@ -18,15 +18,15 @@ from ..contracts.decisions import GrantRequest, GrantResult
 from ..contracts.errors import Cause
 from ..contracts.message import Head
 from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
+from ..contracts.trace import ReportSpansRequest, ReportSpansResult
 from ..journal.accounts import Accounts, Amount
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
-from ..observability.trace_context import ReportSpansRequest, ReportSpansResult
 from ..observability.tracing import Tracing
 from ..resources.budget import NANO
+from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
-from .runtime.heartbeat import idempotency_key
 
 
 class Append:

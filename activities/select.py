@@ -16,13 +16,13 @@ from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.team import SelectorSpec, Team
 from ..resources.template import fill
+from ..temporal.activity import idempotency_key, on_text
 from .context.context_window import history_within, window_end
 from .context.lookup import find_team
 from .context.metering import ChainedModel, Meter, estimate, selector_model_chain
 from .context.value_resolver import ValueResolver
 from .model.provider import ModelRequest
 from .model.providers import Providers
-from .runtime.heartbeat import idempotency_key, on_text
 from .runtime.secrets import SecretStore
 from .tool.tool import ToolDefinition
 

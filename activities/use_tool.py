@@ -20,12 +20,12 @@ from ..observability.spans import call_span, found_call, note_call, note_content
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonModel, JsonObject
+from ..temporal.activity import idempotency_key
 from .context.call_record import CallRecord, new_fence
 from .context.metering import Meter
 from .context.output_schema import schema_errors
 from .context.value_resolver import ValueResolver
 from .panel import find_speaker
-from .runtime.heartbeat import idempotency_key
 from .runtime.secrets import SecretStore
 from .tool.tool import Answered, AsksPerson, BeginOnce, CallableTool, ToolDefinition
 from .tool.tools import Tools

@@ -16,7 +16,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.activities.runtime.heartbeat import Heartbeat, run_with
 from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
@@ -26,6 +25,7 @@ from baton.activities.tool.tool import Answered, AsksPerson
 from baton.contracts.errors import BatonError
 from baton.contracts.message import PersonDecision
 from baton.resources.base import JsonObject
+from baton.temporal.activity import Heartbeat, run_with
 
 SECONDS = 20.0
 MAX_QUESTIONS = 20

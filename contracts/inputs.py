@@ -5,7 +5,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ..observability.trace_context import OpenSpan
 from ..resources.base import JsonModel, JsonObject
 from ..resources.query import TargetType
 from .control_messages import Pause
@@ -13,6 +12,7 @@ from .decisions import DecisionsState
 from .errors import Failure
 from .message import Head, Message, Span, TokenUsage
 from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned, RecallResult
+from .trace import OpenSpan
 from .turn import StopReason, Thread, TurnResult
 
 # Its size does not depend on the number of turns: the messages stand in the journal.

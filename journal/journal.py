@@ -11,13 +11,13 @@ from typing import NamedTuple
 from cachetools import LRUCache
 from sqlalchemy import bindparam, delete, select
 
-from ..activities.runtime.heartbeat import in_thread_if_long
 from ..contracts.errors import JournalUnavailable
 from ..contracts.message import Head, Message, Quote, Span
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import Bookmark, ConversationItem
 from ..contracts.settings import SettingsError
 from ..resources.catalog import Catalog
+from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
 from . import schema
 from .database import Database, Rows, journal_lost

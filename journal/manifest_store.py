@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, case, delete, func, insert, select
 from sqlalchemy import Row as Record
 
-from ..activities.runtime.heartbeat import in_thread_if_long
 from ..contracts.errors import JournalLost
 from ..resources.stored import Key, StoredManifest
+from ..temporal.activity import in_thread_if_long
 from . import schema
 from .journal import Journal
 

@@ -11,12 +11,12 @@ from sqlalchemy import Connection, Executable, Table, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..activities.runtime.heartbeat import in_thread_if_long
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.message import Head, Message
 from ..contracts.requests import Bookmark
 from ..contracts.settings import SettingsError
 from ..resources.catalog import Catalog
+from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 from . import schema
 from .engine import Engine

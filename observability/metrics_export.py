@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import version
 
@@ -38,7 +38,6 @@ from temporalio.runtime import (
 )
 from temporalio.service import RPCError
 
-from ..activities.runtime.health import MetricsText
 from ..contracts.settings import SettingsError
 from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered
 from .metrics import RUNS_WAITING, SECONDS
@@ -55,6 +54,9 @@ def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
     runtime = Runtime(telemetry=telemetry, worker_heartbeat_interval=HEARTBEAT_INTERVAL)
     Runtime.set_default(runtime, error_if_already_set=False)
 
+
+MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
 
 DRAIN_INTERVAL = 1.0
 """Seconds between two times that the SDK's metrics are taken over."""

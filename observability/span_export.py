@@ -30,11 +30,11 @@ from opentelemetry.trace import (
 )
 from pydantic import JsonValue
 
-from ..activities.runtime.heartbeat import in_thread_if_long
 from ..contracts.settings import SettingsError
+from ..contracts.trace import SpanData, TraceContext
+from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
 from .span_queue import SpanQueue
-from .trace_context import SpanData, TraceContext
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
 _KINDS = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from ..contracts.settings import private_file
+from ..contracts.trace import SpanData
 from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
-from .trace_context import SpanData
 
 # Whoever has a lock on a file writes it. A lock ends with its process, however it ends.
 

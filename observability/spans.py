@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 from temporalio import activity
 
-from ..activities.runtime.heartbeat import idempotency_key
 from ..contracts.errors import BatonError, CircuitOpen
+from ..contracts.trace import SpanData, TraceContext, call_span_id, derived_id
+from ..temporal.activity import idempotency_key
 from . import metrics
-from .trace_context import SpanData, TraceContext, call_span_id, derived_id
 
 Kind = Literal["internal", "client"]
 Attributes = Mapping[str, JsonValue]

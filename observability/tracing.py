@@ -14,12 +14,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ..activities.runtime.heartbeat import is_withdrawn
-from ..activities.runtime.http import is_last_attempt
 from ..contracts.errors import BatonError
 from ..contracts.requests import PinRequest
+from ..contracts.trace import SpanData, TraceContext, derived_id, root_of
+from ..temporal.activity import is_last_attempt, is_withdrawn
 from .spans import CallSpans, collecting
-from .trace_context import SpanData, TraceContext, derived_id, root_of
 
 if TYPE_CHECKING:
     from .span_export import SpanExport

@@ -1,8 +1,10 @@
 """Text for people: escaped control characters, and numbers with units."""
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from ..contracts.message import TokenUsage
+if TYPE_CHECKING:
+    from ..contracts.message import TokenUsage
 
 _CONTROL_CHARACTERS = [*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 """Control characters, and those that change the direction of the text after them."""
@@ -36,7 +38,7 @@ def format_age(time: datetime) -> str:
     return f"{seconds}s"
 
 
-def format_usage(usage: TokenUsage) -> str:
+def format_usage(usage: "TokenUsage") -> str:
     """What was used, such as ``3 model calls, 1 tool call, 120 tokens, $0.0123``, as far as the cost is known."""
     counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
     texts = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts]

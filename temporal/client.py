@@ -20,7 +20,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from ..contracts.errors import InvalidInput
 from ..contracts.settings import TASK_QUEUE, SettingsError
-from ..observability.trace_context import HEADER, TraceContext
+from ..contracts.trace import HEADER, TraceContext
 from .encryption import Codec, Keys
 from .executions import AskAgain
 from .external_storage import CheckedConverter, CheckedStorage, check_not_missing

@@ -15,7 +15,7 @@ from baton.resources.parse import MANIFEST_KINDS
 from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.processes import ROOT
-from tests.test_architecture import FOLDERS, ROOMS
+from tests.test_architecture import FOLDERS, LAYERS
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 TEXTS = {file: file.read_text() for file in PAGES}
@@ -103,7 +103,7 @@ def test_a_name_of_the_code_that_is_named_exists(name: str) -> None:
 
 def test_every_folder_of_the_package_is_in_the_architecture() -> None:
     text = page("architecture.md")
-    rooms = {each for each in ROOMS if each and (ROOT / each).is_dir()}
+    rooms = {each for each in LAYERS if (ROOT / each).is_dir()}
     assert {each for each in rooms if f"`{each}/`" not in text} == set()
 
 

@@ -13,9 +13,9 @@ from ..contracts.turn import Thread, TurnResult
 from .calls.children import ChildWorkflows
 from .discussion.agent_turn import AgentTurn, ToolUse
 from .discussion.member_turn import MemberTurn, TeamContext
+from .run.turn import RunningTurn, TurnOutput, TurnWorkflow
 from .state.run_state import RunState
 from .state.stopping import ActivityFailed, ActivityInterrupted, NotAllowed
-from .turn import RunningTurn, TurnOutput, TurnWorkflow
 
 
 class ToolTurn:

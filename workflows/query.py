@@ -21,10 +21,11 @@ from ..contracts.text import truncate
 from ..contracts.turn import Thread, TurnResult
 from ..resources.base import JsonObject
 from .agent import ToolTurn, single_turn
-from .base import BaseWorkflow
 from .calls import effects, traces
 from .calls.children import ChildWorkflows, start_expiry
 from .discussion.agent_turn import AgentTurn
+from .run.base import BaseWorkflow
+from .run.turn import for_client, pin_request
 from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
 from .state.run_state import RunState
 from .state.stopping import (
@@ -37,7 +38,6 @@ from .state.stopping import (
     uncancelled,
     wait_all,
 )
-from .turn import for_client, pin_request
 
 MAX_ERROR_BYTES = 1_000
 """Bytes of an error that a conversation keeps as the answer of the target that has failed."""

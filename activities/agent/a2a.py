@@ -45,9 +45,9 @@ from ...contracts.message import Message, RemoteTask
 from ...contracts.text import truncate
 from ...observability.spans import trace_headers
 from ...resources.a2a_server import A2AServer
+from ...temporal.activity import is_withdrawn
 from ..context.lookup import Executor
 from ..context.value_resolver import ValueResolver
-from ..runtime.heartbeat import is_withdrawn
 from ..runtime.http import is_retryable, retry_after
 from .executor import (
     CONNECT_SECONDS,

@@ -28,7 +28,7 @@ from ...resources.skill import LOAD_SKILL, Skill
 from ...resources.template import TemplateError, check_names, fill, parse_template
 from ...resources.tool import Tool
 from ...resources.values import ContributionsRef, Headers, KeyRef, Parameter, ValueSource, sources
-from ..runtime.heartbeat import workflow_id
+from ...temporal.activity import workflow_id
 from ..runtime.secrets import RunSecrets, SecretStore
 from .lookup import find
 

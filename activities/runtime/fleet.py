@@ -14,8 +14,8 @@ from ...contracts.message import Head
 from ...contracts.settings import SettingsError
 from ...contracts.turn import Thread
 from ...resources.catalog import Catalog
+from ...temporal.activity import workflow_id
 from ...temporal.search_attributes import HEARTBEAT_INTERVAL, OVERDUE_AFTER, LiveWorker, live_workers
-from .heartbeat import workflow_id
 from .settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...observability.metrics_export import MetricsText
 from ...temporal.search_attributes import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
@@ -26,9 +27,6 @@ Check = Callable[[], Awaitable[object]]
 
 Checks = Mapping[str, Check]
 """What has to be well, by its name."""
-
-MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
 
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""

@@ -14,9 +14,6 @@ from typing import Any
 
 import httpx
 import httpx2
-from temporalio.common import RetryPolicy
-
-from ...contracts.requests import MISSED_HEARTBEATS
 
 MAX_PIECE = 65_536
 """Bytes that are unpacked in one step."""
@@ -169,15 +166,6 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds())) if math.isfinite(seconds) else None
-
-
-def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
-    """Whether a failure of this attempt is final.
-
-    The policy allows ``MISSED_HEARTBEATS`` attempts more. They only replace attempts that ended without a heartbeat.
-    """
-    maximum = policy.maximum_attempts if policy else 0
-    return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS
 
 
 def retry_delay(asked: timedelta | None, attempt: int) -> timedelta | None:

@@ -22,7 +22,8 @@ from ...contracts.errors import MAX_ERROR_TEXT
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.text import truncate
 from ...observability.log import note_request
-from .http import is_last_attempt, retry_delay
+from ...temporal.activity import is_last_attempt
+from .http import retry_delay
 
 LEVELS = 3
 """How often escapes are undone: a JSON text in a JSON text in an address has three."""

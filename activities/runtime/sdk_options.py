@@ -17,8 +17,8 @@ from temporalio.worker import (
 from temporalio.worker._command_aware_visitor import CommandInfo
 from temporalio.workflow import Info
 
+from ...temporal.activity import INTERVAL
 from ...temporal.executions import EARLY_QUERY
-from .heartbeat import INTERVAL
 from .settings import Settings, WorkerQueue
 
 

@@ -17,8 +17,8 @@ from ...resources.loader import load_secrets
 from ...resources.query import ALLOW_BROUGHT
 from ...resources.secret import Secrets
 from ...resources.values import KeyRef
+from ...temporal.activity import in_thread_if_long
 from ...temporal.encryption import KEYS
-from .heartbeat import in_thread_if_long
 from .redaction import PLACEHOLDER, Redactor, redacted
 
 _KEYS = (

@@ -19,8 +19,8 @@ from ...resources.loader import ARGUMENTS
 from ...resources.template import fill
 from ...resources.tool import HttpSpec, Tool
 from ...resources.values import Header
+from ...temporal.activity import idempotency_key
 from ..context.value_resolver import ValueResolver
-from ..runtime.heartbeat import idempotency_key
 from ..runtime.http import BodyLimits, client_options, is_retryable, read_once, retry_after
 from ..runtime.secrets import SecretStore
 from .http_request import HttpRequest, header_argument, public_address, request_of

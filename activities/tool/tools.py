@@ -1,10 +1,8 @@
 """The table of tool types, and the tools that an agent or a query can use."""
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-import jq  # type: ignore[import-not-found]  # it has no types
 from pydantic import JsonValue
 
 from ...contracts.errors import FilterFailed, InvalidManifest, NotCarriedOut, UnknownResource
@@ -268,30 +266,3 @@ def _find(catalog: Catalog, reference: Reference) -> resources.Tool:
     if isinstance(tool := find(catalog, reference), resources.Tool):
         return tool
     raise UnknownResource(f"{tool.id} is no tool")
-
-
-def apply_filters(given: JsonValue) -> str:
-    """The ``text`` after each of the ``filters``, as compact JSON; a text that is no JSON stays as it is.
-
-    Several results become a list, none an empty text (ARK: agent execution). Raises ValueError.
-    """
-    assert isinstance(given, dict)
-    text, filters = str(given["text"]), given["filters"]
-    assert isinstance(filters, list)
-    for each in filters:
-        text = _filtered(text, str(each))
-    return text
-
-
-def _filtered(text: str, program: str) -> str:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    try:
-        results = jq.compile(program or ".").input_text(text).all()
-    except ValueError as error:
-        raise ValueError(f"the filter '{program}' failed: {error}") from None
-    if not results:
-        return ""
-    return json.dumps(results[0] if len(results) == 1 else results, ensure_ascii=False, separators=(",", ":"))

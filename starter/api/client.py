@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -13,13 +12,12 @@ from weakref import WeakKeyDictionary
 
 from temporalio.client import Client
 
-from ...contracts.panel import Contribution, contributions_in
+from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
 from ...temporal.client import task_queue as default_task_queue
-from ...temporal.encryption import Keys
 from ..runs.runs import RunHandle, find_run, has_worker
 from ..runs.start import start_query
 from ..server.connection import ServerLocation, use_server
@@ -87,24 +85,6 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
         conversation=talk,
         namespace=target.namespace,
     )
-
-
-async def read_contributions(
-    session: str, key: str, environ: Mapping[str, str] = os.environ
-) -> tuple[Contribution, ...]:
-    """The contributions to the panel that has started last under this key of a session; empty if there is none.
-
-    Raises:
-        JournalUnavailable: if the journal of BATON_JOURNAL_URL can't be read.
-    """
-    from ...activities.runtime.settings import Settings  # noqa: PLC0415
-    from ...journal.journal import Journal  # noqa: PLC0415  # only this command reads the journal
-
-    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ), upgrade=False)
-    try:
-        return contributions_in(row.message for row in await journal.read_bookmark(session, key))
-    finally:
-        await journal.close()
 
 
 _log = logging.getLogger("baton")
@@ -214,6 +194,8 @@ class Connection:
         check_text(session, "session")
         check_text(key, "key")
         await self.client()
+        from ..operations.conversations import read_contributions  # noqa: PLC0415  # loads the database's library
+
         return await read_contributions(session, key, worker_environment(self._server))
 
     async def _execute(

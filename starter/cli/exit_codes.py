@@ -55,8 +55,39 @@ def _report(error: Exception) -> int:
 
         print_problems(stderr_console(), error)
         return REFUSED
-    from .error_messages import explain
-
-    code, text = explain(error)
+    code, text = _explain(error)
     print_message(f"error: {text}", style="red")
     return code
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """The exit code and the sentence for an error; raises one that is not expected here."""
+    import yaml
+    from pydantic import ValidationError
+    from temporalio.service import RPCError, RPCStatusCode
+
+    from ...contracts.errors import BatonError
+    from ...contracts.settings import SettingsError
+    from ...temporal.client import ConnectionFailed
+    from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
+    from ..runs.runs import NoSuchRunError
+    from ..server.embedded import ServerError
+
+    match error:
+        case UsageError() | NoSuchRunError() | SettingsError():
+            return REFUSED, str(error)
+        case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
+            return REFUSED, str(error)
+        case BatonError():
+            return REFUSED, error.message
+        case UnreachableError() | ServerError():
+            return UNREACHABLE, str(error)
+        case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
+            return REFUSED, f"Temporal refused it: {error.message}"
+        case RPCError(status=RPCStatusCode.NOT_FOUND | RPCStatusCode.FAILED_PRECONDITION):
+            return REFUSED, error.message
+        case RPCError(message=text) | ConnectionLostError(args=(text,)):
+            return UNREACHABLE, f"Temporal did not answer: {text}; {START_HINT}"
+        case ConnectionFailed():
+            return UNREACHABLE, f"{error}; {START_HINT}"
+    raise error

@@ -155,7 +155,7 @@ def contributions(
     import asyncio
 
     from ...contracts.panel import format_transcript
-    from ..api.client import read_contributions
+    from ..operations.conversations import read_contributions
     from .client import with_run
     from .formats import dump
 

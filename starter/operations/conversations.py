@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ...activities.runtime.settings import Settings
 from ...contracts.message import Head, Message
+from ...contracts.panel import Contribution, contributions_in
 from ...contracts.plan import ConversationPlan
 from ...journal.journal import ConversationRecord, Conversations, Journal
 from ...temporal.encryption import Keys
@@ -42,3 +43,14 @@ async def delete_conversation(conversation: ConversationPlan, environ: Mapping[s
     """Deletes a conversation, and says whether there was one."""
     async with _journal(environ) as journal:
         return await Conversations(journal).delete(conversation)
+
+
+async def read_contributions(
+    session: str, key: str, environ: Mapping[str, str] = os.environ
+) -> tuple[Contribution, ...]:
+    """The contributions to the latest panel that ran under this key of a session; empty if there is none.
+
+    Raises JournalUnavailable if the journal of BATON_JOURNAL_URL can't be read.
+    """
+    async with _journal(environ) as journal:
+        return contributions_in(row.message for row in await journal.read_bookmark(session, key))

@@ -14,11 +14,10 @@ from typing import IO
 from temporalio.client import Client
 
 from ... import worker
-from ...activities.runtime.health import MetricsText
 from ...activities.runtime.settings import Settings
 from ...activities.runtime.worker_process import leave_out_loaded_objects
 from ...observability.log import log_to_stderr
-from ...observability.metrics_export import exporting_metrics
+from ...observability.metrics_export import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import Codec, Keys
 from ..runs.runs import has_open_runs

@@ -77,14 +77,14 @@ def made_up_reference(driver: str, **claim: str) -> RawValue:
 
 
 def test_a_client_loads_no_database_and_no_aws_library_before_it_needs_one() -> None:
-    modules = "baton.activities.journal.storage_driver, baton.activities.journal.external_storage"
+    modules = "baton.journal.external_storage"
     heavy = ("sqlalchemy", "alembic", "aioboto3", "botocore", "cryptography")
     code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], cwd="/", text=True) == "[]\n"
 
 
 def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
-    blocked = "import sys; sys.modules['aioboto3'] = None; from baton.activities.journal import external_storage; "
+    blocked = "import sys; sys.modules['aioboto3'] = None; from baton.journal import external_storage; "
     code = blocked + "external_storage.storage_drivers({'BATON_EXTERNAL_STORAGE_URL': 's3://long'})"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     refusal = "SettingsError: BATON_EXTERNAL_STORAGE_URL: S3 needs packages that are not installed: pip install"

@@ -81,8 +81,8 @@ async def migrated(url: str, folder: Path) -> None:
 async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
     """The same in a process of its own."""
     code = (
-        "import asyncio, sys, pathlib; from baton.activities.journal.engine import connect;"
-        "from baton.activities.journal.migrate import migrate;"
+        "import asyncio, sys, pathlib; from baton.journal.engine import connect;"
+        "from baton.journal.migrate import migrate;"
         "asyncio.run(migrate(connect(sys.argv[1]), pathlib.Path(sys.argv[2])))"
     )
     return await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, folder, stderr=asyncio.subprocess.PIPE)

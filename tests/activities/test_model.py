@@ -17,8 +17,7 @@ from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.connection import endpoint_of
 from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
-from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
-from baton.activities.runtime.http import is_last_attempt, retry_after, retry_delay
+from baton.activities.runtime.http import retry_after, retry_delay
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts import errors
 from baton.contracts.errors import BatonError
@@ -27,6 +26,7 @@ from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
 from baton.starter.scripted_model import Reply, Request, ScriptedModel, ScriptedToolCall
+from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat, is_last_attempt
 from tests.harness.environment import KEY, Environment, Json, agent, line, manifest
 
 ASKED = [Message(role="user", content="Why?")]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from baton.contracts.settings import SettingsError
+from baton.contracts.trace import SpanData
 from baton.observability.span_export import SpanExport
 from baton.observability.span_queue import MAX_FILE, MAX_WAITING, SpanQueue
-from baton.observability.trace_context import SpanData
 from baton.temporal.encryption import Key, Keys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

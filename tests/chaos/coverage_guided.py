@@ -43,9 +43,9 @@ def loader(folder: Path) -> Target:
 
 def judges(_: Path) -> Target:
     """Checks a text as a condition and as a schema, and searches it for a secret in its midst."""
-    condition = importlib.import_module("baton.resources.condition")
+    condition = importlib.import_module("baton.resources.conditions")
     check_schema = importlib.import_module("baton.resources.json_schema")._check_schema
-    redactor = importlib.import_module("baton.activities.process.redactor").Redactor()
+    redactor = importlib.import_module("baton.activities.runtime.redaction").Redactor()
     redactor.add(SECRET)
 
     def feed(data: bytes) -> None:
@@ -74,7 +74,7 @@ def main() -> None:
     target = sys.argv.pop(1)
     with tempfile.TemporaryDirectory() as name:
         (corpus := Path(name) / "corpus").mkdir()
-        with atheris.instrument_imports(include=["baton.resources", "baton.activities.process", "yaml"]):
+        with atheris.instrument_imports(include=["baton.resources", "baton.activities.runtime", "yaml"]):
             feed, initial = TARGETS[target](Path(name))
         for number, each in enumerate(initial):
             (corpus / str(number)).write_bytes(each)

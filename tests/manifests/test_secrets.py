@@ -10,7 +10,6 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from baton.activities.runtime.heartbeat import SHOWN_CHARACTERS, Heartbeat
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import KeyMissing
 from baton.observability.log import RedactingFormatter
@@ -18,6 +17,7 @@ from baton.resources.loader import load_files
 from baton.resources.secret import Secrets
 from baton.resources.values import KeyRef
 from baton.starter.scripted_model import Script, ScriptedModel
+from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat
 from tests.harness.environment import KEY, Environment, Json, agent, line
 from tests.harness.processes import baton, process_env
 

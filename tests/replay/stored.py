@@ -28,9 +28,9 @@ from baton.contracts import (
     requests,
     settings,
     status,
+    trace,
     turn,
 )
-from baton.observability import trace_context
 from baton.resources.base import JsonModel
 from baton.temporal import search_attributes
 from baton.workflows.registry import WORKFLOWS
@@ -96,7 +96,7 @@ def stored() -> dict[str, Any]:
         *(status, status, status, turn, inputs, inputs, errors, decisions, message, requests),
         *(decisions, decisions, requests, requests, requests, plan, requests, decisions),
         ark_status,
-        trace_context,
+        trace,
     )
     models = [
         each

@@ -131,7 +131,7 @@ async def test_an_invalid_file_is_an_error_that_does_not_show_the_key(project: P
 
 PRINT_CONFIG = """
 import asyncio, atexit, os, time
-from baton.conversation.temporal.temporal_client import connect
+from baton.temporal.client import connect
 atexit.register(time.sleep, 0.02)
 config = asyncio.run(connect()).service_client.config
 print(config.api_key == os.environ["WANTED"], bool(config.tls))

@@ -14,8 +14,8 @@ from ...contracts.errors import Failure
 from ...contracts.plan import AgentPlan, TeamPlan
 from ...contracts.requests import Pinned
 from ...contracts.status import Status
+from ...contracts.trace import OpenSpan, ReportSpansRequest, ReportSpansResult, SpanData, call_span_id
 from ...contracts.turn import TurnResult
-from ...observability.trace_context import OpenSpan, ReportSpansRequest, ReportSpansResult, SpanData, call_span_id
 from ..state.constants import TAKE_SPANS
 from ..state.run_state import RunState
 from ..state.run_trace import CANCELED, RunSpan

@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from ...contracts.plan import QueryPlan
 from ...contracts.requests import Pinned
-from ...observability.trace_context import OpenSpan, SpanData, TraceContext, derived_id, root_of
+from ...contracts.trace import OpenSpan, SpanData, TraceContext, derived_id, root_of
 from .constants import MAX_ENDED_SPANS, REPORT_INTERVAL
 from .stopping import ActivityFailed, ActivityInterrupted
 

@@ -6,7 +6,7 @@ from temporalio import workflow
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.panel import PanelDiscussion
-from ..turn import TurnOutput, TurnWorkflow
+from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def debate(team: Discussion) -> None:

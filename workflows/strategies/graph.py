@@ -5,7 +5,7 @@ from temporalio import workflow
 
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
-from ..turn import TurnOutput, TurnWorkflow
+from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def graph(team: Discussion) -> None:

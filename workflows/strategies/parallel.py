@@ -14,9 +14,9 @@ from ...contracts.text import MAX_MESSAGE
 from ...contracts.turn import TurnResult
 from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.member_turn import MemberTurn
+from ..run.turn import TurnOutput, TurnWorkflow
 from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.stopping import ContinueAsNew, should_continue_as_new, wait_all
-from ..turn import TurnOutput, TurnWorkflow
 
 MemberResult = tuple[MemberPlan, TurnResult]
 

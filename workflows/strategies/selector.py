@@ -8,8 +8,8 @@ from ...contracts.plan import SelectorPlan
 from ...contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
+from ..run.turn import TurnOutput, TurnWorkflow
 from ..state.constants import SELECTOR_READS_MESSAGES
-from ..turn import TurnOutput, TurnWorkflow
 
 
 async def select_speaker(team: Discussion) -> int | None:

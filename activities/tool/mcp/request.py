@@ -32,7 +32,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from ....contracts.errors import ToolFailed
 from ....contracts.text import parse_json, repair_surrogates
 from ....resources.base import JsonObject
-from ...runtime.heartbeat import on_text
+from ....temporal.activity import on_text
 from ...runtime.http import is_retryable
 from ..http import MAX_BYTES
 from ..tool import BeginOnce, no_guard

@@ -17,10 +17,10 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
-from ..workflows.base import BaseWorkflow
-from ..workflows.state.constants import TAKE_SPANS
-from ..workflows.state.run_trace import RunTrace
-from .trace_context import HEADER, SpanData, TraceContext
+from ...contracts.trace import HEADER, SpanData, TraceContext
+from ..state.constants import TAKE_SPANS
+from ..state.run_trace import RunTrace
+from .base import BaseWorkflow
 
 Headers = Mapping[str, Payload]
 

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from ..contracts.control_messages import (
+from ...contracts.control_messages import (
     Pause,
     SteerRequest,
     SteerResult,
@@ -19,7 +19,7 @@ from ..contracts.control_messages import (
     read_steer_request,
     read_terminate_request,
 )
-from ..contracts.decisions import (
+from ...contracts.decisions import (
     ApproveRequest,
     DecisionsState,
     PendingDecision,
@@ -27,15 +27,15 @@ from ..contracts.decisions import (
     ReplyRequest,
     WaitingChild,
 )
-from ..contracts.errors import InvalidInput, JournalLost
-from ..contracts.message import PersonDecision
-from ..contracts.status import format_time
-from ..contracts.text import MAX_MESSAGE, byte_size
-from ..resources.base import JsonModel, JsonObject
-from .calls.children import ChildWorkflows
-from .state.decisions import NotWaiting
-from .state.run_state import RunState
-from .state.stopping import ActivityFailed, uncancelled
+from ...contracts.errors import InvalidInput, JournalLost
+from ...contracts.message import PersonDecision
+from ...contracts.status import format_time
+from ...contracts.text import MAX_MESSAGE, byte_size
+from ...resources.base import JsonModel, JsonObject
+from ..calls.children import ChildWorkflows
+from ..state.decisions import NotWaiting
+from ..state.run_state import RunState
+from ..state.stopping import ActivityFailed, uncancelled
 
 
 class DecisionHandlers:

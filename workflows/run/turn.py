@@ -5,19 +5,18 @@ from typing import Protocol
 
 from temporalio import workflow
 
-from ..contracts.ark_status import ArkTarget, in_dialect
-from ..contracts.inputs import QueryInput, State, TurnInput
-from ..contracts.message import Head
-from ..contracts.plan import AgentPlan, TeamPlan
-from ..contracts.requests import Pinned, PinRequest
-from ..contracts.status import RunResult, Status, turn_status
-from ..contracts.turn import TurnResult
-from ..resources.base import JsonObject
-from ..resources.budget import Budget
-from .base import BaseWorkflow
-from .calls import effects
-from .calls.traces import end_trace
-from .state.stopping import (
+from ...contracts.ark_status import ArkTarget, in_dialect
+from ...contracts.inputs import QueryInput, State, TurnInput
+from ...contracts.message import Head
+from ...contracts.plan import AgentPlan, TeamPlan
+from ...contracts.requests import Pinned, PinRequest
+from ...contracts.status import RunResult, Status, turn_status
+from ...contracts.turn import TurnResult
+from ...resources.base import JsonObject
+from ...resources.budget import Budget
+from ..calls import effects
+from ..calls.traces import end_trace
+from ..state.stopping import (
     ActivityFailed,
     ActivityInterrupted,
     ContinueAsNew,
@@ -25,6 +24,7 @@ from .state.stopping import (
     run_in_scope,
     take_up_cancellation,
 )
+from .base import BaseWorkflow
 
 
 def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:

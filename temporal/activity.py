@@ -11,10 +11,11 @@ from typing import Any, ParamSpec, TypeVar
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.common import RetryPolicy
 from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.requests import LiveText
+from ..contracts.requests import MISSED_HEARTBEATS, LiveText
 
 T = TypeVar("T")
 
@@ -89,6 +90,15 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
+    """Whether a failure of this attempt is final.
+
+    The policy allows ``MISSED_HEARTBEATS`` attempts more. They only replace attempts that ended without a heartbeat.
+    """
+    maximum = policy.maximum_attempts if policy else 0
+    return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS
 
 
 def idempotency_key() -> str:

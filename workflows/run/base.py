@@ -11,25 +11,25 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from ..contracts.control_messages import Pause, SteerRequest, SteerResult
-from ..contracts.decisions import ApproveRequest, ReplyRequest
-from ..contracts.errors import InvalidInput
-from ..contracts.inputs import Continuation, QueryInput, State, TurnInput
-from ..contracts.message import Head, Message, PersonDecision
-from ..contracts.plan import Plan
-from ..contracts.requests import Pinned
-from ..contracts.status import Status
-from ..observability.metrics import RUNS_ENDED
-from ..resources.base import JsonObject
-from ..resources.problems import dotted_path, explain_errors
-from ..temporal import search_attributes
-from .calls import effects, traces
-from .calls.children import ChildWorkflows
+from ...contracts.control_messages import Pause, SteerRequest, SteerResult
+from ...contracts.decisions import ApproveRequest, ReplyRequest
+from ...contracts.errors import InvalidInput
+from ...contracts.inputs import Continuation, QueryInput, State, TurnInput
+from ...contracts.message import Head, Message, PersonDecision
+from ...contracts.plan import Plan
+from ...contracts.requests import Pinned
+from ...contracts.status import Status
+from ...observability.metrics import RUNS_ENDED
+from ...resources.base import JsonObject
+from ...resources.problems import dotted_path, explain_errors
+from ...temporal import search_attributes
+from ..calls import effects, traces
+from ..calls.children import ChildWorkflows
+from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
+from ..state.decisions import record, run_begins
+from ..state.run_state import RunState
+from ..state.stopping import ActivityFailed, uncancelled
 from .messages import SESSION_TOO_LARGE, DecisionHandlers, MessageHandlers, first_value
-from .state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
-from .state.decisions import record, run_begins
-from .state.run_state import RunState
-from .state.stopping import ActivityFailed, uncancelled
 
 Input = TypeVar("Input", QueryInput, TurnInput)
 
