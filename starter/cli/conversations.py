@@ -39,7 +39,7 @@ def chat(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .execute import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
+    from .targets import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
 
     loaded = load_manifests(file, recursive=recursive) if file else None
     talk = conversation or f"chat-{secrets.token_hex(4)}"
@@ -68,7 +68,7 @@ def _lines() -> Iterator[str]:
 
 async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Query | QueryName") -> None:
     """Runs a query, and prints what is said and how it ended."""
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from ..runs.runs import final_status

@@ -51,7 +51,7 @@ def _report(error: Exception) -> int:
     from ...resources.problems import ManifestError
 
     if isinstance(error, ManifestError):
-        from ..console.printer import print_problems
+        from ..console.status import print_problems
 
         print_problems(stderr_console(), error)
         return REFUSED

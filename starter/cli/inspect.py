@@ -36,7 +36,7 @@ def list_runs(
 @app.command()
 def status(name: RunName, namespace: Namespace = "default", output: QueryOutput = QueryFormat.text) -> None:
     """Shows in a few lines how a run is, with its answer so far; with -o yaml its whole status."""
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import print_open_calls
     from ..runs.runs import live_status
     from ..runs.start import run_manifest
@@ -58,7 +58,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
     """Follows a run from its beginning to its end; also shows a run that is over. Ends as ``baton run`` does."""
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run
@@ -80,7 +80,7 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
     """Prints the messages of a run until now."""
     from rich.console import Console
 
-    from ..console.printer import print_status
+    from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
     from .client import with_run

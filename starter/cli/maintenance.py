@@ -26,8 +26,8 @@ def doctor(
 
     from ..operations.doctor import as_text, run_checks
     from .client import silence_sdk
-    from .execute import load_manifests
     from .formats import dump
+    from .targets import load_manifests
 
     silence_sdk()
     results = run_checks(load_manifests(file or (), recursive=recursive), print_message)

@@ -27,7 +27,7 @@ def validate(
 ) -> None:
     """Checks the manifests in FILE and reports every error in them."""
     from ...resources.problems import ManifestError
-    from .execute import load_manifests
+    from .targets import load_manifests
 
     loaded = load_manifests(file, recursive=recursive)
     outside = loaded.unresolved()
@@ -64,7 +64,7 @@ def graph(
     from ..diagram.build import build_diagram
     from ..diagram.mermaid import mermaid
     from ..diagram.svg import svg
-    from .execute import load_manifests, resources_to_draw
+    from .targets import load_manifests, resources_to_draw
 
     loaded = load_manifests(file, recursive=recursive)
     page = build_diagram(loaded.catalog, resources_to_draw(loaded, target, namespace), namespace or "default")
@@ -84,8 +84,8 @@ def tools(
     import asyncio
 
     from ..operations.agent_tools import tool_list, tools_of
-    from .execute import choose_agents, load_manifests
     from .formats import dump
+    from .targets import choose_agents, load_manifests
 
     loaded = load_manifests(file, recursive=recursive)
     found = asyncio.run(tools_of(loaded, choose_agents(loaded, agent, namespace)))

@@ -137,7 +137,7 @@ def _read_arguments(text: str | None) -> "JsonObject | None":
 def _show(found: "Sequence[Pending]") -> None:
     from rich.console import Console
 
-    from ..console.printer import print_table
+    from ..console.status import print_table
     from ..runs.decisions import COLUMNS
 
     rows = [_row(run, each) for run, each in found]

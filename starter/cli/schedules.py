@@ -57,8 +57,8 @@ def apply(
     from ...resources.stored import scheduled_query
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .execute import load_manifests, refuse_secrets_of_stdin
     from .store import look_into_store
+    from .targets import load_manifests, refuse_secrets_of_stdin
 
     loaded = look_into_store(load_manifests(file, recursive=recursive))
     found = [each for each in loaded.catalog.manifests if isinstance(each, Schedule)]

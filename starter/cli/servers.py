@@ -41,7 +41,7 @@ def dev(
     from ..server.dev import DevOptions, run_dev_server
     from ..server.state_dir import StateDir
     from ..server.worker_process import importable_from_here
-    from .execute import load_manifests
+    from .targets import load_manifests
 
     importable_from_here()
     state_dir = StateDir.of(os.environ)

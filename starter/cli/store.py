@@ -43,7 +43,7 @@ def apply(
     force: Annotated[bool, typer.Option("--force", help="Also if they need what is not in the store.")] = False,
 ) -> None:
     """Writes manifests into the store in the journal, so that every worker knows them: all of FILE, or none."""
-    from .execute import in_namespace, load_manifests
+    from .targets import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(file, recursive=recursive), namespace)
     for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force)):
@@ -103,7 +103,7 @@ def delete(
 def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":
     """What the manifests of files name, and may be in the store."""
     from ...resources.stored import STORABLE, key_of
-    from .execute import in_namespace, load_manifests
+    from .targets import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
     return [key_of(each) for each in loaded.catalog.manifests if each.kind in STORABLE]

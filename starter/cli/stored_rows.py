@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...resources.problems import did_you_mean
 from ...resources.stored import Key, StoredManifest, details, kind_of, kind_words
-from ..console.printer import print_table
+from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError
 from ..text import format_age

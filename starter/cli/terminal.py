@@ -45,7 +45,7 @@ def print_rows(
     """Prints rows as a table, or their values as JSON or YAML."""
     from rich.console import Console
 
-    from ..console.printer import print_table
+    from ..console.status import print_table
     from .formats import dump
 
     if output is OutputFormat.text:

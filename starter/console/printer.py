@@ -1,12 +1,10 @@
 """Prints the events of runs for people, line by line on stderr: stdout is for results."""
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from textwrap import indent
 
 from pydantic import ValidationError
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -14,10 +12,8 @@ from rich.text import Text
 from ...contracts.errors import Failure
 from ...contracts.panel import Decision, PerformResult, RefereeOutput, SpeakerBrief, Verdict
 from ...contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
-from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...resources.agent import TERMINATING
-from ...resources.problems import ManifestError
 from ..history.live_state import OpenCall
 from ..history.run_events import (
     ActivityCall,
@@ -30,7 +26,7 @@ from ..history.run_events import (
     RunStarted,
 )
 from ..scripted_model import MODEL_PREFIX
-from ..text import escape_control_characters, format_duration, format_usage
+from ..text import escape_control_characters, format_duration
 
 MAX_ARGUMENTS = 500
 """The length at which arguments that a person has changed are cut."""
@@ -250,80 +246,3 @@ def format_turn(call: ActivityCall) -> str:
     if not isinstance(request, AskModelRequest):
         return ""
     return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
-
-
-_COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow"}
-
-
-def print_status(console: Console, name: str, status: Status) -> None:
-    """Prints the phase of a run with its usage and duration, and its error if it has one."""
-    colour = _COLOURS.get(status.phase, "red")
-    reason = f" ({status.stop_reason})" if status.stop_reason else ""
-    if status.paused:
-        reason = f" (paused by {status.paused.by or 'somebody'} since {status.paused.since})"
-    about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
-    _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
-    if status.error:
-        kind = f"{status.failure.type}: " if status.failure else ""
-        _print_line(console, Text(f"{kind}{status.error}", style="red"))
-    for notice in status.notices or ():
-        _print_line(console, Text(f"note: {notice}", style="yellow"))
-
-
-def _print_line(console: Console, line: Text) -> None:
-    """Prints a line as it is: with nothing in it that is markup or commands the terminal."""
-    line.plain = escape_control_characters(line.plain)
-    console.print(line, soft_wrap=True)
-
-
-def _duration(status: Status) -> timedelta:
-    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
-    return end - datetime.fromisoformat(status.start_time)
-
-
-def print_problems(console: Console, error: ManifestError) -> None:
-    """Prints all problems of manifests."""
-    for line in error.lines():
-        _print_line(console, Text(line))
-    count = len(error.problems)
-    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}: nothing was started", style="red"))
-
-
-_PHASE_COLOURS = {
-    "yellow": ("Running", "Paused", "InputRequired", "in_progress"),
-    "green": ("Completed", "completed"),
-    "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
-}
-
-MIN_LAST_COLUMN = 20
-"""The width to which the last column is cut at most, so that a row fits on a line of the terminal."""
-
-
-def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-    """Prints rows with one cell for each column, or the text ``none`` if there are no rows.
-
-    All cells are whole, as users copy ids from them; on a terminal those of the last column may be cut.
-    """
-    if not rows:
-        console.print(none)
-        return
-    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
-    if console.is_terminal:
-        space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
-        widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
-    console.print(_line(columns, widths, "bold"), soft_wrap=True)
-    for row in rows:
-        console.print(_line(row, widths), soft_wrap=True)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
-    line = Text("  ").join(
-        Text(set_cell_size(escape_control_characters(cell), width), style=style or _colour(cell))
-        for cell, width in zip(cells, widths, strict=True)
-    )
-    line.rstrip()
-    return line
-
-
-def _colour(cell: str) -> str:
-    return next((colour for colour, words in _PHASE_COLOURS.items() if cell in words), "")

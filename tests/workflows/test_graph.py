@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baton.resources.catalog import catalog_of
 from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
-from baton.starter.cli.execute import resources_to_draw
+from baton.starter.cli.targets import resources_to_draw
 from baton.starter.diagram.build import Arrow, Box, build_diagram
 from baton.starter.diagram.mermaid import mermaid
 from baton.starter.diagram.svg import ArrowPath, PlacedBox, Point, Rectangle, place, svg

@@ -1,0 +1,188 @@
+"""Chooses what a command is about: loads the manifests of its files, and finds the resources that it names."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ...resources.agent import Agent
+from ...resources.base import API_VERSION
+from ...resources.catalog import Resource, catalog_of
+from ...resources.documents import STDIN, Document
+from ...resources.loader import Loaded, load_files
+from ...resources.manifest import Metadata
+from ...resources.query import TARGETS, ConversationId, Query, QueryName, QuerySpec, Target, TargetType
+from ...resources.values import Parameter
+from ..errors import UsageError
+from .terminal import print_message
+
+Q = TypeVar("Q", Query, QueryName, Query | QueryName)
+
+
+def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
+    """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
+    loaded = load_files(paths, partial(_with_parameters, parameters), recursive=recursive)
+    if loaded.ignored:
+        names = ", ".join(loaded.ignored)
+        print_message(f"note: ignored, as no run needs it: {names}", style="dim")
+    for notice in loaded.notices():
+        print_message(f"warning: {notice}", style="dim")
+    return loaded
+
+
+def in_namespace(loaded: Loaded, namespace: str | None) -> Loaded:
+    """What was read, with the manifests and Secrets of one namespace alone; all for None."""
+    if namespace is None:
+        return loaded
+    manifests = [each for each in loaded.catalog.manifests if each.namespace == namespace]
+    places = {name: each for name, each in loaded.places.items() if name.split("/")[1] == namespace}
+    return replace(loaded, catalog=catalog_of(manifests), places=places)
+
+
+def refuse_secrets_of_stdin(loaded: Loaded) -> None:
+    """Raises UsageError if a Secret or a literal key was read from standard input, where no worker can find it."""
+    if str(STDIN) in loaded.secret_files:
+        why = "the worker reads it where its owner has put it, and no copy is kept"
+        raise UsageError(
+            f"a Secret or a key can't come from stdin: {why}. Write it to a file, and name it with -f FILE"
+        )
+
+
+def read_parameters(given: Sequence[str]) -> list[Parameter]:
+    """Parameters written as ``name=value``; raises UsageError for what isn't."""
+    pairs = [each.partition("=") for each in given]
+    for name, equals, value in pairs:
+        if not (name and value):
+            raise UsageError(f"'{name}{equals}{value}' is no parameter: write -p name=value")
+    return [Parameter(name=name, value=value) for name, _, value in pairs]
+
+
+def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
+    """The document; if it is a Query, with these parameters, which replace its own of the same names."""
+    data = document.data
+    spec = data.get("spec") if isinstance(data, dict) and data.get("kind") == "Query" else None
+    own = spec.get("parameters", []) if isinstance(spec, dict) else None
+    if not (parameters and isinstance(data, dict) and isinstance(spec, dict) and isinstance(own, list)):
+        return document
+    names = [parameter.name for parameter in parameters]
+    kept = [each for each in own if not (isinstance(each, dict) and each.get("name") in names)]
+    added = [each.model_dump(mode="json", exclude_unset=True) for each in parameters]
+    return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
+
+
+def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remote: bool) -> None:
+    """Raises ManifestError or UsageError if the files lack what a query needs, or hold Secrets that no worker finds."""
+    for query in queries:
+        if isinstance(query, Query):
+            loaded.needed_by(query, elsewhere=remote)
+    if not remote:
+        refuse_secrets_of_stdin(loaded)
+
+
+def choose_queries(
+    loaded: Loaded | None,
+    target: str | None,
+    text: str | None,
+    namespace: str | None,
+    parameters: Sequence[Parameter] = (),
+) -> Sequence[Query | QueryName]:
+    """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
+
+    Without files, what is named must be known to workers. Raises UsageError.
+    """
+    if loaded is None:
+        return [_choose_known(target, text, namespace, parameters)]
+    if target is None:
+        queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+        wanted = [each for each in queries if namespace in (None, each.namespace)]
+        if not wanted:
+            raise UsageError(
+                'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
+            )
+        return wanted
+    found = find_resource(loaded, target, namespace)
+    if isinstance(found, Query) and not text:
+        return [found]
+    if found.kind not in TARGETS or not text:
+        raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
+    return [_query(TARGETS[found.kind], found.name, found.namespace, text, parameters)]
+
+
+def in_conversation(query: Q, conversation: str | None) -> Q:
+    """The query as a part of that conversation, in place of its own; as it is for None. Raises UsageError."""
+    if conversation is None:
+        return query
+    if isinstance(query, QueryName):
+        raise UsageError(f"--conversation: query/{query.name} is run as the workers know it: name a team or an agent")
+    try:
+        id_ = TypeAdapter(ConversationId).validate_python(conversation)
+    except ValidationError as error:
+        raise UsageError(
+            f"--conversation: '{conversation[:40]}' {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        ) from None
+    return query.model_copy(update={"spec": query.spec.model_copy(update={"conversation_id": id_})})
+
+
+def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:
+    """The resource that is written as ``KIND/NAME``; raises UsageError."""
+    kind, _, name = target.partition("/")
+    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
+    if found is None:
+        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
+        raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
+    return found
+
+
+def choose_agents(loaded: Loaded, name: str | None, namespace: str | None) -> list[Agent]:
+    """The agent of that name, or all agents (in a namespace). Raises UsageError if there is none."""
+    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent)]
+    here = [each for each in agents if namespace in (None, each.namespace)]
+    if wanted := [each for each in here if name in (None, each.name)]:
+        return wanted
+    known = ", ".join(each.name for each in here) or "none"
+    raise UsageError(f"the files hold no Agent{f' {name}' if name else ''}; known: {known}")
+
+
+def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
+    """What is to be drawn: what is named, else the queries (in a namespace), else the outermost teams.
+
+    Raises UsageError.
+    """
+    if target is not None:
+        return [find_resource(loaded, target, namespace)]
+    from ..diagram.build import outermost_teams
+
+    queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+    for found in (queries, outermost_teams(loaded.catalog)):
+        if wanted := [each for each in found if namespace in (None, each.namespace)]:
+            return [*wanted]
+    raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")
+
+
+def _query(kind: TargetType, name: str, namespace: str, text: str, parameters: Sequence[Parameter]) -> Query:
+    spec = {"input": text, "targets": (Target(type=kind, name=name),), "parameters": tuple(parameters)}
+    metadata = Metadata(name=name, namespace=namespace)
+    return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=QuerySpec.model_validate(spec))
+
+
+def _choose_known(
+    target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter]
+) -> Query | QueryName:
+    """What a command without files names: a Query that workers know, or one that is made of a target and an input.
+
+    Raises UsageError.
+    """
+    kind, _, name = (target or "").partition("/")
+    if kind.capitalize() in TARGETS and name and text:
+        return _query(TARGETS[kind.capitalize()], name, namespace or "default", text, parameters)
+    if kind != "query" or not name:
+        what = f"'{target}' needs an input" if name and kind.capitalize() in TARGETS else "nothing is named to run"
+        raise UsageError(
+            f'{what}: name files with -f, or what workers know, as in: team/NAME "your question", query/NAME'
+        )
+    if text or parameters:
+        raise UsageError(f"'{target}' takes no {'input' if text else 'parameters'}: it is run as the workers know it")
+    return QueryName(name, namespace or "default")
