@@ -19,8 +19,8 @@ from tests.test_architecture import FOLDERS, LAYERS
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 TEXTS = {file: file.read_text() for file in PAGES}
-CURRENT = [file for file in PAGES if file.name != "CHANGELOG.md" and file.parent.name != "decisions"]
-"""The pages that describe Baton as it is; the others also tell of what was."""
+CURRENT = [file for file in PAGES if file.name != "CHANGELOG.md"]
+"""The pages that describe Baton as it is; the changelog also tells of what was."""
 
 
 def page(name: str) -> str:
@@ -189,16 +189,15 @@ def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
     assert missing == []
 
 
-def test_every_decision_has_its_form_and_its_line_in_the_index() -> None:
-    index = page("decisions/README.md")
-    lines = re.findall(r"^\| (\d+) \| ([\d-]+) \| \[(.*)\]\((.*)\) \| (.*) \|$", index, re.MULTILINE)
-    files = sorted(each for each in (ROOT / "docs" / "decisions").glob("*.md") if each.name != "README.md")
-    assert sorted(name for *_, name, _ in lines) == [each.name for each in files]
-    for number, date, title, name, status in lines:
-        text = page(f"decisions/{name}")
-        assert text.startswith(f"# {number}. {title}\n\n{date} · {status}\n\n**Context.** "), name
-        assert "\n\n**Decision.** " in text, name
-        assert "\n\n**Consequences.** " in text, name
+def test_every_design_note_has_its_form_and_its_line_in_the_index() -> None:
+    lines = re.findall(r"^- \[(.+)\]\((.+)\): .+$", page("design/README.md"), re.MULTILINE)
+    files = sorted(each.name for each in (ROOT / "docs" / "design").glob("*.md") if each.name != "README.md")
+    assert sorted(name for _, name in lines) == files
+    for title, name in lines:
+        heading, statement, *sections = page(f"design/{name}").split("\n\n")
+        assert heading == f"# {title}", name
+        assert re.fullmatch(r"[A-Z].*\.", statement, re.DOTALL), name
+        assert sections[0].startswith("## "), name
 
 
 def test_the_readme_can_be_read_at_once() -> None:
