@@ -37,17 +37,9 @@ def run(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .execute import (
-        check_runnable,
-        choose_queries,
-        ended_well,
-        in_conversation,
-        load_manifests,
-        printed,
-        read_parameters,
-        run_queries,
-    )
+    from .execute import ended_well, printed, run_queries
     from .store import look_into_store
+    from .targets import check_runnable, choose_queries, in_conversation, load_manifests, read_parameters
 
     parameters = read_parameters(parameter or ())
     loaded = look_into_store(load_manifests(file, parameters, recursive=recursive)) if file else None

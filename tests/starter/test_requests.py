@@ -6,7 +6,7 @@ import io
 from rich.console import Console
 from temporalio.client import Client
 
-from baton.starter.console.printer import print_status
+from baton.starter.console.status import print_status
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
