@@ -95,7 +95,7 @@ async def run_worker(
         discovery = Discovery(tools, executors, secrets)
         pin = Pin(
             *(journal, OwnManifests(own.catalog, ManifestStore(journal), calls.know), secrets, discovery, queues),
-            brought=settings.brought_manifests,
+            brought=settings.inline_manifests,
             identity=identity,
             name=whose.name,
             attributes=KnownAttributes(client),

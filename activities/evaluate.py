@@ -106,7 +106,7 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
     members = team.spec.members
     facts: JsonObject = {
         "message": word.content if word and not request.silent else "",
-        "speaker": "" if request.seat is None else members[request.seat].name_in_team,
+        "speaker": "" if request.member_index is None else members[request.member_index].name_in_team,
         "turn": request.turn,
         "round": -(-request.turn // len(members)),
         "tokens": request.tokens,

@@ -336,7 +336,11 @@ class SpeakerContext:
     @property
     def name(self) -> str:
         """The speaker's name: the member's, or that of the role."""
-        return self.brief.part if self.brief.seat is None else self.team.spec.members[self.brief.seat].name_in_team
+        return (
+            self.brief.part
+            if self.brief.member_index is None
+            else self.team.spec.members[self.brief.member_index].name_in_team
+        )
 
     @property
     def briefing(self) -> Briefing:
@@ -379,7 +383,7 @@ class SpeakerContext:
 
     async def _names(self, values: ValueResolver, functions: FunctionRegistry) -> dict[str, str]:
         brief, spec = self.brief, self.team.spec
-        member = spec.members[brief.seat] if brief.seat is not None else Member(name=brief.part)
+        member = spec.members[brief.member_index] if brief.member_index is not None else Member(name=brief.part)
         return {
             "Name": self.name,
             "Role": member.role or "one of its members",

@@ -27,7 +27,7 @@ from ..resources.memory import Memory
 from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import TARGETS, Query
-from ..resources.stored import others_than
+from ..resources.stored import non_worker_manifest_ids
 from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unsupported_fields, violations
@@ -37,7 +37,7 @@ from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
 from .plan import agent_plan, model_plan, team_plan, tool_plan
 from .runtime.secrets import SecretStore
-from .runtime.settings import BroughtManifests
+from .runtime.settings import InlineManifests
 
 
 def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
@@ -177,7 +177,7 @@ class Pin:
         discovery: Discovery,
         queues: TaskQueues,
         *,
-        brought: BroughtManifests,
+        brought: InlineManifests,
         identity: str,
         name: JournalName,
         attributes: KnownAttributes,
@@ -281,11 +281,11 @@ class Pin:
         """
         if self._secrets.is_noted(brought.prepared().sha):
             return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
-        others = others_than(own, catalog) if self._accepts != "all" else ()
+        others = non_worker_manifest_ids(own, catalog) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
             raise InvalidInput(
-                f"this worker runs its own manifests alone (BATON_BROUGHT_MANIFESTS=none), and the run brings or "
+                f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
                 f"changes {', '.join(refused)}"
             )
         return catalog.remade(catalog.manifests, others) if others else catalog

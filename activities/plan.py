@@ -153,7 +153,7 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         on_max_turns="complete" if dialect == "ark" and not given else spec.on_max_turns,
         loops=spec.loops,
         edges=_edges(team),
-        chooser=_selector(team, catalog) if spec.strategy == "selector" else None,
+        selector=_selector(team, catalog) if spec.strategy == "selector" else None,
         aggregator=aggregator if isinstance(aggregator, AgentPlan) else None,
         max_concurrency=spec.max_concurrency,
         on_member_error=spec.on_member_error,
@@ -221,7 +221,7 @@ def _human(member: Member, team: Team) -> HumanMember:
 
 def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
     plan = agent_plan(default_agent(team, role, name, catalog), catalog, team)
-    return plan.model_copy(update={"cast": default_agent_id(team, role, name)})
+    return plan.model_copy(update={"default_agent": default_agent_id(team, role, name)})
 
 
 def _edges(team: Team) -> tuple[EdgePlan, ...]:

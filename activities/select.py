@@ -161,7 +161,7 @@ class Select:
             correction = f"That names none of: {', '.join(context.names)}. {messages[1].content}"
             wrong = Message(role="assistant", content=answer.content or "(nobody)")
             messages = [*messages, wrong, Message(role="user", content=correction)]
-        return SelectResult(seat=request.candidates[0], member=context.names[0], how="fallback", usage=usage)
+        return SelectResult(member_index=request.candidates[0], member=context.names[0], how="fallback", usage=usage)
 
     async def _context(self, request: SelectRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
@@ -221,7 +221,7 @@ def _result(context: _Context, choice: SpeakerChoice, usage: TokenUsage) -> Sele
     words = Message(role="assistant", content=choice.words, name=context.team.name) if choice.words else None
     index = None if choice.place is None else context.request.candidates[choice.place]
     name = None if choice.place is None else context.names[choice.place]
-    return SelectResult(seat=index, member=name, how=choice.how, usage=usage, said=words)
+    return SelectResult(member_index=index, member=name, how=choice.how, usage=usage, said=words)
 
 
 def _roles(context: _Context) -> str:

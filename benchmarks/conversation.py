@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from baton import worker
-from baton.contracts.message import Head, Message, Span
+from baton.contracts.message import Head, Message, RowRange
 from baton.contracts.plan import ConversationPlan
 from baton.contracts.settings import TASK_QUEUE
 from baton.journal.journal import Conversations, Journal
@@ -57,7 +57,7 @@ class Conversation:
         journal, plan = await Journal.open(self.journal_url), ConversationPlan(id=name, namespace="default")
         said = [Message(role=("user", "assistant")[number % 2], content="x" * SIZE) for number in range(messages)]
         head = await journal.append(Head(), said, f"{uuid.uuid4()}/1")
-        await Conversations(journal).add(plan, Head(), [Span(after=Head(), to=head)], f"{uuid.uuid4()}/2")
+        await Conversations(journal).add(plan, Head(), [RowRange(after=Head(), to=head)], f"{uuid.uuid4()}/2")
         await journal.close()
 
     async def ask(self, name: str, window: int | None) -> tuple[float, int]:

@@ -62,7 +62,7 @@ def conformance() -> dict[str, str]:
     return results
 
 
-def counted(results: Mapping[str, str]) -> dict[str, Any]:
+def metered(results: Mapping[str, str]) -> dict[str, Any]:
     """How many tools answered, and what the others said."""
     failed = {name: text[:200] for name, text in results.items() if text.startswith(("ToolFailed", "(all)"))}
     errors = {name: text[:200] for name, text in results.items() if text.startswith("Error:")}
@@ -72,7 +72,7 @@ def counted(results: Mapping[str, str]) -> dict[str, Any]:
 def main() -> None:
     """Measures, prints, and writes the results."""
     install()
-    used = {name: counted(results) for name, results in servers().items()}
+    used = {name: metered(results) for name, results in servers().items()}
     for name, each in used.items():
         print(f"{name}: {each}", flush=True)
     killed = asyncio.run(killed_under_calls())

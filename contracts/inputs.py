@@ -10,7 +10,7 @@ from ..resources.query import TargetType
 from .control_messages import Pause
 from .decisions import DecisionsState
 from .errors import Failure
-from .message import Head, Message, Span, TokenUsage
+from .message import Head, Message, RowRange, TokenUsage
 from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned, RecallResult
 from .trace import OpenSpan
 from .turn import StopReason, Thread, TurnResult
@@ -45,7 +45,7 @@ class CallOutcome(JsonModel):
     @property
     def item(self) -> ConversationItem:
         """What joins the conversation."""
-        return Span(after=self.after, to=self.head) if self.head else self.message
+        return RowRange(after=self.after, to=self.head) if self.head else self.message
 
 
 class AgentState(JsonModel):
@@ -74,22 +74,24 @@ class AgentState(JsonModel):
 
 
 class TeamState(JsonModel):
-    """A team after some turns; with ``midst`` in the middle of the turn of the member at index ``heard``.
+    """A team after some turns, perhaps in the middle of one.
 
-    ``seat`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
-    ``repeated`` serve to detect a stall. ``kept`` is the strategy's own state, as JSON.
+    ``interrupted_turn`` is the state of the turn that goes on, of the member at index ``interrupted_member``.
+
+    ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
+    ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON.
     """
 
     kind: Literal["team"]
     so_far: TurnResult
     turns: int | None = None
-    seat: int | None = None
+    last_speaker: int | None = None
     verdict: EvaluateResult = EvaluateResult()
     said: dict[str, tuple[str, ...]] = {}
     repeated: int = 0
-    kept: JsonObject = {}
-    heard: int | None = None
-    midst: AgentState | None = None
+    strategy_state: JsonObject = {}
+    interrupted_member: int | None = None
+    interrupted_turn: AgentState | None = None
 
 
 class PanelProgress(JsonModel):
@@ -137,15 +139,16 @@ State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind
 class Continuation(JsonModel):
     """All that the next run needs.
 
-    ``since`` is the start of the first run, ``wish`` a stop request, ``floor`` the inbox. The names of these fields are
+    ``since`` is the start of the first run, ``inbox`` has the
+    messages that nobody has read. The names of these fields are
     stored in histories and must not change.
     """
 
     pinned: Pinned
     since: datetime
-    wish: StopRequest | None = None
+    stop_request: StopRequest | None = None
     session: JsonObject = {}
-    floor: InboxState | None = None
+    inbox: InboxState | None = None
     decisions: DecisionsState | None = None
     state: State
 

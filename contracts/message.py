@@ -203,7 +203,7 @@ class Quote(JsonModel):
         return copy.model_copy(update={"remote": message.remote}) if message.remote else copy
 
 
-class Span(JsonModel):
+class RowRange(JsonModel):
     """The rows after one head up to and including another."""
 
     after: Head

@@ -113,15 +113,15 @@ class AgentPlan(JsonModel):
     """An agent, or a model that is asked directly: that is an agent without prompt and tools.
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
-    the slowest of them may take for an answer, if one has a timeout. ``cast`` is the id of a default agent, which has
-    no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
+    the slowest of them may take for an answer, if one has a timeout. ``default_agent`` is the id of a default
+    agent, which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
     models, and with ``questions`` it may ask a person.
     """
 
     kind: Literal["agent", "model"]
     name: str
     namespace: str
-    cast: str | None = None
+    default_agent: str | None = None
     models: tuple[str, ...]
     model_timeout: float | None = None
     tools: tuple[ToolPlan, ...] = ()
@@ -140,7 +140,7 @@ class AgentPlan(JsonModel):
     @property
     def speaker(self) -> str:
         """The id of its manifest, or of the default agent."""
-        return self.cast or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
+        return self.default_agent or f"{self.kind.capitalize()}/{self.namespace}/{self.name}"
 
 
 class ToolTarget(JsonModel):
@@ -204,7 +204,7 @@ class TeamPlan(JsonModel):
     on_max_turns: Literal["fail", "complete"] = "fail"
     loops: bool = False
     edges: tuple[EdgePlan, ...] = ()
-    chooser: SelectorPlan | None = None
+    selector: SelectorPlan | None = None
     aggregator: AgentPlan | None = None
     max_concurrency: int | None = None
     on_member_error: Literal["fail", "continue"] = "fail"

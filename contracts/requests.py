@@ -8,7 +8,7 @@ from ..resources.base import JsonModel, JsonObject
 from ..resources.manifest import ContextWindow
 from .decisions import Answer, Question, decision_id
 from .errors import Cause
-from .message import Head, Message, PersonDecision, Quote, Span, TokenUsage
+from .message import Head, Message, PersonDecision, Quote, RowRange, TokenUsage
 from .panel import SpeakerBrief
 from .plan import ConversationPlan, Plan
 from .text import Text
@@ -22,7 +22,7 @@ class JournalName(JsonModel):
     place: str
 
 
-ConversationItem = Message | Span | Quote
+ConversationItem = Message | RowRange | Quote
 """What can be appended to a conversation: a message, the rows of another branch, or a copy of one row."""
 
 
@@ -127,12 +127,12 @@ class SelectRequest(JsonModel):
 
 
 class SelectResult(JsonModel):
-    """The result of ``select``: the index of the next speaker (``seat``), how it was chosen, and the token usage.
+    """The result of ``select``: the index of the next speaker, how it was chosen, and the token usage.
 
-    Without a ``seat`` the selector has ended the team; ``said`` may be its final message.
+    Without a ``member_index`` the selector has ended the team; ``said`` may be its final message.
     """
 
-    seat: int | None = None
+    member_index: int | None = None
     member: str | None = None
     how: Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
     usage: TokenUsage = TokenUsage()
@@ -140,14 +140,14 @@ class SelectResult(JsonModel):
 
 
 class EvaluateRequest(JsonModel):
-    """``evaluate``: evaluate a team's conditions after a turn of member ``seat``; ``elapsed`` is in seconds.
+    """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
     ``silent``: the turn has added nothing to the conversation, so the last message there is another member's.
     """
 
     thread: Thread
     team: str
-    seat: int | None = None
+    member_index: int | None = None
     turn: int
     tokens: int
     elapsed: float

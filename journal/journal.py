@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from sqlalchemy import bindparam, delete, select
 
 from ..contracts.errors import JournalUnavailable
-from ..contracts.message import Head, Message, Quote, Span
+from ..contracts.message import Head, Message, Quote, RowRange
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import Bookmark, ConversationItem
 from ..contracts.settings import SettingsError
@@ -176,7 +176,7 @@ class Journal:
             wanted, depth = row.parent, row.depth - 1
         return rows[::-1]
 
-    async def _between(self, span: Span) -> list[Row]:
+    async def _between(self, span: RowRange) -> list[Row]:
         """Without summaries of rows in the span: they would stand at another depth than they say."""
         rows = [] if span.to == span.after else await self.read(span.to, lambda row: row.parent == span.after.id)
         return [row for row in rows if (row.message.summarizes or 0) <= span.after.depth]
@@ -261,6 +261,6 @@ class Conversations:
         """Whether the conversation holds, in what was added since ``before``, the last of the items or a copy of it."""
         if current in (before, Head()):
             return False
-        last = items[-1].to.id if isinstance(items[-1], Span) else ""
+        last = items[-1].to.id if isinstance(items[-1], RowRange) else ""
         rows = await self._journal.read(current, lambda row: row.parent == before.id)
         return any(row.id == last or row.id.startswith(f"{key}/") for row in rows)

@@ -201,12 +201,12 @@ def _error_of(error: BaseException | None) -> tuple[str | None, str]:
 CallKind = Literal["model", "tool", "agent", "function"]
 
 
-class GoesOnLater(Exception):
+class InputRequired(Exception):
     """A call ends without an answer, and without an error: with a question to a person."""
 
 
 @contextlib.contextmanager
-def counted(kind: CallKind, name: str) -> Iterator[None]:
+def metered(kind: CallKind, name: str) -> Iterator[None]:
     """Counts the call that is made in the block, with its outcome."""
     began, outcome = time.monotonic(), "ok"
     try:
@@ -225,4 +225,4 @@ def _outcome(error: BaseException) -> str:
         return type(error).__name__
     if isinstance(error, asyncio.CancelledError):
         return "canceled"
-    return "question" if isinstance(error, GoesOnLater) else "bug"
+    return "question" if isinstance(error, InputRequired) else "bug"

@@ -73,8 +73,8 @@ class Catalog(JsonModel):
     manifests: tuple[Annotated[Resource, Field(discriminator="kind")], ...] = ()
     made_from: str | None = None
     """The SHA-256 of the catalog as its client knows it, if this is that one with the tools of its MCP servers."""
-    brought: tuple[str, ...] = ()
-    """The ids of the manifests that a run has brought, and that its worker does not trust as it trusts its own."""
+    inline: tuple[str, ...] = ()
+    """The ids of the inline manifests: those that came with the run, and that its worker does not trust as its own."""
     account: str | None = None
     """The namespace and name of the ServiceAccount whose rights the run has, if there are rights."""
     notices: tuple[str, ...] = ()  # what the run goes on without, as sentences
@@ -126,17 +126,17 @@ class Catalog(JsonModel):
         return sorted(found, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
 
     @cached_property
-    def _brought(self) -> frozenset[str]:
-        return frozenset(self.brought)
+    def _inline(self) -> frozenset[str]:
+        return frozenset(self.inline)
 
-    def is_brought(self, manifest_id: str) -> bool:
-        """Whether a run has brought the manifest of that id, and the worker does not trust it as its own."""
-        return manifest_id in self._brought
+    def is_inline(self, manifest_id: str) -> bool:
+        """Whether a manifest is inline: it came with the run, and the worker does not trust it as its own."""
+        return manifest_id in self._inline
 
-    def remade(self, manifests: Iterable[Resource], brought: Iterable[str] = (), known_as: str = "") -> "Catalog":
-        """The catalog of the same run with other manifests, and more ``brought`` ones; clients know ``known_as``."""
-        also = tuple(sorted({*self.brought, *brought}))
-        kept: dict[str, object] = {"brought": also, "account": self.account, "notices": self.notices}
+    def remade(self, manifests: Iterable[Resource], inline: Iterable[str] = (), known_as: str = "") -> "Catalog":
+        """The catalog of the same run with other manifests, and more ``inline`` ones; clients know ``known_as``."""
+        also = tuple(sorted({*self.inline, *inline}))
+        kept: dict[str, object] = {"inline": also, "account": self.account, "notices": self.notices}
         given = {"made_from": known_as or self.made_from or self.sha, **{key: v for key, v in kept.items() if v}}
         return catalog_of(manifests).model_copy(update=given)
 

@@ -11,7 +11,7 @@ from .labels import LabelSelector
 from .manifest import Manifest
 from .values import Headers, Parameter, check_parameters
 
-ALLOW_BROUGHT = "baton/allow-brought"
+ALLOW_INLINE = "baton/allow-inline"
 """The annotation by which a manifest of the worker says what runs may do with it: see docs/security.md."""
 
 ResourceType = Literal["model", "mcpserver", "a2aserver", "executionengine"]

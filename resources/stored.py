@@ -172,7 +172,7 @@ def key_of(manifest: Resource) -> Key:
     return manifest.kind, manifest.namespace, manifest.name
 
 
-def others_than(own: Catalog, catalog: Catalog) -> tuple[str, ...]:
+def non_worker_manifest_ids(own: Catalog, catalog: Catalog) -> tuple[str, ...]:
     """The ids of the manifests of ``catalog`` that ``own`` does not have like this, and of what needs one of them."""
     users: dict[str, list[str]] = {}
     for manifest in catalog.manifests:

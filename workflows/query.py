@@ -13,7 +13,7 @@ from temporalio import workflow
 from ..contracts.control_messages import TerminateRequest
 from ..contracts.errors import Cause, Failure, QueryTimeout
 from ..contracts.inputs import AgentState, Continuation, QueryInput, QueryState, TurnInput
-from ..contracts.message import Head, Message, Span
+from ..contracts.message import Head, Message, RowRange
 from ..contracts.plan import AgentPlan, ConversationPlan, QueryPlan, TargetPlan, ToolTarget
 from ..contracts.requests import ConversationItem, Pinned, RecallRequest, RecallResult, RememberRequest
 from ..contracts.status import Status, query_status, truncated_for_status
@@ -84,7 +84,7 @@ class QueryMemory:
         """Adds what was said to the conversation, even while the run is being cancelled."""
         if not (self._plan and self.recalled):
             return
-        asked = Span(after=self.recalled.before, to=self.question)
+        asked = RowRange(after=self.recalled.before, to=self.question)
         request = RememberRequest(
             conversation=self._plan,
             catalog=catalog,
@@ -119,7 +119,7 @@ def said_by_targets(
         if turn is None or target.type == "tool":
             continue
         if turn.head != question:
-            yield Span(after=question, to=turn.head)
+            yield RowRange(after=question, to=turn.head)
         if error := turn.failure.message if turn.failure else "canceled" if turn.stop_reason == "canceled" else None:
             yield error_message(error, target.name)
 
@@ -321,7 +321,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             return
         said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
         if self.unasked:
-            said.append(Span(after=self.memory.question, to=self.unasked))
+            said.append(RowRange(after=self.memory.question, to=self.unasked))
         if self.failure:
             said.append(error_message(self.failure.message))
         await self.memory.remember(said, self.pinned.thread.catalog)

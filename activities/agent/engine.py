@@ -142,7 +142,7 @@ async def engine_request(execution: Execution) -> EngineRequest:
     """The request for an execution."""
     agent, values, engine = execution.agent, execution.values, execution.executor
     *history, asked = execution.messages
-    keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys and not values.catalog.is_brought(engine.id)
+    keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys and not values.catalog.is_inline(engine.id)
     return EngineRequest(
         agent=AgentConfig(
             name=agent.name,

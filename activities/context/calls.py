@@ -12,7 +12,7 @@ from ...contracts.errors import BatonError, CircuitOpen
 from ...contracts.message import TokenUsage
 from ...observability import metrics
 from ...observability.metrics import OTHER
-from ...observability.spans import CallKind, counted
+from ...observability.spans import CallKind, metered
 from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.base import Reference, parse_duration
@@ -144,7 +144,7 @@ class Circuits:
 
     def _circuit(self, manifest: Manifest, rule: CircuitBreaker, values: ValueResolver, name: str) -> Circuit:
         address = values.resolve(address_of(manifest), manifest) or ""
-        key = values.catalog.is_brought(manifest.id), manifest.model_dump_json(exclude_unset=True), address
+        key = values.catalog.is_inline(manifest.id), manifest.model_dump_json(exclude_unset=True), address
         if key not in self._known and len(self._known) >= MAX_CIRCUITS:
             self._known = {each: circuit for each, circuit in self._known.items() if not circuit.is_closed}
         return self._known.setdefault(key, Circuit(manifest.id, rule, {"kind": manifest.kind, "name": name}))
@@ -205,12 +205,12 @@ class Calls:
         """
         label = self._label(manifest, values) if manifest else self._name(kind, name)
         async with self.circuits.call(server or manifest, values, label):
-            with counted(kind, label):
+            with metered(kind, label):
                 yield Call(kind, label)
 
     def _label(self, manifest: Manifest, values: ValueResolver) -> str:
         """The name of a manifest of the worker; of a tool that a server lists, the name of its server."""
-        if values.catalog.is_brought(manifest.id):
+        if values.catalog.is_inline(manifest.id):
             return OTHER
         found = self._own.find(Reference((), (manifest.kind,), manifest.namespace, manifest.name))
         return found.name if found else OTHER

@@ -22,7 +22,7 @@ from ...resources.mcp_server import MCPServer
 from ...resources.memory import Memory
 from ...resources.model import Model
 from ...resources.problems import dotted_path
-from ...resources.query import ALLOW_BROUGHT, Override, Query
+from ...resources.query import ALLOW_INLINE, Override, Query
 from ...resources.rights import DEFAULT_ACCOUNT, AccountName, Use, may, missing_rights, uses
 from ...resources.skill import LOAD_SKILL, Skill
 from ...resources.template import TemplateError, check_names, fill, parse_template
@@ -67,14 +67,14 @@ def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
     """
     if not catalog.rights:
         return catalog
-    if given := [each.id for each in catalog.rights if catalog.is_brought(each.id)]:
+    if given := [each.id for each in catalog.rights if catalog.is_inline(each.id)]:
         raise InvalidInput(
             f"a run may not bring rights or change them ({', '.join(given)}): start the worker with these manifests"
         )
     account = AccountName.of(start)
     _check_named(start, account, catalog)
     protected = catalog.manifests
-    if catalog.brought:
+    if catalog.inline:
         protected = tuple(each for each in protected if own.by_id(each.id) == each)
     _check_access(catalog, account, uses(catalog.manifests, protected))
     return catalog.of_account(str(account))
@@ -82,13 +82,13 @@ def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
 
 def _check_named(start: Manifest, account: AccountName, catalog: Catalog) -> None:
     """Raises RightMissing if a run has brought a query that names an account which is not for such queries."""
-    if account.name == DEFAULT_ACCOUNT or not catalog.is_brought(start.id):
+    if account.name == DEFAULT_ACCOUNT or not catalog.is_inline(start.id):
         return
     found = catalog.get("ServiceAccount", account.namespace, account.name)
-    if found is None or found.metadata.annotations.get(ALLOW_BROUGHT) != "true":
+    if found is None or found.metadata.annotations.get(ALLOW_INLINE) != "true":
         raise RightMissing(
             f"{start.id}: spec.serviceAccount: a run has brought the query, and it may not take the ServiceAccount "
-            f"{account}: start a Query of the worker, or give its ServiceAccount the annotation {ALLOW_BROUGHT}: 'true'"
+            f"{account}: start a Query of the worker, or give its ServiceAccount the annotation {ALLOW_INLINE}: 'true'"
         )
 
 
@@ -227,11 +227,11 @@ class ValueResolver:
 
     def is_guarded(self, owner: Manifest) -> bool:
         """Whether a manifest may name no server in the worker's own network, because a run has brought it."""
-        return self.catalog.is_brought(owner.id) and not self.secrets.allows_private_hosts
+        return self.catalog.is_inline(owner.id) and not self.secrets.allows_private_hosts
 
     def _secret(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> str | None:
         check_secret(self.catalog, owner, ref.name)
-        if self.catalog.is_brought(owner.id):
+        if self.catalog.is_inline(owner.id):
             self._check_use(ref, owner, source)
         try:
             return self.secrets.read(self.of_run, owner.namespace, ref)
@@ -252,7 +252,7 @@ class ValueResolver:
         allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
         raise KeyMissing(
             f"{owner.id}: {field}: a run has brought it, and it may not use the Secret '{owner.namespace}/{ref.name}': "
-            f"a worker's Secrets serve its own manifests, and the Secret's annotation {ALLOW_BROUGHT} {allowed}"
+            f"a worker's Secrets serve its own manifests, and the Secret's annotation {ALLOW_INLINE} {allowed}"
             + (f", not {host or 'an address without a fixed host'}" if hosts else "")
         )
 
@@ -293,7 +293,7 @@ def headers_of(manifest: Manifest, given: Headers, values: ValueResolver) -> Pai
 
 def _overrides(values: ValueResolver, manifest: Manifest) -> Iterator[tuple[Agent | Query, Override]]:
     """The overrides that count, the strongest last: those of the worker's own are not for what a run has brought."""
-    brought = values.catalog.is_brought
+    brought = values.catalog.is_inline
     for owner in (values.agent, values.query()):
         if owner and (brought(owner.id) or not brought(manifest.id)):
             yield from ((owner, each) for each in owner.spec.overrides)
@@ -302,21 +302,21 @@ def _overrides(values: ValueResolver, manifest: Manifest) -> Iterator[tuple[Agen
 def check_overrides(catalog: Catalog) -> None:
     """Raises InvalidInput if a run brings headers for a manifest of the worker which does not allow them."""
     for owner in catalog.manifests:
-        overrides = owner.spec.overrides if isinstance(owner, Query | Agent) and catalog.is_brought(owner.id) else ()
+        overrides = owner.spec.overrides if isinstance(owner, Query | Agent) and catalog.is_inline(owner.id) else ()
         for each in overrides:
             for target in catalog.manifests:
-                if each.is_for(target) and not catalog.is_brought(target.id):
+                if each.is_for(target) and not catalog.is_inline(target.id):
                     _check(owner, each, target)
 
 
 def _check(owner: Manifest, override: Override, target: Manifest) -> None:
-    given = target.metadata.annotations.get(ALLOW_BROUGHT, "")
+    given = target.metadata.annotations.get(ALLOW_INLINE, "")
     allowed = [name.strip().lower() for name in given.split(",")]
     refused = [h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), each) for each in allowed)]
     if refused:
         raise InvalidInput(
             f"{owner.id}: spec.overrides: a run has brought it, and it may not send {', '.join(refused)} to "
-            f"{target.id} of the worker, whose annotation {ALLOW_BROUGHT} would have to name these headers"
+            f"{target.id} of the worker, whose annotation {ALLOW_INLINE} would have to name these headers"
         )
 
 

@@ -74,7 +74,7 @@ def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> Anthropi
         headers=(version, *headers_of(model, config.headers, values)),
         properties=properties_of(config, values, model),
         guarded=values.is_guarded(model),
-        brought=values.catalog.is_brought(model.id),
+        brought=values.catalog.is_inline(model.id),
     )
 
 

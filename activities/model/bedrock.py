@@ -112,7 +112,7 @@ def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> 
     if bool(found.access_key_id) != bool(found.secret_access_key):
         missing = "secretAccessKey" if found.access_key_id else "accessKeyId"
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
-    if values.catalog.is_brought(model.id) and not (found.api_key or found.access_key_id):
+    if values.catalog.is_inline(model.id) and not (found.api_key or found.access_key_id):
         raise KeyMissing(
             f"{model.id}: spec.config.bedrock: a run has brought it, and it names no keys: the worker's own keys of "
             "AWS serve its own manifests"

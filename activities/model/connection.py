@@ -135,7 +135,7 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
     headers, properties = headers_of(model, config.headers, values), properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
-    trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_brought(model.id)}
+    trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_inline(model.id)}
     url, gemini = checked_url(base_url), server == "gemini"
     return Endpoint(name, url, key or NO_KEY, version, headers, properties, gemini=gemini, **trust)
 

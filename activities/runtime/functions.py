@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ...contracts.errors import FunctionFailed, UnknownResource
-from ...observability.spans import counted
+from ...observability.spans import metered
 from ...resources.functions import Function, is_marked, name_of
 
 
@@ -51,7 +51,7 @@ class FunctionRegistry:
             FunctionFailed: it raised something; retryable if that was a failed connection or a timeout.
         """
         target = self.find(name)
-        with counted("function", name):
+        with metered("function", name):
             value, error = await self._outcome(partial(target, *arguments, **named))
             if error is not None:
                 raise _failed(name, target, error) from error

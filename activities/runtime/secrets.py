@@ -14,7 +14,7 @@ from ...contracts.message import Message
 from ...observability.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
-from ...resources.query import ALLOW_BROUGHT
+from ...resources.query import ALLOW_INLINE
 from ...resources.secret import Secrets
 from ...resources.values import KeyRef
 from ...temporal.activity import in_thread_if_long
@@ -129,7 +129,7 @@ class SecretStore:
     def hosts_for_brought(self, namespace: str, name: str) -> tuple[str, ...]:
         """The hosts, as in ``api.example.com, *.example.org``, to which a brought manifest may send a Secret."""
         secret = self._own.get(namespace, name)
-        given = secret.metadata.annotations.get(ALLOW_BROUGHT, "") if secret else ""
+        given = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
         return tuple(host.strip().lower() for host in given.split(",") if host.strip())
 
     def is_noted(self, catalog: str) -> bool:

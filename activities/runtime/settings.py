@@ -19,7 +19,7 @@ Role = Literal["workflows", "models", "tools"]
 ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
 
 
-BroughtManifests = Literal["all", "no-secrets", "none"]
+InlineManifests = Literal["all", "no-secrets", "none"]
 """What the manifests may do that runs bring: all that the worker's own may; not read its Secrets; not run at all."""
 
 
@@ -78,7 +78,7 @@ class Settings(BaseModel):
     state_dir: Path = Field(STATE_DIR, validation_alias="BATON_HOME")
     journal_url: str | None = Field(None, validation_alias="BATON_JOURNAL_URL")
     functions: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field((), validation_alias="BATON_FUNCTIONS")
-    brought_manifests: BroughtManifests = Field("no-secrets", validation_alias="BATON_BROUGHT_MANIFESTS")
+    inline_manifests: InlineManifests = Field("no-secrets", validation_alias="BATON_INLINE_MANIFESTS")
     roles: Annotated[frozenset[Role], BeforeValidator(_list)] = Field(
         frozenset(ROLES), min_length=1, validation_alias="BATON_ROLES"
     )

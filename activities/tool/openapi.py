@@ -24,7 +24,7 @@ from ..context.value_resolver import ValueResolver
 from ..runtime.secrets import SecretStore
 from .http import HttpClient
 from .http_request import HttpRequest
-from .tool import CallableTool, ToolContext, tool_names, with_made_tools
+from .tool import CallableTool, ToolContext, tool_names, with_generated_tools
 
 MAX_OPERATIONS = 500
 """Operations of a document."""
@@ -305,9 +305,9 @@ def _with_operations(catalog: Catalog, made: Mapping[str, Mapping[str, Tool]]) -
 
     for each in catalog.manifests:
         if isinstance(each, Agent):
-            known[each.id] = with_made_tools(each, chosen)
+            known[each.id] = with_generated_tools(each, chosen)
         elif isinstance(each, Query):
             for target in catalog.targets(each):
                 chosen(target)
-    of_brought = {each.id for tool, tools in made.items() if catalog.is_brought(tool) for each in tools.values()}
+    of_brought = {each.id for tool, tools in made.items() if catalog.is_inline(tool) for each in tools.values()}
     return catalog.remade(known.values(), of_brought & (known.keys() - {each.id for each in catalog.manifests}))

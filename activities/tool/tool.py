@@ -7,7 +7,7 @@ from itertools import count
 from typing import Protocol
 
 from ...contracts.message import PersonDecision
-from ...observability.spans import GoesOnLater
+from ...observability.spans import InputRequired
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval
@@ -59,7 +59,7 @@ class Answered:
     decision: PersonDecision
 
 
-class AsksPerson(GoesOnLater):
+class AsksPerson(InputRequired):
     """A use of a tool ends with a question to a person; it goes on with the answer.
 
     ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to
@@ -134,7 +134,7 @@ def tool_names(prefix: str, names: Iterable[str]) -> Iterator[str]:
         yield made
 
 
-def with_made_tools(agent: Agent, chosen: Chosen) -> Agent:
+def with_generated_tools(agent: Agent, chosen: Chosen) -> Agent:
     """The agent with the tools that one of its own stands for, without those that it has by name already."""
     tools = tuple(_tools(agent, chosen))
     if tools == agent.spec.tools:

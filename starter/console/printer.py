@@ -241,7 +241,7 @@ def format_turn(call: ActivityCall) -> str:
     """The turn of a call, such as ``turn 3 of 9``; in a panel its round, and the part of a speaker with a name."""
     brief, request = call.brief, call.request
     if brief:
-        part = "" if brief.seat is not None or brief.part == call.speaker else f" · {brief.part}"
+        part = "" if brief.member_index is not None or brief.part == call.speaker else f" · {brief.part}"
         return f"round {brief.round}{part}"
     if not isinstance(request, AskModelRequest):
         return ""

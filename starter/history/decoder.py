@@ -18,7 +18,7 @@ from ...contracts.control_messages import read_person, read_steer_request, read_
 from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed
 from ...contracts.inputs import Continuation
-from ...contracts.message import Message, Quote, Span
+from ...contracts.message import Message, Quote, RowRange
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
 from ...contracts.requests import AppendRequest, AskModelRequest, AskModelResult, Pinned, SelectRequest, UseToolRequest
@@ -57,7 +57,7 @@ def said_messages(call: ActivityCall, result: CallResult, replies: Mapping[str, 
             for item in items:
                 if isinstance(item, Quote) and item.row in replies:
                     yield item.quoted(replies[item.row])
-                elif not isinstance(item, Quote | Span) and (item.part or _is_from_person(item) or _is_reply(item)):
+                elif not isinstance(item, Quote | RowRange) and (item.part or _is_from_person(item) or _is_reply(item)):
                     yield item
 
 
@@ -135,8 +135,8 @@ class CallTracker:
             case UseToolRequest(reply=reply, call=number) if reply in self._replies:
                 tool_call = self._replies[reply].tool_calls[number]
                 return replace(call, name=tool_call.name, arguments=tool_call.arguments, tool_call=tool_call.id)
-            case SelectRequest(fallback=fallback) if self.team and self.team.chooser:
-                return replace(call, name=self.team.chooser.models[fallback])
+            case SelectRequest(fallback=fallback) if self.team and self.team.selector:
+                return replace(call, name=self.team.selector.models[fallback])
             case UseToolRequest(reply=None):
                 return replace(call, name=call.speaker)
             case PerformRequest(function=name) | AskPersonRequest(member=name):
@@ -154,7 +154,7 @@ class CallTracker:
     def _member(self, brief: SpeakerBrief) -> str:
         """The name of the panel's member that has the brief; empty for another part."""
         panel = self.team.panel if self.team else None
-        return panel.roster[brief.seat] if panel and brief.seat is not None else ""
+        return panel.roster[brief.member_index] if panel and brief.member_index is not None else ""
 
 
 REQUEST_EVENTS = (

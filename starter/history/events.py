@@ -241,7 +241,7 @@ class TeamTurns:
             case None, _:
                 return {}
             case brief, _:
-                return {**self.place(0, brief.round), **({"part": brief.part} if brief.seat is None else {})}
+                return {**self.place(0, brief.round), **({"part": brief.part} if brief.member_index is None else {})}
 
     def place(self, number: int, in_round: int = 0) -> JsonObject:
         """The turn of the team in which the ``number``-th turn of a member lies; a panel says in which round."""
@@ -414,7 +414,7 @@ class EventBuilder:
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
-            case PerformRequest(name=name, brief=brief) if brief.seat is not None:
+            case PerformRequest(name=name, brief=brief) if brief.member_index is not None:
                 yield from self.start_turn(name, "activity", in_round=brief.round)
         if call.activity_type in CALL_EVENTS:
             yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
@@ -442,7 +442,7 @@ class EventBuilder:
         if isinstance(ended.result, SelectResult):
             self.selected = True
             yield "ParticipantSelected", {**self._data, "member": ended.result.member, "reason": ended.result.how}
-        if isinstance(call.request, PerformRequest) and call.request.brief.seat is not None:
+        if isinstance(call.request, PerformRequest) and call.request.brief.member_index is not None:
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
         if (turn := self._open_turn(ended)) and not is_deferred(ended):
@@ -507,7 +507,7 @@ def _is_answer(result: AskModelResult) -> bool:
 
 def _turn_key(request: AskModelRequest) -> TurnKey:
     brief = request.brief
-    return request.turn, brief.part if brief and brief.seat is None else ""
+    return request.turn, brief.part if brief and brief.member_index is None else ""
 
 
 MAX_VALUE_BYTES = 160

@@ -160,7 +160,7 @@ class _TeamRun:
 
     def start(self, brief: SpeakerBrief, at: datetime) -> None:
         """The first activity of a member's turn starts its task."""
-        panel, index = self.plan.panel, brief.seat
+        panel, index = self.plan.panel, brief.member_index
         if self.open or panel is None or index is None:
             return
         name = panel.roster[index]

@@ -9,7 +9,7 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.contracts.message import Head, Message, Span
+from baton.contracts.message import Head, Message, RowRange
 from baton.contracts.plan import ConversationPlan
 from baton.journal.journal import Conversations, Journal
 
@@ -39,7 +39,7 @@ class Exchange:
 
     async def end(self) -> None:
         """Adds it to the conversation; another attempt does the same again."""
-        span = Span(after=self.before, to=self.after)
+        span = RowRange(after=self.before, to=self.after)
         await self._conversations.add(PLAN, self.before, [span], f"{self._name}/end")
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from sqlalchemy import text as sql
 
 from baton.contracts.errors import JournalLost, JournalUnavailable
-from baton.contracts.message import Head, Message, Span, ToolCall
+from baton.contracts.message import Head, Message, RowRange, ToolCall
 from baton.journal import schema
 from baton.journal.journal import Journal
 from baton.journal.migrate import VERSION
@@ -76,7 +76,7 @@ async def test_what_branches_have_written_is_grafted_in_the_order_given(journal:
     trunk = await journal.append(Head(), replies("a"), "trunk")
     left = await journal.append(trunk, replies("b", "c"), "left")
     right = await journal.append(trunk, replies("d"), "right")
-    spans = [Span(after=trunk, to=right), Span(after=trunk, to=left)]
+    spans = [RowRange(after=trunk, to=right), RowRange(after=trunk, to=left)]
     joined = await journal.append(trunk, [*spans, *replies("e")], "join")
     assert await contents(journal, joined) == ["a", "d", "b", "c", "e"]
     assert joined.depth == 5
@@ -85,7 +85,7 @@ async def test_what_branches_have_written_is_grafted_in_the_order_given(journal:
 async def test_a_span_that_begins_at_the_head_is_not_copied(journal: Journal, journal_url: str) -> None:
     trunk = await journal.append(Head(), replies("a"), "trunk")
     branch = await journal.append(trunk, replies("b"), "branch")
-    assert await journal.append(trunk, [Span(after=trunk, to=branch)], "join") == branch
+    assert await journal.append(trunk, [RowRange(after=trunk, to=branch)], "join") == branch
     assert await execute(journal_url, "select count(*) from baton_messages") == [(2,)]
 
 

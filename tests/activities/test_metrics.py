@@ -5,7 +5,7 @@ import asyncio
 from baton.observability import metrics
 from baton.observability.metrics_export import watch_waiting_runs
 from baton.temporal.search_attributes import register
-from tests.activities.test_brought_manifests import model, working
+from tests.activities.test_inline_manifests import model, working
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.metrics import Recorded
 from tests.harness.tool_server import Answer, ToolServer

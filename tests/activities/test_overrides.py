@@ -8,7 +8,7 @@ import pytest
 
 from baton.resources.secret import Secret
 from baton.starter.scripted_model import Reply
-from tests.activities.test_brought_manifests import failure_of, loaded, model, working
+from tests.activities.test_inline_manifests import failure_of, loaded, model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
@@ -163,7 +163,7 @@ async def refused(env: Environment, spec: Json, *own: Json) -> str:
 
 
 def annotated(given: Json, headers: str) -> Json:
-    return {**given, "metadata": {**given["metadata"], "annotations": {"baton/allow-brought": headers}}}
+    return {**given, "metadata": {**given["metadata"], "annotations": {"baton/allow-inline": headers}}}
 
 
 async def test_a_run_sends_headers_to_a_model_of_the_worker_only_if_the_model_allows_them(env: Environment) -> None:

@@ -186,7 +186,7 @@ async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
         process_env(
             TEMPORAL_ADDRESS=server.address,
             BATON_HOME=str(tmp_path),
-            BATON_BROUGHT_MANIFESTS="all",
+            BATON_INLINE_MANIFESTS="all",
             BATON_TASK_QUEUE=uuid.uuid4().hex,
         ),
         tmp_path / "worker.log",

@@ -11,7 +11,7 @@ from baton.activities.runtime.secrets import RunSecrets, SecretStore
 from baton.contracts.errors import RightMissing
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
-from tests.activities.test_brought_manifests import OF_KEY, failure_of, loaded, model, secret, working
+from tests.activities.test_inline_manifests import OF_KEY, failure_of, loaded, model, secret, working
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.tool_server import ToolServer
 
@@ -20,7 +20,7 @@ ARK = "ark.mckinsey.com"
 
 
 def account(name: str, brought: bool = False, namespace: str = "default") -> Json:
-    annotations = {"baton/allow-brought": "true"} if brought else {}
+    annotations = {"baton/allow-inline": "true"} if brought else {}
     metadata = {"name": name, "namespace": namespace, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 

@@ -17,7 +17,7 @@ from baton.resources.stored import StoredManifest
 from baton.starter.operations.manifests import open_store
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
-from tests.activities.test_brought_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
+from tests.activities.test_inline_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
 from tests.activities.test_manifest_store import COMMAND
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.processes import WorkerProcess, process_env

@@ -162,9 +162,9 @@ async def test_the_token_of_a_server_that_a_run_brings_is_not_refreshed(client: 
     with serving(tmp_path) as mcp:
         file = write_own(tmp_path, mcp)
         secret, server, user = yaml.safe_load_all(file.read_text())
-        secret["metadata"]["annotations"] = {"baton/allow-brought": "127.0.0.1"}
+        secret["metadata"]["annotations"] = {"baton/allow-inline": "127.0.0.1"}
         file.write_text(yaml.safe_dump(secret))
-        variables = {"BATON_ALLOW_PRIVATE_HOSTS": "1", "BATON_BROUGHT_MANIFESTS": "no-secrets"}
+        variables = {"BATON_ALLOW_PRIVATE_HOSTS": "1", "BATON_INLINE_MANIFESTS": "no-secrets"}
         async with Environment.running(client, tmp_path, load_files([file]), variables=variables) as env:
             assert "HTTP 401" in str((await env.status(await env.start_query([server, user], "agent/one"))).error)
     assert given_out(tmp_path) == []

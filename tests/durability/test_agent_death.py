@@ -23,7 +23,7 @@ from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
 
-TRUST = {"BATON_BROUGHT_MANIFESTS": "all"}
+TRUST = {"BATON_INLINE_MANIFESTS": "all"}
 """The servers of the tests are in the worker's own network."""
 
 
@@ -33,7 +33,7 @@ async def worker(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Worker
     env = process_env(
         TEMPORAL_ADDRESS=server.address,
         BATON_HOME=str(tmp_path),
-        BATON_BROUGHT_MANIFESTS="all",
+        BATON_INLINE_MANIFESTS="all",
         BATON_GRACEFUL_SHUTDOWN="1",
         BATON_TASK_QUEUE=uuid.uuid4().hex,
     )

@@ -9,7 +9,7 @@ from temporalio.client import Client
 from baton.contracts.status import Status
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
-from tests.activities.test_brought_manifests import model
+from tests.activities.test_inline_manifests import model
 from tests.harness.environment import Json, agent
 from tests.harness.killable import KillableWorker, wait_until
 

@@ -36,7 +36,7 @@ async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> As
     """A worker that can be killed."""
     model = ScriptedModel(answer)
     with model.serve() as url:
-        where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "BATON_BROUGHT_MANIFESTS": "all"}
+        where = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(tmp_path), "BATON_INLINE_MANIFESTS": "all"}
         env = process_env(**where, BATON_TASK_QUEUE=uuid.uuid4().hex, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         worker = WorkerProcess(env, tmp_path / "worker.log")
         worker.start()

@@ -76,7 +76,7 @@ class Environment:
     catalog: Loaded
     journal_url: str = ""
     encryption_keys: str = ""
-    brought_manifests: str = "all"
+    inline_manifests: str = "all"
     variables: Mapping[str, str] = field(default_factory=dict)
     dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
@@ -123,7 +123,7 @@ class Environment:
             "BATON_ENCRYPTION_KEYS": self.encryption_keys,
         }
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
-        trust = {"BATON_BROUGHT_MANIFESTS": self.brought_manifests, "BATON_DIALECT": self.dialect}
+        trust = {"BATON_INLINE_MANIFESTS": self.inline_manifests, "BATON_DIALECT": self.dialect}
         traces = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
         return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given, **traces, **self.variables}
 

@@ -54,7 +54,7 @@ class KillableWorker:
         """
         model = ScriptedModel(answer)
         with model.serve() as url:
-            own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
+            own = {"TEMPORAL_ADDRESS": address, "BATON_HOME": str(folder), "BATON_INLINE_MANIFESTS": "all"}
             given = process_env(
                 **own, BATON_TASK_QUEUE=uuid.uuid4().hex, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **env
             )
@@ -101,7 +101,7 @@ class KillableEnvironment:
             server = EmbeddedServer(folder / "server", lock, *own_ports())
             killable = cls(server, await server.start(), folder)
             with killable.model.serve() as url:
-                own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_BROUGHT_MANIFESTS": "all"}
+                own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_INLINE_MANIFESTS": "all"}
                 env = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **variables)
                 killable.worker = WorkerProcess(env, folder / "worker.log")
                 killable.worker.start()

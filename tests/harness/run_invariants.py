@@ -35,7 +35,7 @@ class FinishedRun:
         failed = any(e["event"] == "TeamExecutionFailed" and e["strategy"] == "parallel" for e in self.events)
         return not (self.disturbed or failed)
 
-    def counted(self, *, choices: bool) -> list[tuple[int, TokenUsage]]:
+    def metered(self, *, choices: bool) -> list[tuple[int, TokenUsage]]:
         """The usage of each reply, as the model server counted it, with the reply's number."""
         return [
             (number, TokenUsage(**estimate_usage(request, reply)) + TokenUsage(model_calls=1, tool_calls=calls))
@@ -81,7 +81,7 @@ def check_order(run: FinishedRun) -> None:
     kept = [each for each, _ in said]
     assert len(kept) == len(set(kept)), "twice in the conversation"
     if run.calm:
-        spoken = {f"<{number}>" for number, _ in run.counted(choices=False)}
+        spoken = {f"<{number}>" for number, _ in run.metered(choices=False)}
         assert {each for each in kept if not is_choice(run.model.exchanges[int(each[1:-1])][0])} == spoken
     for (earlier, one), (later, other) in combinations(said, 2):
         assert earlier in received[later] or run_in_parallel(run.team, one, other), (earlier, later)
@@ -113,7 +113,7 @@ def check_tools(rows: list[Json]) -> None:
 
 def check_usage(run: FinishedRun) -> None:
     """The run's usage equals that of the model server and that of the events."""
-    own, counted = run.status.token_usage, run.counted(choices=True)
+    own, counted = run.status.token_usage, run.metered(choices=True)
     kept = {int(token(row["content"])[1:-1]) for row in run.rows if row["role"] == "assistant"}
     least = sum(usage.total_tokens for number, usage in counted if number in kept)
     all_ = sum((usage for _, usage in counted), TokenUsage())

@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
-from tests.activities.test_brought_manifests import model
+from tests.activities.test_inline_manifests import model
 from tests.harness.collector import Collector
 from tests.harness.environment import KEY, Handle, agent, call, line, team
 from tests.harness.killable import wait_until

@@ -11,7 +11,7 @@ import pytest
 from baton.contracts.status import Status
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
-from tests.activities.test_brought_manifests import model, working
+from tests.activities.test_inline_manifests import model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess

@@ -10,7 +10,7 @@ from ...contracts import requests
 from ...contracts.decisions import Answer, CheckReplyRequest, PendingDecision, Question, QuestionsPlan
 from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, OutputRejected, ReplyOverdue, ToolFailed
 from ...contracts.inputs import AgentState, CallOutcome, TurnInput
-from ...contracts.message import Message, PersonDecision, Span, TokenUsage, ToolCall, latest_within
+from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, ToolCall, latest_within
 from ...contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
 from ...contracts.requests import UseToolRequest, UseToolResult
 from ...contracts.text import truncate
@@ -379,7 +379,7 @@ class AgentTurn:
             self.ends_team, self.answer = True, self.answer or outcome.message.content or None
         self.open_calls.remove(call)
         self.messages.append(outcome.message)
-        if isinstance(item := outcome.item, Span) and item.after == self.head and not self.pending:
+        if isinstance(item := outcome.item, RowRange) and item.after == self.head and not self.pending:
             self.head = item.to
         else:
             self.pending.append(item)

@@ -189,8 +189,8 @@ T = TypeVar("T")
 class Discussion:
     """A team's discussion in progress.
 
-    A strategy decides who speaks next from ``members``, ``last_member`` (the index of who spoke last), ``turns`` (how
-    many turns were taken) and ``kept`` alone, so that it can be continued after any turn.
+    A strategy decides who speaks next from ``members``, ``last_speaker`` (the index of who spoke last), ``turns`` (how
+    many turns were taken) and ``strategy_state`` alone, so that it can be continued after any turn.
     """
 
     def __init__(
@@ -204,7 +204,11 @@ class Discussion:
         state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
         self.plan, self.members, self.run = plan, plan.members, run
         self.result = TeamResult(plan, run, state.so_far, state.turns)
-        self.last_member, self.evaluated, self.kept = state.seat, state.verdict, dict(state.kept)
+        self.last_speaker, self.evaluated, self.strategy_state = (
+            state.last_speaker,
+            state.verdict,
+            dict(state.strategy_state),
+        )
         self.context = TeamContext(plan.name, run, children)
         self._open_turn: tuple[int, AgentTurn | None] | None = None
         self._thread, self._state = thread, state
@@ -237,13 +241,13 @@ class Discussion:
             kind="team",
             so_far=self.result.so_far,
             turns=self.max_turns,
-            seat=self.last_member,
+            last_speaker=self.last_speaker,
             verdict=self.evaluated,
             said=self._stall.texts,
             repeated=self._stall.repeated,
-            kept=self.kept,
-            heard=member,
-            midst=agent_turn.state if agent_turn else None,
+            strategy_state=self.strategy_state,
+            interrupted_member=member,
+            interrupted_turn=agent_turn.state if agent_turn else None,
         )
 
     def can_continue(self) -> bool:
@@ -252,8 +256,8 @@ class Discussion:
 
     async def restore(self) -> None:
         """Finishes a turn in whose middle the run before this one continued as new."""
-        if self._state.heard is not None:
-            await self.run_member(self._state.heard, self._state.midst)
+        if self._state.interrupted_member is not None:
+            await self.run_member(self._state.interrupted_member, self._state.interrupted_turn)
         elif self.turns:
             self.run.details.show_turn(self.plan.name, self.result.so_far, self.max_turns)
 
@@ -269,7 +273,7 @@ class Discussion:
         turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread, index=index, state=state)
         result = await self.run_turn(member, turn)
         self.result.add_turn(member.name, result)
-        self.last_member = index
+        self.last_speaker = index
         await self._evaluate(index, member.name, silent=not result.messages)
         self.continue_as_new_if_long()
 
@@ -317,7 +321,7 @@ class Discussion:
         return EvaluateRequest(
             thread=self.thread,
             team=self.plan.id,
-            seat=index,
+            member_index=index,
             turn=self.turns,
             tokens=self.result.so_far.usage.total_tokens,
             elapsed=(workflow.now() - self.run.started_at).total_seconds(),

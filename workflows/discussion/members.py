@@ -53,7 +53,7 @@ class NestedTeamTurn:
         thread, place = turn.thread, f"turn-{turn.number}"
         if brief := turn.brief:
             thread = await effects.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
-            place = f"round-{brief.round}/{brief.part if brief.seat is None else brief.seat + 1}"
+            place = f"round-{brief.round}/{brief.part if brief.member_index is None else brief.member_index + 1}"
         given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
         result = await self._team.children.execute(member.strategy, given, place, turn.thread.head)
         if turn.brief or member.joins == "conversation":

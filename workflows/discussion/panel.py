@@ -80,7 +80,9 @@ class PanelTranscript:
 
     def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
         """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
-        brief = SpeakerBrief(team=self._team.plan.id, part=part, seat=index, round=round_number, begun=self.begun.depth)
+        brief = SpeakerBrief(
+            team=self._team.plan.id, part=part, member_index=index, round=round_number, begun=self.begun.depth
+        )
         hidden = part == "synthesizer" and not self._plan.visibility.client
         values = self._team.run.session.values
         more = {"session": values} if values else {}
@@ -132,7 +134,7 @@ class PanelDiscussion:
 
     def __init__(self, team: Discussion) -> None:
         assert team.plan.panel
-        kept = PanelProgress.model_validate(team.kept or {"begun": team.result.so_far.head})
+        kept = PanelProgress.model_validate(team.strategy_state or {"begun": team.result.so_far.head})
         self.team, self.plan = team, team.plan.panel
         self.round, self.waiting = kept.round, [*kept.waiting]
         self._criticized, self._done = kept.criticized, kept.done
@@ -146,7 +148,7 @@ class PanelDiscussion:
 
     async def begin(self) -> None:
         """Sets the session's first values, and clears the transcript that it shares (round-robin pattern: session)."""
-        if self.team.kept:
+        if self.team.strategy_state:
             return  # the run before this one has begun it
         session = self.team.run.session
         session.update({**self.plan.session, **session.values})
@@ -168,14 +170,14 @@ class PanelDiscussion:
         if isinstance(member, HumanMember) and not turn.messages:
             pass  # a turn that was skipped has no contribution
         elif _is_complete(turn, member):
-            text = None if isinstance(member, AgentPlan) and member.cast else read_contribution(turn.message)
+            text = None if isinstance(member, AgentPlan) and member.default_agent else read_contribution(turn.message)
             text = turn.message if text is None and isinstance(member, HumanMember) else text
             turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
         elif isinstance(member, TeamMember):
             turn = turn.model_copy(update={"head": self.team.result.so_far.head})
         self.team.result.add_turn(member.name, turn)
-        self.team.last_member = index
-        self.team.kept = self._progress()
+        self.team.last_speaker = index
+        self.team.strategy_state = self._progress()
         self.team.continue_as_new_if_long()
 
     async def run_referee(self) -> None:

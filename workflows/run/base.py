@@ -183,8 +183,8 @@ class BaseWorkflow(Generic[Input]):
         return Continuation(
             pinned=self.pinned,
             since=run.started_at,
-            wish=run.stop.state,
-            floor=run.inbox.state,
+            stop_request=run.stop.state,
+            inbox=run.inbox.state,
             decisions=run.decisions.state,
             session=run.session.values,
             state=state,
@@ -194,9 +194,9 @@ class BaseWorkflow(Generic[Input]):
         """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
         run, run.started_at = self.run_state, continuation.since
         self._take_up(continuation.pinned)
-        run.stop.restore(continuation.wish)
+        run.stop.restore(continuation.stop_request)
         run.session.update(continuation.session)
-        run.inbox.restore(continuation.floor)
+        run.inbox.restore(continuation.inbox)
         self._decisions.restore(continuation.decisions)
         self._phase.restore()
 

@@ -20,9 +20,9 @@ async def graph(team: Discussion) -> None:
 
 def next_member(team: Discussion) -> int | None:
     """Where the edge leads whose condition was evaluated as true, or that has none; None where no edge leads on."""
-    if team.last_member is None:
+    if team.last_speaker is None:
         return 0
-    edges = [edge for edge in team.plan.edges if edge.from_ == team.last_member]
+    edges = [edge for edge in team.plan.edges if edge.from_ == team.last_speaker]
     if any(edge.conditional for edge in edges):
         chosen = team.evaluated.edge
         return None if chosen is None else team.plan.edges[chosen].to

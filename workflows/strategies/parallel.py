@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from ...contracts.errors import Failure
 from ...contracts.inputs import ParallelState, State
-from ...contracts.message import Head, Span
+from ...contracts.message import Head, RowRange
 from ...contracts.plan import MemberPlan
 from ...contracts.text import MAX_MESSAGE
 from ...contracts.turn import TurnResult
@@ -26,14 +26,14 @@ async def run_all_members(team: Discussion) -> str:
 
     In a long run no more members begin; when those that have begun are done, it continues as new.
     """
-    kept = ParallelState.model_validate(team.kept or {"before": team.result.so_far.head})
+    kept = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
     done = await _take_turns(team, kept.before)
-    await team.append([Span(after=kept.before, to=turn.head) for _, turn in done if turn.head != kept.before])
+    await team.append([RowRange(after=kept.before, to=turn.head) for _, turn in done if turn.head != kept.before])
     kept = _add(team, kept, done)
     if kept.failure and (team.plan.on_member_error == "fail" or kept.failed == len(team.members)):
         team.result.end_by(kept.failure)
     if done and team.can_continue() and (team.turns < len(team.members) or should_continue_as_new()):
-        team.kept = kept.model_dump(mode="json", exclude_unset=True)
+        team.strategy_state = kept.model_dump(mode="json", exclude_unset=True)
         raise ContinueAsNew
     return kept.answer
 

@@ -15,7 +15,7 @@ from ..state.constants import SELECTOR_READS_MESSAGES
 async def select_speaker(team: Discussion) -> int | None:
     """The index of who speaks next; None where the discussion is over."""
     candidates = _candidates(team)
-    may_end = team.plan.chooser and team.plan.chooser.can_end and team.turns
+    may_end = team.plan.selector and team.plan.selector.can_end and team.turns
     if not candidates or (len(candidates) == 1 and not may_end):
         return candidates[0] if candidates else None
     await team.attempt(_read_inbox(team))
@@ -30,15 +30,15 @@ async def select_speaker(team: Discussion) -> int | None:
         team.result.add_message(selected.said)
     if selected.how == "terminated":
         team.result.terminate()
-    return selected.seat
+    return selected.member_index
 
 
 def _candidates(team: Discussion) -> list[int]:
     """Who may speak now: all, or those to whom an edge leads, without who spoke last if there is another."""
     indexes = [*range(len(team.members))]
-    if team.plan.edges and team.last_member is not None:
-        indexes = list(dict.fromkeys(edge.to for edge in team.plan.edges if edge.from_ == team.last_member))
-    return [index for index in indexes if index != team.last_member] or indexes
+    if team.plan.edges and team.last_speaker is not None:
+        indexes = list(dict.fromkeys(edge.to for edge in team.plan.edges if edge.from_ == team.last_speaker))
+    return [index for index in indexes if index != team.last_speaker] or indexes
 
 
 async def _read_inbox(team: Discussion) -> None:
@@ -52,8 +52,8 @@ async def _read_inbox(team: Discussion) -> None:
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
     request = SelectRequest(thread=team.thread, team=team.plan.id, candidates=tuple(candidates), turn=team.turns + 1)
-    chooser = team.plan.chooser or SelectorPlan(models=())
-    return await effects.select(team.run, request, chooser.models, chooser.model_timeout)
+    selector = team.plan.selector or SelectorPlan(models=())
+    return await effects.select(team.run, request, selector.models, selector.model_timeout)
 
 
 async def selector(team: Discussion) -> None:

@@ -336,7 +336,7 @@ class _Seal:
 
 def _is_foreign(server: MCPServer, values: ValueResolver) -> bool:
     """Whether a run chooses where the token goes to."""
-    return values.catalog.is_brought(server.id) or bool(server.spec.address and server.spec.address.is_from_run)
+    return values.catalog.is_inline(server.id) or bool(server.spec.address and server.spec.address.is_from_run)
 
 
 def _in_secret(server: MCPServer, values: ValueResolver) -> tuple[str, str]:

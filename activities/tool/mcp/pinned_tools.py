@@ -20,7 +20,7 @@ from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
 from ....resources.tool import Annotations, McpSpec, Tool, ToolSpec
 from ...context.lookup import find, mcp_server_of
-from ..tool import tool_names, with_made_tools
+from ..tool import tool_names, with_generated_tools
 
 SERVER_LABEL = "mcp/server"
 """The label of the tools of an MCPServer; its value is the server's name (ARK: MCP tools)."""
@@ -62,7 +62,7 @@ class _Pinning:
     def catalog(self) -> Catalog:
         for manifest in self._catalog.manifests:
             if isinstance(manifest, Agent):
-                self._known[manifest.id] = with_made_tools(manifest, partial(self._chosen, owner=manifest))
+                self._known[manifest.id] = with_generated_tools(manifest, partial(self._chosen, owner=manifest))
             elif isinstance(manifest, Query):
                 for target in self._catalog.targets(manifest):
                     self._chosen(target, manifest)

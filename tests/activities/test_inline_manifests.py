@@ -28,7 +28,7 @@ PRIVATE = {"BATON_ALLOW_PRIVATE_HOSTS": "1"}
 
 
 def secret(hosts: str | None = None) -> Json:
-    annotations = {"baton/allow-brought": hosts} if hosts else {}
+    annotations = {"baton/allow-inline": hosts} if hosts else {}
     metadata = {"name": "keys", "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"k": KEY}}
 
@@ -51,7 +51,7 @@ async def working(
     env: Environment, *own: Json, trust: str = "no-secrets", **variables: str
 ) -> AsyncIterator[Environment]:
     """A worker with manifests of its own that trusts those of runs as it does by default."""
-    here = dataclasses.replace(env, task_queue=uuid.uuid4().hex, catalog=loaded(*own), brought_manifests=trust)
+    here = dataclasses.replace(env, task_queue=uuid.uuid4().hex, catalog=loaded(*own), inline_manifests=trust)
     env.model._answer = lambda request: here.answer(request)
     async with worker.run_worker(env.client, here.catalog, {**here.worker_env, **variables}):
         yield here
@@ -147,7 +147,7 @@ async def test_a_brought_manifest_of_no_kind_may_use_a_secret_of_the_worker(
         kind, text = await failure_of(here, workflow, {"agent": "a", "input": "Why?", "resources": given})
     assert kind == "KeyMissing"
     assert named in text
-    assert "baton/allow-brought" in text
+    assert "baton/allow-inline" in text
     assert (tool_server.seen, env.model.requests) == ([], [])
 
 
@@ -343,7 +343,7 @@ async def test_a_worker_may_take_no_manifests_of_runs(env: Environment) -> None:
         assert (await here.status(await here.start("query", {"spec": spec}))).phase == "Completed"
         given = {"agent": "b", "input": "Why?", "resources": [agent("b")]}
         kind, text = await failure_of(here, "agent", given)
-    assert (kind, "Agent/default/b" in text, "BATON_BROUGHT_MANIFESTS" in text) == ("InvalidInput", True, True)
+    assert (kind, "Agent/default/b" in text, "BATON_INLINE_MANIFESTS" in text) == ("InvalidInput", True, True)
 
 
 async def test_what_was_noted_on_the_workers_machine_is_trusted_as_its_own(
@@ -364,7 +364,7 @@ async def test_a_run_keeps_what_it_may_use_when_the_workers_manifests_change(
 ) -> None:
     tool_server.answers(Answer(status=503), Answer())
     tool = http_tool(tool_server.url, headers=HEADERS)
-    here = dataclasses.replace(env, task_queue=uuid.uuid4().hex, brought_manifests="no-secrets")
+    here = dataclasses.replace(env, task_queue=uuid.uuid4().hex, inline_manifests="no-secrets")
     env.model._answer = lambda request: here.answer(request)
     here.script(line("a", call("look"), "done"))
     async with worker.run_worker(env.client, loaded(secret(), tool, agent("a", "look")), here.worker_env):
