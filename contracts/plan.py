@@ -114,8 +114,8 @@ class AgentPlan(JsonModel):
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
     the slowest of them may take for an answer, if one has a timeout. ``default_agent`` is the id of a default
-    agent, which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds; then there are no
-    models, and with ``questions`` it may ask a person.
+    agent, which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds;
+    then there are no models, and with ``questions`` it may ask a person.
     """
 
     kind: Literal["agent", "model"]
