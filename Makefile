@@ -41,7 +41,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Baton needs Python 3.11 or newer: make PYTHON=...")'
 	@echo "Making a virtual environment in .venv ..."
 	@$(PYTHON) -m venv --clear .venv
-	@echo "Installing Baton's $$(grep -c == requirements.lock) dependencies: 100 MB to download, 350 MB on disk ..."
+	@echo "Installing Baton's $$(grep -c == requirements.lock) dependencies: 90 MB to download, 380 MB on disk ..."
 	@$(INSTALL) --require-hashes --requirement requirements.lock
 	@echo "Installing Baton ..."
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
@@ -54,7 +54,8 @@ endif
 
 # What developers need as well. All is compiled here: some code draws warnings when it is, which are errors in the tests.
 $(READY): $(INSTALLED) requirements-dev.lock
-	@echo "Installing what developers need as well, $$(grep -c == requirements-dev.lock) packages in all: 100 MB to download, 400 MB on disk ..."
+	@echo "Installing what developers need as well, $$(grep -c == requirements-dev.lock) packages in all:" \
+	  "another 120 MB to download, 490 MB on disk ..."
 	@$(INSTALL) --require-hashes --requirement requirements-dev.lock
 	@echo "Compiling them ..."
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true  # some packages hold files that are no Python, or too new
