@@ -28,12 +28,19 @@ from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
 
+MAX_DEPTH = 10
+"""How deeply nested runs are looked into."""
 
-class Append:
-    """The activity ``append``."""
+POLL_INTERVAL = 1.0
+"""Seconds between two looks at runs that are still closing."""
 
-    def __init__(self, journal: Journal) -> None:
+
+class RunActivities:
+    """The activities of a run as a whole."""
+
+    def __init__(self, journal: Journal, tracing: Tracing) -> None:
         self._journal = journal
+        self._tracing = tracing
 
     @activity.defn(name="append")
     async def append(self, request: AppendRequest) -> Head:
@@ -46,36 +53,68 @@ class Append:
             await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
         return head
 
-
-class Grant:
-    """The activity ``grant``."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._accounts = Accounts(journal.database)
-
     @activity.defn(name="grant")
     async def grant(self, request: GrantRequest) -> GrantResult:
         """Adds the amounts once, however many runs ask for the same grant."""
         more = request.more
         cost = round((more.cost or 0) * NANO)
         amount = Amount(more.tokens or 0, cost, more.model_calls or 0, more.tool_calls or 0)
-        await self._accounts.grant(request.account, request.number, amount, more.seconds)
+        await Accounts(self._journal.database).grant(request.account, request.number, amount, more.seconds)
         return GrantResult()
-
-
-MAX_DEPTH = 10
-"""How deeply nested runs are looked into."""
-
-
-class FindLastFailures:
-    """The activity ``last_failures``. Only Temporal knows the failed attempts of a call that is tried again."""
 
     @activity.defn(name="last_failures")
     async def last_failures(self, request: LastFailuresRequest) -> LastFailures:
-        """The failure with the most attempts in each run, those of the runs below it included."""
+        """The failure with the most attempts in each run, including the runs below it.
+
+        Only Temporal knows the failed attempts of an activity that is retried.
+        """
         client = activity.client()
         found = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
         return LastFailures(by_run={run: cause for run, cause in zip(request.runs, found, strict=True) if cause})
+
+    @activity.defn(name="expire")
+    async def expire(self, request: ExpireRequest) -> ExpireResult:
+        """Deletes the executions of a query and of the runs below it, after their rows in the journal.
+
+        Rows from which others go on stay, and so do those of an execution that was reset, and what a younger run with
+        the same workflow id has. Another attempt finds what is left.
+        """
+        client = activity.client()
+        tree = await _closed_tree(client, request)
+        runs = {request.run_id, *(each.run_id for each in tree)}
+        kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
+        await self._delete_long_values(client, request.workflow_id, runs)
+        for each in reversed(tree):
+            await _delete(client, each)
+        return ExpireResult(runs=len(tree), journal_kept=kept)
+
+    @activity.defn(name="report_spans")
+    async def report_spans(self, request: ReportSpansRequest) -> ReportSpansResult:
+        """Exports spans once more if the first time was not noted in the history: each has the same id then."""
+        await self._tracing.report(request.spans)
+        return ReportSpansResult(spans=len(request.spans) if self._tracing.is_on else 0)
+
+    async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
+        """Deletes the rows of the runs, unless somebody goes on from them. Extends ``runs`` by what is below them and
+        unknown to Temporal by now."""
+        engine = self._journal.database.engine
+        while others := await engine.run(partial(runs_after, runs=runs)):
+            if await _is_any_known(client, others):
+                return False
+            runs |= others
+        if runs & await engine.run(live_runs):
+            return False
+        await engine.run(partial(delete_runs, runs=runs))
+        return True
+
+    async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
+        """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
+        before, family = datetime.now(UTC), workflow_family(workflow_id)
+        first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
+        async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
+            if each.run_id not in runs and workflow_family(each.id) == family:
+                return
+        await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
 
 
 async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:
@@ -104,55 +143,6 @@ async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
         message=str(getattr(error, "message", error)),
         attempts=max(1, pending.attempt - waits),
     )
-
-
-POLL_INTERVAL = 1.0
-"""Seconds between two looks at runs that are still closing."""
-
-
-class Expire:
-    """The activity ``expire``."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    @activity.defn(name="expire")
-    async def expire(self, request: ExpireRequest) -> ExpireResult:
-        """Deletes the executions of a query and of the runs below it, after their rows in the journal.
-
-        Rows from which others go on stay, and so do those of an execution that was reset, and what a younger run with
-        the same workflow id has. Another attempt finds what is left.
-        """
-        client = activity.client()
-        tree = await _closed_tree(client, request)
-        runs = {request.run_id, *(each.run_id for each in tree)}
-        kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
-        await self._delete_long_values(client, request.workflow_id, runs)
-        for each in reversed(tree):
-            await _delete(client, each)
-        return ExpireResult(runs=len(tree), journal_kept=kept)
-
-    async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
-        """Deletes the rows of the runs, unless somebody goes on from them. Extends ``runs`` by what is below them and
-        unknown to Temporal by now."""
-        engine = self._journal.database.engine
-        while others := await engine.run(partial(runs_after, runs=runs)):
-            if await _is_any_known(client, others):
-                return False
-            runs |= others
-        if runs & await engine.run(live_runs):
-            return False
-        await engine.run(partial(delete_runs, runs=runs))
-        return True
-
-    async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
-        """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
-        before, family = datetime.now(UTC), workflow_family(workflow_id)
-        first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
-        async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
-            if each.run_id not in runs and workflow_family(each.id) == family:
-                return
-        await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
 
 
 async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecution]:
@@ -196,16 +186,3 @@ async def _delete(client: Client, run: RunExecution) -> None:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-
-
-class ReportSpans:
-    """The activity ``report_spans``."""
-
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    @activity.defn(name="report_spans")
-    async def report_spans(self, request: ReportSpansRequest) -> ReportSpansResult:
-        """Exports spans once more if the first time was not noted in the history: each has the same id then."""
-        await self._tracing.report(request.spans)
-        return ReportSpansResult(spans=len(request.spans) if self._tracing.is_on else 0)

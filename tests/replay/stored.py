@@ -6,16 +6,14 @@ from typing import Any, get_args
 from pydantic.json_schema import models_json_schema
 from temporalio import activity, workflow
 
-from baton.activities.ask_model import AskModel
-from baton.activities.evaluate import Evaluate, Perform
-from baton.activities.execute_agent import CancelAgent, ExecuteAgent
-from baton.activities.memory import Recall, Remember
-from baton.activities.panel import Brief, Conclude
-from baton.activities.people import AskPerson, CheckReply
+from baton.activities.agent_calls import AgentActivities
+from baton.activities.memory import MemoryActivities
+from baton.activities.model_calls import ModelActivities
+from baton.activities.people import PeopleActivities
 from baton.activities.pin import Pin
-from baton.activities.runs import Append, Expire, FindLastFailures, Grant, ReportSpans
-from baton.activities.select import Select
-from baton.activities.use_tool import Delegate, Review, UseTool
+from baton.activities.runs import RunActivities
+from baton.activities.teams import TeamActivities
+from baton.activities.tool_calls import ToolActivities
 from baton.contracts import (
     ark_status,
     control_messages,
@@ -39,26 +37,26 @@ STORED = Path(__file__).parent / "stored.json"
 
 ACTIVITIES = (
     Pin.pin,
-    AskModel.ask_model,
-    ExecuteAgent.execute_agent,
-    CancelAgent.cancel_agent,
-    UseTool.use_tool,
-    Append.append,
-    Select.select,
-    Evaluate.evaluate,
-    Brief.brief,
-    Conclude.conclude,
-    AskPerson.ask_person,
-    CheckReply.check_reply,
-    Perform.perform,
-    FindLastFailures.last_failures,
-    Expire.expire,
-    Grant.grant,
-    Delegate.delegate,
-    Recall.recall,
-    Remember.remember,
-    Review.review,
-    ReportSpans.report_spans,
+    ModelActivities.ask_model,
+    AgentActivities.execute_agent,
+    AgentActivities.cancel_agent,
+    ToolActivities.use_tool,
+    RunActivities.append,
+    ModelActivities.select,
+    TeamActivities.evaluate,
+    TeamActivities.brief,
+    TeamActivities.conclude,
+    PeopleActivities.ask_person,
+    PeopleActivities.check_reply,
+    TeamActivities.perform,
+    RunActivities.last_failures,
+    RunActivities.expire,
+    RunActivities.grant,
+    ToolActivities.delegate,
+    MemoryActivities.recall,
+    MemoryActivities.remember,
+    ToolActivities.review,
+    RunActivities.report_spans,
 )
 
 
