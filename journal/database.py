@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Executable, Table, exists, inspect, select
+from sqlalchemy import Connection, Executable, Table, select
 from sqlalchemy import Row as Record
 from temporalio.client import Client
 
@@ -146,29 +146,31 @@ def journal_lost(what: str) -> JournalLost:
     )
 
 
-UNKNOWN = "unknown"
-"""The id of a journal that is not known: that of a run of a Baton that did not note it."""
-
-_ID, _SERVES, REPLACES = "id", "serves/", "replaces/"
-"""The names of what is noted, before its value."""
+_ID = "id"
+_SERVES = "serves/"
+REPLACES = "replaces/"
+"""The names in the table ``baton_identity``: of the journal's own id, and prefixes of names that end with a value."""
 
 
 @dataclass(frozen=True)
 class JournalIdentity:
-    """The ``name`` of a journal, the ids that it ``replaces``, the namespaces by id, and whether it ``is_empty``."""
+    """The ``name`` of a journal, the ids of those that it ``replaces``, and of the namespaces that it ``serves``."""
 
     name: JournalName
     replaces: frozenset[str]
     serves: frozenset[str]
-    is_empty: bool
 
     @classmethod
     async def read(cls, engine: Engine) -> "JournalIdentity":
         """Reads it from a journal; raises JournalUnavailable."""
-        rows, is_empty = await engine.run(_read)
-        values = {kind: frozenset(v for n, v in rows.items() if n == f"{kind}{v}") for kind in (REPLACES, _SERVES)}
-        name = JournalName(id=rows.get(_ID, UNKNOWN), place=engine.place)
-        return cls(name, values[REPLACES], values[_SERVES], is_empty)
+        select_all = select(schema.identity.c.name, schema.identity.c.value)
+        rows = await engine.run(lambda connection: connection.execute(select_all).all())
+        values = {row.name: row.value for row in rows}
+        return cls(
+            name=JournalName(id=values[_ID], place=engine.place),
+            replaces=frozenset(value for name, value in values.items() if name.startswith(REPLACES)),
+            serves=frozenset(value for name, value in values.items() if name.startswith(_SERVES)),
+        )
 
     @classmethod
     async def checked(cls, client: Client, engine: Engine, task_queue: str) -> "JournalIdentity":
@@ -181,29 +183,28 @@ class JournalIdentity:
         await note(engine, _SERVES, [(await describe_namespace(client)).namespace_info.id])
         return identity
 
-    def check(self, begun: Mapping[str, JournalName | None]) -> None:
+    def check(self, journals: Mapping[str, JournalName]) -> None:
         """Checks that open runs began with this journal, or with one that it replaces; raises SettingsError.
 
-        ``begun`` has the journals by the runs' ids, and None for a run of an older Baton: that is not in an empty one.
+        ``journals`` has the journal of each open run by the run's id.
         """
-        unknown = JournalName(id=UNKNOWN, place="") if self.is_empty else self.name
-        others = {run: each or unknown for run, each in begun.items()}
-        missed = {run: each for run, each in others.items() if each.id not in (self.name.id, *self.replaces)}
-        if not missed:
+        missing = {run: name for run, name in journals.items() if name.id not in (self.name.id, *self.replaces)}
+        if not missing:
             return
-        run, other = next(iter(missed.items()))
-        where = f"the journal {other.id} at {other.place}" if other.place else "another journal, and this one is empty"
-        ids = " ".join(sorted({each.id for each in missed.values()}))
+        run, other = next(iter(missing.items()))
+        ids = " ".join(sorted({name.id for name in missing.values()}))
         raise SettingsError(
             f"this worker has the journal {self.name.id} at {self.name.place}, and the open run {run} began with "
-            f"{where}. Start the worker with that BATON_HOME or BATON_JOURNAL_URL: until then the run waits. "
-            f"If that journal is lost, let this one take its place: baton replace-journal {ids}"
+            f"the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or BATON_JOURNAL_URL: "
+            f"until then the run waits. If that journal is lost, let this one take its place: "
+            f"baton replace-journal {ids}"
         )
 
     async def check_unchanged(self, engine: Engine) -> None:
         """Raises JournalUnavailable if there is another journal now where this one was."""
-        if (now := await JournalIdentity.read(engine)).name.id != self.name.id:
-            raise JournalUnavailable(f"the journal at {engine.place} was replaced by {now.name.id} under this worker")
+        current = (await JournalIdentity.read(engine)).name
+        if current.id != self.name.id:
+            raise JournalUnavailable(f"the journal at {engine.place} was replaced by {current.id} under this worker")
 
 
 async def note(engine: Engine, kind: str, values: Collection[str]) -> None:
@@ -211,13 +212,3 @@ async def note(engine: Engine, kind: str, values: Collection[str]) -> None:
     rows = [{"name": f"{kind}{value}", "value": value} for value in values]
     insert = insert_missing(engine.dialect, schema.identity)
     await engine.run(lambda connection: [connection.execute(insert, row) for row in rows])
-
-
-def _read(connection: Connection) -> tuple[dict[str, str], bool]:
-    if not inspect(connection).has_table(
-        schema.identity.name
-    ):  # of an older Baton, which no worker of this one has used
-        return {}, False
-    rows = connection.execute(select(schema.identity.c.name, schema.identity.c.value)).all()
-    used = connection.execute(select(exists(select(schema.uses.c.run)))).scalar()
-    return {row.name: row.value for row in rows}, not used

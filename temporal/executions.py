@@ -132,7 +132,7 @@ class _Pinned(JsonModel):
 
     thread: object
     plan: object
-    journal: JournalName | None = None
+    journal: JournalName
 
 
 class _Carried(JsonModel):
@@ -145,8 +145,8 @@ class _Continued(JsonModel):
     carried: _Carried
 
 
-async def begun_runs(client: Client, task_queue: str) -> dict[str, JournalName | None]:
-    """The journals of the newest open runs, by the runs' ids; None where an older Baton has begun the run.
+async def begun_runs(client: Client, task_queue: str) -> dict[str, JournalName]:
+    """The journals of the newest open runs, by the runs' ids.
 
     Runs that were not pinned yet, and those that this process can't read, are left out. Raises RPCError.
     """
