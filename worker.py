@@ -103,7 +103,7 @@ async def run_worker(
             dialect=settings.dialect,
             traced=partial(run_is_sampled, tracing),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
         own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
         traces = (TracedWorkflows(tracing.take), TracedActivities(tracing)) if tracing.is_on else ()
         options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)

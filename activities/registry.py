@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..journal.journal import Journal
-from ..observability.tracing import Tracing
 from .agent.executors import Executors
 from .agent_calls import AgentActivities
 from .context.calls import Calls
@@ -34,10 +33,9 @@ def activities_of(
     functions: FunctionRegistry,
     secrets: SecretStore,
     calls: Calls,
-    tracing: Tracing,
 ) -> Activities:
     """The activities of each role."""
-    runs = RunActivities(journal, tracing)
+    runs = RunActivities(journal)
     memories = MemoryActivities(journal, memory, secrets)
     teams = TeamActivities(journal, functions, secrets)
     people = PeopleActivities(journal, secrets)
@@ -51,7 +49,6 @@ def activities_of(
             runs.grant,
             runs.last_failures,
             runs.expire,
-            runs.report_spans,
             memories.recall,
             memories.remember,
             teams.evaluate,

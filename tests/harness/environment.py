@@ -216,6 +216,8 @@ async def ended(handle: Handle, kind: type[Ended]) -> Ended:
     except WorkflowFailureError as failure:
         assert isinstance(failure.cause, ApplicationError | CancelledError)
         result = failure.cause.details[0]
+    if kind is TurnResult and "phase" in result:  # the run was started by a client: its result is a status
+        result = {**result, "usage": result["tokenUsage"], "answer": result["message"]}
     return kind.model_validate_json(json.dumps(result))
 
 
