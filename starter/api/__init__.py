@@ -22,14 +22,13 @@ from ..errors import UnreachableError
 from ..runs.runs import NoSuchRunError
 from ..runs.schedules import ScheduleError
 from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, run, start
-from .handle import Handle, MessageEvent, Refused, Result, RunFailed
+from .handle import Handle, MessageEvent, Refused, Result, RunFailed, ScheduleHandle
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
 from .resources import ResourceDefinition as Manifest
+from .resources import ScheduleDefinition as Schedule
 from .resources import SkillDefinition as Skill
-from .schedules import ScheduleDefinition as Schedule
-from .schedules import ScheduleHandle
 from .teams import MemberDefinition as Member
 from .teams import TeamDefinition as Team
 from .teams import debate, referee, roster_agent, round_robin, synthesizer

@@ -17,15 +17,19 @@ from ...resources.base import JsonObject
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
+from ...resources.schedule import Schedule
+from ...resources.stored import scheduled_query
 from ...temporal.client import task_queue as default_task_queue
+from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, has_worker
 from ..runs.start import start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
-from .handle import Handle, Result
+from .handle import Handle, Result, ScheduleHandle
 from .resources import (
     QueryDefinition,
     ResourceDefinition,
+    ScheduleDefinition,
     ValueInput,
     check,
     check_list,
@@ -34,16 +38,15 @@ from .resources import (
     load_definitions,
     unique_functions,
 )
-from .schedules import ScheduleDefinition, ScheduleHandle, apply_definition, find_handle
 
 
 class RunOptions(TypedDict, total=False):
     """Options of a run.
 
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
-    first values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` what it may use, such as
-    ``{"tokens": 20_000}``. ``conversation`` is the conversation that it goes on with. ``functions`` and ``resources``
-    are added to those of the target.
+    initial values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` its limits, such as
+    ``{"tokens": 20_000}``. ``conversation`` is the id of the conversation that it continues. ``functions`` and
+    ``resources`` are added to those of the target.
     """
 
     id: str
@@ -59,30 +62,31 @@ class RunOptions(TypedDict, total=False):
 def query_for(target: ResourceDefinition, text: str | None, options: RunOptions) -> ResourceDefinition:
     """The query that gives an input to a target; raises TypeError if the input is missing or not allowed."""
     check(target, ResourceDefinition, "target", "an agent, a team, a model, a Query or a Manifest")
-    if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
+    unknown = sorted(options.keys() - RunOptions.__annotations__.keys())
+    if unknown:
         raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
-    check(text, (str, type(None)), "input", "a text")
-    check(options.get("id"), (str, type(None)), "id", "a text")
+    conversation = options.get("conversation")
+    for argument, value in (("input", text), ("id", options.get("id")), ("conversation", conversation)):
+        check(value, (str, type(None)), argument, "a string")
     check_mapping(options.get("session"), "session")
     check_list(options.get("functions", ()), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
-    if (target.kind == "Query") == (text is not None):
-        raise TypeError("a Query has its own input" if text is not None else f"{target.name} needs an input")
-    talk = options.get("conversation")
-    check(talk, (str, type(None)), "conversation", "a text")
-    if text is None and talk is not None:
-        raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
-    if text is None:
+    if target.kind == "Query":
+        if text is not None:
+            raise TypeError("a Query has its own input")
+        if conversation is not None:
+            raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
         return target
-    given, limit = options.get("parameters"), options.get("timeout")
+    if text is None:
+        raise TypeError(f"{target.name} needs an input")
     return QueryDefinition(
         target.name,
         text,
         targets=[target],
-        parameters=given,
-        timeout=limit,
+        parameters=options.get("parameters"),
+        timeout=options.get("timeout"),
         budget=options.get("budget"),
-        conversation=talk,
+        conversation=conversation,
         namespace=target.namespace,
     )
 
@@ -91,19 +95,23 @@ _log = logging.getLogger("baton")
 
 
 class Connection:
-    """A connection to Temporal, for ``async with``: to the server at ``address``, or to the one that the environment
-    names (TEMPORAL_ADDRESS and the like), or to this machine's own. That is started with a worker if it doesn't run,
-    and ends when nobody needs it.
+    """A connection to Temporal, for ``async with``.
+
+    It connects to the server at ``address``, else to the one that the environment names (TEMPORAL_ADDRESS and the
+    like), else to this machine's local server, which is started with a worker if it isn't running, and stops when
+    nothing uses it.
 
     Runs are executed by the workers of ``task_queue``. A run that uses functions or a literal API key is executed in
-    this process instead, in a thread with its own event loop, until it is over or the connection is closed.
+    this process instead, in a thread with its own event loop, until the run ends or the connection is closed.
     """
 
     def __init__(self, address: str | None = None, *, task_queue: str | None = None) -> None:
-        check(address, (str, type(None)), "address", "a text such as 'localhost:7233'")
-        check(task_queue, (str, type(None)), "task_queue", "a text")
-        self._address, self._task_queue = address, task_queue or default_task_queue()
-        self._server_locks, self._server = contextlib.ExitStack(), ServerLocation(address)
+        check(address, (str, type(None)), "address", "a string such as 'localhost:7233'")
+        check(task_queue, (str, type(None)), "task_queue", "a string")
+        self._address = address
+        self._task_queue = task_queue or default_task_queue()
+        self._server = ServerLocation(address)
+        self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
         self._workers: list[InProcessWorker] = []
@@ -149,19 +157,25 @@ class Connection:
         query = query_for(target, input, options)
         loaded = load_definitions([query, *options.get("resources", ())])
         functions = unique_functions([*query.functions(), *options.get("functions", ())])
-        client, own_id = await self.client(), options.get("id")
-        found = loaded.catalog.get("Query", query.namespace, query.name)
-        assert isinstance(found, Query)
+        client = await self.client()
+        run_id = options.get("id")
+        manifest = loaded.catalog.get("Query", query.namespace, query.name)
+        assert isinstance(manifest, Query)
+        # Only this process has the functions and the literal keys: it executes the run, on a task queue of its own.
         in_process = bool(functions or loaded.secrets)
-        catalog = loaded.needed_by(found, elsewhere=not in_process and self._server.state_dir is None)
+        remote = self._server.state_dir is None
+        catalog = loaded.needed_by(manifest, elsewhere=remote and not in_process)
         if self._server.state_dir:
             self._server.state_dir.write_sources(catalog.sha, [])
-        queue = f"{self._task_queue}-{own_id or uuid.uuid4().hex}" if in_process else self._task_queue
+        queue = f"{self._task_queue}-{run_id or uuid.uuid4().hex}" if in_process else self._task_queue
         session = options.get("session")
-        start_run = partial(start_query, client, found, catalog, own_id, task_queue=queue, session=session)
-        run = await (self._execute(queue, loaded, functions, start_run) if in_process else start_run())
-        if not in_process and self._server.state_dir is None and not await has_worker(client, queue):
-            _log.warning("%s waits: no worker is running; start one with: baton worker", run.id)
+        start_run = partial(start_query, client, manifest, catalog, run_id, task_queue=queue, session=session)
+        if in_process:
+            run = await self._execute(queue, loaded, functions, start_run)
+        else:
+            run = await start_run()
+            if remote and not await has_worker(client, queue):
+                _log.warning("%s waits: no worker is running; start one with: baton worker", run.id)
         return Handle(client, run, query.output_model)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
@@ -179,12 +193,32 @@ class Connection:
         return Handle(client, run)
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
-        """Makes a schedule, or changes it in place, as ``baton schedules apply``. Raises as ``apply_definition``."""
-        return await apply_definition(await self.client(), schedule, self._server, self._task_queue)
+        """Creates a schedule, or updates it in place, as ``baton schedules apply``.
+
+        Raises ManifestError, ScheduleError, and ValueError if its query needs functions or keys that only this process
+        has.
+        """
+        check(schedule, ScheduleDefinition, "schedule", "a Schedule")
+        loaded = load_definitions([schedule])
+        if schedule.functions() or loaded.secrets:
+            what = "functions" if schedule.functions() else "a literal API key"
+            raise ValueError(f"a scheduled query can't use {what}: it runs on workers, without this process")
+        manifest = loaded.catalog.get("Schedule", schedule.namespace, schedule.name)
+        assert isinstance(manifest, Schedule)
+        client = await self.client()
+        state_dir = self._server.state_dir
+        query, catalog = scheduled_query(loaded, manifest, elsewhere=state_dir is None)
+        if state_dir:
+            state_dir.write_sources(catalog.sha, [])
+        await schedules.apply_schedule(client, manifest, query, catalog, self._task_queue)
+        return ScheduleHandle(client, schedule.namespace, schedule.name)
 
     async def find_schedule(self, name: str, *, namespace: str = "default") -> ScheduleHandle:
         """The schedule of that name. Raises ScheduleError."""
-        return await find_handle(await self.client(), namespace, name)
+        check_text(name, "name")
+        client = await self.client()
+        await schedules.describe_schedule(client, namespace, name)
+        return ScheduleHandle(client, namespace, name)
 
     async def contributions(self, session: str, key: str = "contributions") -> tuple[Contribution, ...]:
         """The contributions to the panel that shares its transcript under this key of a session; empty if none does.
@@ -246,7 +280,7 @@ async def contributions(session: str, key: str = "contributions") -> tuple[Contr
 
 
 async def apply_schedule(schedule: ScheduleDefinition) -> ScheduleHandle:
-    """Makes a schedule, or changes it in place, as ``Connection.apply_schedule``."""
+    """Creates a schedule, or updates it in place, as ``Connection.apply_schedule``."""
     return await _default_connection().apply_schedule(schedule)
 
 

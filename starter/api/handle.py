@@ -1,4 +1,4 @@
-"""A handle on a run: its result, messages and status, and the signals and updates that control it."""
+"""Handles on a run (its result, messages and status, and what controls it) and on a schedule."""
 
 import asyncio
 import json
@@ -26,11 +26,12 @@ from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
 from ...temporal.executions import execution_chain
-from ..account import client_identity
+from ..account import account_name, client_identity
 from ..history.follow import follow
 from ..history.run_events import CallEnded, RunEvent
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.runs import RunHandle, closed_status, live_status, request_termination
+from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from .resources import as_json, check_mapping, check_text
 
 RECONNECT_TIMEOUT = 60.0
@@ -59,8 +60,8 @@ async def stream_messages(
     queue: asyncio.Queue[MessageEvent | None] = asyncio.Queue()
 
     def enqueue(event: RunEvent) -> None:
-        for each in _messages_in(event):
-            queue.put_nowait(each)
+        for message in _messages_in(event):
+            queue.put_nowait(message)
 
     following = asyncio.create_task(follow(client, run, enqueue, reconnect_timeout=reconnect_timeout))
     following.add_done_callback(lambda _: queue.put_nowait(None))
@@ -77,8 +78,8 @@ def _messages_in(event: RunEvent) -> list[MessageEvent]:
         return []
     team = event.run.name if event.run.kind == "team" else None
     return [
-        MessageEvent(each.name or each.role, each.content, each.round, each.part, team, event.at)
-        for each in event.messages
+        MessageEvent(message.name or message.role, message.content, message.round, message.part, team, event.at)
+        for message in event.messages
     ]
 
 
@@ -107,16 +108,16 @@ class Result:
 
 
 class RunFailed(Exception):
-    """A run has failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
+    """A run failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
 
     def __init__(self, run_id: str, status: Status) -> None:
-        self.id, self.status = run_id, status
-        why = (
-            f"has failed: {status.error}"
-            if status.phase == "Failed"
-            else f"was canceled: {status.note or 'no reason given'}"
-        )
-        super().__init__(f"the run {run_id} {why}")
+        self.id = run_id
+        self.status = status
+        if status.phase == "Failed":
+            outcome = f"has failed: {status.error}"
+        else:
+            outcome = f"was canceled: {status.note or 'no reason given'}"
+        super().__init__(f"the run {run_id} {outcome}")
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -131,11 +132,11 @@ class RunFailed(Exception):
 
 
 class Refused(Exception):
-    """A run rejects a message or a change of its session; the text says why."""
+    """A run rejected a message, a decision or a change of its session; the text says why."""
 
 
 async def target_of(client: Client, run: RunHandle) -> Resource | None:
-    """The target of a run; None if it has several, or if its manifest stands with the worker."""
+    """The target of a run; None if it has several, or if only its worker has the manifest."""
     run_id = run.run_id or (await run.describe()).run_id
     (_, started), *_ = await execution_chain(client, run.id, run_id)
     if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first run is deleted
@@ -148,7 +149,7 @@ async def target_of(client: Client, run: RunHandle) -> Resource | None:
 
 
 _ENDED_EARLY = ("terminated", "budget")
-"""Why a run is complete that has not come to its answer: its message is the last one, or the state of a panel."""
+"""Stop reasons of runs that completed before their answer: the message is the last one, or the panel's state."""
 
 
 def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
@@ -157,16 +158,16 @@ def value_of(target: Resource | None, status: Status, output_model: type[BaseMod
     A run that has ended early may not have come to an answer in that form: then it is the message. Raises pydantic's
     ValidationError where another answer does not fit that model.
     """
-    ended = status.stop_reason in _ENDED_EARLY
-    if isinstance(target, Team) and target.spec.is_panel and (ended or target.spec.synthesizer is False):
+    ended_early = status.stop_reason in _ENDED_EARLY
+    if isinstance(target, Team) and target.spec.is_panel and (ended_early or target.spec.synthesizer is False):
         shape = DebateShape if target.spec.strategy == "debate" else PanelShape
         with suppress(ValidationError):
             return shape.model_validate_json(status.message)
     if isinstance(target, Team | Agent) and target.spec.output_schema:
         try:
             return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
-        except ValueError:  # of either
-            if not ended:
+        except ValueError:  # pydantic's ValidationError or json's JSONDecodeError
+            if not ended_early:
                 raise
     return status.message
 
@@ -179,7 +180,9 @@ class Handle:
     """
 
     def __init__(self, client: Client, run: RunHandle, output_model: type[BaseModel] | None = None) -> None:
-        self._client, self._run, self._output_model = client, run, output_model
+        self._client = client
+        self._run = run
+        self._output_model = output_model
 
     @property
     def id(self) -> str:
@@ -190,7 +193,7 @@ class Handle:
         return stream_messages(self._client, self._run)
 
     async def result(self) -> Result:
-        """Waits until the run is over. Raises RunFailed where it has failed or was canceled."""
+        """Waits for the end of the run. Raises RunFailed if it failed or was canceled."""
         status = await self._ended()
         if status.phase != "Completed":
             raise RunFailed(self.id, status)
@@ -208,15 +211,13 @@ class Handle:
         await self._update("steer", {"name": name, "text": text})
 
     async def session(self, **changes: JsonValue) -> JsonObject:
-        """Changes values that conditions and functions read; None removes one. All values. Raises Refused."""
+        """Changes values that conditions and functions read; None removes one. Returns all. Raises Refused."""
         values = await self._update("session", as_json(changes))
         return values if isinstance(values, dict) else {}
 
     async def approvals(self) -> list[PendingDecision]:
-        """The tool calls that wait for a person's yes, in this run and in the runs below it, the oldest first."""
-        return [
-            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind != "question"
-        ]
+        """Tool calls and budgets that wait for approval, in this run and in the runs below it, the oldest first."""
+        return [decision for decision in await self._pending_decisions() if decision.kind != "question"]
 
     async def approve(
         self,
@@ -227,11 +228,11 @@ class Handle:
         remember: bool = False,
         by: str | None = None,
     ) -> PersonDecision:
-        """Lets the call with that id be carried out, with its own or with other ``arguments``.
+        """Approves the call with that id, with its own or with other ``arguments``.
 
-        With ``remember``, all calls of this tool in the run are carried out from then on. ``by`` says who decides, by
-        default the account and the host of this program. Raises Refused if the call doesn't wait (any longer), or the
-        arguments don't fit the tool's schema.
+        With ``remember``, later calls of this tool in the run are approved too. ``by`` says who decides, by default
+        the account and the host of this program. Raises Refused if the call is not pending (any longer), or the
+        arguments don't match the tool's schema.
         """
         check_text(call, "call")
         check_text(reason, "reason")
@@ -244,7 +245,7 @@ class Handle:
     async def reject(
         self, call: str, reason: str = "", *, remember: bool = False, by: str | None = None
     ) -> PersonDecision:
-        """Rejects the call with that id; the model is told the reason. Raises Refused."""
+        """Rejects the call with that id; the model receives the reason. Raises Refused."""
         check_text(call, "call")
         check_text(reason, "reason")
         who = by or client_identity()
@@ -252,24 +253,22 @@ class Handle:
         return await self._decided(decide(self._client, self._run, request))
 
     async def inbox(self) -> list[PendingDecision]:
-        """What people are asked, in this run and in the runs below it, the oldest first."""
-        return [
-            each for each in await pending_decisions(self._client, self.id, self._run.run_id) if each.kind == "question"
-        ]
+        """Questions to people, in this run and in the runs below it, the oldest first."""
+        return [decision for decision in await self._pending_decisions() if decision.kind == "question"]
 
     async def reply(self, text: str, to: str | None = None, *, by: str | None = None) -> PersonDecision:
-        """Replies to the question with the id ``to``, or to the only one. Raises Refused, as where it doesn't fit."""
+        """Replies to the question with the id ``to``, or to the only one. Raises Refused, also for an invalid reply."""
         check_text(text, "text")
         request = ReplyRequest(text=text, to=to, by=by or client_identity())
         return await self._decided(reply(self._client, self._run, request))
 
     async def decline(self, to: str | None = None, reason: str = "", *, by: str | None = None) -> PersonDecision:
-        """Declines to answer the question of a server, as ``reply`` answers it. Raises Refused."""
+        """Declines the question of a server with the id ``to``, or the only one. Raises Refused."""
         check_text(reason, "reason")
         request = ReplyRequest(text=reason, to=to, by=by or client_identity(), declines=True)
         return await self._decided(reply(self._client, self._run, request))
 
-    async def _pending(self) -> list[PendingDecision]:
+    async def _pending_decisions(self) -> list[PendingDecision]:
         return await pending_decisions(self._client, self.id, self._run.run_id)
 
     async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:
@@ -279,13 +278,13 @@ class Handle:
             raise Refused(str(error)) from None
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
-        """Ends the run gracefully after the current turn, or ``now``; it counts as completed. Raises Refused."""
+        """Ends the run after the current turn, or ``now``; its phase is then Completed. Raises Refused."""
         check_text(reason, "reason")
         with self._refused_after_its_end():
             await request_termination(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the run at once; its messages are kept. Raises Refused where it has ended."""
+        """Cancels the run at once; its messages are kept. Raises Refused if it has ended."""
         check_text(reason, "reason")
         with self._refused_after_its_end():
             await self._run.signal("cancel", TerminateRequest(reason=reason))
@@ -299,7 +298,7 @@ class Handle:
 
     @contextmanager
     def _refused_after_its_end(self) -> Iterator[None]:
-        """Raises Refused where Temporal has no open run to which it could hand a message."""
+        """Raises Refused if Temporal has no open run to deliver a message to."""
         try:
             yield
         except RPCError as error:
@@ -322,3 +321,36 @@ class Handle:
         about = await self._run.describe()
         end: datetime = about.close_time or about.start_time
         return turn_status(TurnResult.model_validate_json(json.dumps(result)), about.start_time, end)
+
+
+class ScheduleHandle:
+    """A schedule in Temporal. It starts runs whether or not a program holds a handle on it."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self.namespace = namespace
+        self.name = name
+        self._schedule = schedule_handle(client, namespace, name)
+
+    async def status(self) -> JsonObject:
+        """Its status, as ``baton schedules list -o json`` shows it. Raises ScheduleError if it was deleted."""
+        return (await find_schedule(self._client, self.namespace, self.name)).value
+
+    async def pause(self, note: str = "") -> None:
+        """Stops it from starting runs; open runs continue."""
+        check_text(note, "note")
+        await self._schedule.pause(note=note or f"paused by {account_name()}")
+
+    async def unpause(self, note: str = "") -> None:
+        """Lets it start runs again, from now on."""
+        check_text(note, "note")
+        await self._schedule.unpause(note=note or f"unpaused by {account_name()}")
+
+    async def trigger(self) -> Handle | None:
+        """Starts a run now. None if an open run makes its overlap policy buffer or skip this one."""
+        run = await trigger_schedule(self._client, self.namespace, self.name)
+        return Handle(self._client, self._client.get_workflow_handle(run)) if run else None
+
+    async def delete(self) -> None:
+        """Deletes it; open runs continue."""
+        await self._schedule.delete()

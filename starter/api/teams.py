@@ -18,7 +18,6 @@ from .resources import (
     ResourceDefinition,
     SchemaInput,
     ToolInput,
-    camel_case,
     check,
     check_list,
     check_text,
@@ -35,7 +34,7 @@ TextOrFunction = str | Function | Mapping[str, Any]
 class MemberDefinition:
     """A member of a team: as ``speaker`` an agent, a team or a function, else a default agent with a ``role``.
 
-    A speaker has a prompt of its own, and is not told its ``role`` (round-robin pattern: roster).
+    A speaker has a prompt of its own, which does not include its ``role`` (round-robin pattern: roster).
     """
 
     name: str
@@ -52,7 +51,7 @@ RoleInput = bool | str | Mapping[str, Any] | ResourceDefinition | Function
 
 
 class TeamOptions(TypedDict, total=False):
-    """More fields of a team, each as the manifest's field of that name in camelCase; None leaves it out."""
+    """Further fields of a team, each as the manifest's field of that name in camelCase; None leaves it out."""
 
     description: str | None
     max_turns: int | None
@@ -103,50 +102,64 @@ class TeamDefinition(ResourceDefinition):
         check_list(members, "members", wanted="a list of names, mappings, agents, teams or functions")
         dependencies = Dependencies()
         schema, output_model = schema_of(options.get("output_schema"))
-        spec = {**options, **_option_values(dependencies, options), "output_schema": schema}
-        entries = [_member(dependencies, each) for each in members]
-        whole = spec_fields({"strategy": strategy, "members": entries, **spec})
-        super().__init__("Team", name, whole, namespace=namespace, dependencies=dependencies, output_model=output_model)
+        spec = {
+            "strategy": strategy,
+            "members": [_member(dependencies, member) for member in members],
+            **options,
+            **_resolved(dependencies, options),
+            "output_schema": schema,
+        }
+        super().__init__(
+            "Team",
+            name,
+            spec_fields(spec),
+            namespace=namespace,
+            dependencies=dependencies,
+            output_model=output_model,
+        )
 
 
-def _member(dependencies: Dependencies, given: MemberInput) -> object:
+def _member(dependencies: Dependencies, member: MemberInput) -> object:
     """A member as in a manifest."""
-    if isinstance(given, str):
-        return {"name": given}
-    if isinstance(given, MemberDefinition):
-        given = {key: value for key, value in vars(given).items() if value is not None}
-    if isinstance(given, Mapping) and "role" in given and not given.keys() & {"speaker", "type"}:
-        given = {**given, "type": "default"}
-    if isinstance(given, Mapping) and "block" in given:
+    if isinstance(member, str):
+        return {"name": member}
+    if isinstance(member, MemberDefinition):
+        member = {key: value for key, value in vars(member).items() if value is not None}
+    if not isinstance(member, Mapping):
+        return dependencies.speaker(member)
+    if "block" in member:
         raise TypeError("block is called speaker here, as in {'name': 'critic', 'speaker': agent}")
-    if not isinstance(given, Mapping) or "speaker" not in given:
-        return dependencies.speaker(given)
-    own = {key: value for key, value in given.items() if key not in ("speaker", "role")}  # it is not told its role
-    found = dependencies.speaker(given["speaker"])
-    speaker = {"name": found} if isinstance(found, str) else camel_case(found)
+    if "speaker" not in member:
+        is_default = "role" in member and "type" not in member
+        return dependencies.speaker({**member, "type": "default"} if is_default else member)
+    # A speaker has a prompt of its own, and is not told its role.
+    fields = {key: value for key, value in member.items() if key not in ("speaker", "role")}
+    speaker = dependencies.speaker(member["speaker"])
+    if isinstance(speaker, str):
+        speaker = {"name": speaker}
     check(speaker, dict, "speaker", "a name, an agent, a team or a function")
     assert isinstance(speaker, dict)
-    return {**own, **speaker, "as": own.get("name")}
+    return {**fields, **speaker, "as": fields.get("name")}
 
 
-def _option_values(dependencies: Dependencies, options: TeamOptions) -> dict[str, object]:
-    """The options that may hold definitions or functions, as in a manifest."""
-    given: dict[str, object] = {}
+def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, object]:
+    """The options that may hold definitions or functions, with references by name in their place."""
+    resolved: dict[str, object] = {}
     for key, value in options.items():
         match key:
             case "referee" | "moderator" | "judge" | "synthesizer":
-                given[key] = dependencies.speaker(value)
+                resolved[key] = dependencies.speaker(value)
             case "terminate_when" | "instructions":
-                given[key] = dependencies.text_or_function(value)
+                resolved[key] = dependencies.text_or_function(value)
             case "model" | "aggregator":
-                given[key] = dependencies.reference(value)
+                resolved[key] = dependencies.reference(value)
             case "selector" if isinstance(value, Mapping):
-                given[key] = {name: dependencies.reference(each) for name, each in value.items()}
+                resolved[key] = {name: dependencies.reference(item) for name, item in value.items()}
             case "tools" if isinstance(value, list | tuple):
-                given[key] = [dependencies.tool(each) for each in value]
+                resolved[key] = [dependencies.tool(tool) for tool in value]
             case "uses" if isinstance(value, list | tuple):
-                given[key] = [dependencies.reference(each) for each in value]
-    return given
+                resolved[key] = [dependencies.reference(capability) for capability in value]
+    return resolved
 
 
 def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[TeamOptions]) -> TeamDefinition:
