@@ -116,7 +116,7 @@ async def run_worker(
             dialect=settings.dialect,
             traced=partial(run_is_sampled, tracing),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing)
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
 
         # The first is the outermost: what it redacts includes the errors of all others.
         interceptors: list[Interceptor] = [RedactionInterceptor(secrets.redact), single_flight]

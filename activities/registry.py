@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..journal.journal import Journal
-from ..observability.tracing import Tracing
 from .agent.executors import Executors
 from .ask_model import AskModel
 from .context.calls import Calls
@@ -15,7 +14,7 @@ from .model.providers import Providers
 from .panel import Brief, Conclude
 from .people import AskPerson, CheckReply
 from .pin import Pin
-from .runs import Append, Expire, FindLastFailures, Grant, ReportSpans
+from .runs import Append, Expire, FindLastFailures, Grant
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
 from .runtime.settings import Role
@@ -36,7 +35,6 @@ def activities_of(
     functions: FunctionRegistry,
     secrets: SecretStore,
     calls: Calls,
-    tracing: Tracing,
 ) -> Activities:
     """The activities of each role."""
     return {
@@ -55,7 +53,6 @@ def activities_of(
             Grant(journal).grant,
             Delegate(journal, tools, secrets).delegate,
             Review(journal, tools, secrets).review,
-            ReportSpans(tracing).report_spans,
         ],
         "models": [
             AskModel(journal, providers, tools, functions, secrets).ask_model,

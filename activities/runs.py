@@ -1,4 +1,4 @@
-"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures``, ``expire`` and ``report_spans``."""
+"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures`` and ``expire``."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,12 +18,10 @@ from ..contracts.decisions import GrantRequest, GrantResult
 from ..contracts.errors import Cause
 from ..contracts.message import Head
 from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
-from ..contracts.trace import ReportSpansRequest, ReportSpansResult
 from ..journal.accounts import Accounts, Amount
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
-from ..observability.tracing import Tracing
 from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
@@ -196,16 +194,3 @@ async def _delete(client: Client, run: RunExecution) -> None:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-
-
-class ReportSpans:
-    """The activity ``report_spans``."""
-
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    @activity.defn(name="report_spans")
-    async def report_spans(self, request: ReportSpansRequest) -> ReportSpansResult:
-        """Exports spans once more if the first time was not noted in the history: each has the same id then."""
-        await self._tracing.report(request.spans)
-        return ReportSpansResult(spans=len(request.spans) if self._tracing.is_on else 0)

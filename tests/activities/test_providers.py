@@ -50,7 +50,8 @@ def python(code: str, *, without: str = "") -> "subprocess.CompletedProcess[str]
 
 
 def lacks(provider: str) -> str:
-    return f"models of the provider '{provider}' need a library that is not installed: pip install 'baton[{provider}]'"
+    extra = f"Baton's extra '{provider}' (in a checkout of Baton: pip install -e '.[{provider}]')"
+    return f"models of the provider '{provider}' need a library that is not installed: install {extra}"
 
 
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:
