@@ -28,7 +28,7 @@ from .model.providers import Providers
 from .panel import find_speaker, panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
-from .selector import Selection, read_choice, selector_tools
+from .selector import SpeakerSelection, read_choice, selector_tools
 from .tool.tools import Tools
 
 
@@ -132,10 +132,10 @@ class ModelActivities:
             messages = [*messages, wrong, Message(role="user", content=correction)]
         return selection.fallback(usage)
 
-    async def _selection(self, request: SelectRequest) -> Selection:
+    async def _selection(self, request: SelectRequest) -> SpeakerSelection:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         team = find_team(values.catalog, request.team)
-        return Selection(
+        return SpeakerSelection(
             request=request,
             team=team,
             selector=team.spec.selector or SelectorSpec(),
@@ -144,7 +144,7 @@ class ModelActivities:
             values=values.used_by(values.catalog.find(team.selector_reference())),
         )
 
-    async def _team_history(self, selection: Selection) -> list[Message]:
+    async def _team_history(self, selection: SpeakerSelection) -> list[Message]:
         """The question, and what the team's context window keeps of the conversation, after the newest summary."""
         thread, window = selection.request.thread, selection.team.spec.context_window
         question = await self._journal.row(thread.question)
@@ -153,7 +153,7 @@ class ModelActivities:
         first, *spoken = (selection.values.message_of(row, question) for row in (question, *history))
         return [first, *summary, *spoken]
 
-    async def _choice(self, selection: Selection, messages: Sequence[Message], label: str) -> Message:
+    async def _choice(self, selection: SpeakerSelection, messages: Sequence[Message], label: str) -> Message:
         """The selector's answer, kept in a row outside the conversation; the model is asked only if there is none."""
         row_id = f"{idempotency_key()}/{label}"
         thread = selection.request.thread

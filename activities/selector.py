@@ -112,7 +112,7 @@ TERMINATE_INSTRUCTION = {
 
 
 @dataclass(frozen=True)
-class Selection:
+class SpeakerSelection:
     """What a ``select`` request refers to. ``names`` are those of the candidates, in the order of the request."""
 
     request: SelectRequest
