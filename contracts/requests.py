@@ -193,6 +193,10 @@ class UseToolRequest(JsonModel):
     decision: PersonDecision | None = None
     answered: Answer | None = None
 
+    def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
+        """The request with the decision that allowed the call."""
+        return self.model_copy(update={"decision": decision})
+
     @property
     def decision_id(self) -> str:
         """The id under which the call waits for a decision."""

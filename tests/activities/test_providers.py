@@ -78,7 +78,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=given, stderr=subprocess.PIPE)
     assert worker.stderr
     said: list[str] = []
-    while "working on the task queue" not in "".join(said):
+    while "Worker started on task queue" not in "".join(said):
         said.append((await worker.stderr.readline()).decode())
         assert said[-1], said
     worker.terminate()

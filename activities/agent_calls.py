@@ -1,4 +1,4 @@
-"""The activities of remote agents: ``execute_agent`` and ``cancel_agent``."""
+"""The activities ``execute_agent`` and ``cancel_agent``: calls of agents that are executed elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from .panel import panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
 from .tool.tools import Tools
-from .use_tool import MAX_QUESTION
+from .tool_calls import MAX_QUESTION
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class _Context:
     values: ValueResolver
 
 
-class ExecuteAgent:
-    """The activity ``execute_agent``."""
+class AgentActivities:
+    """The activities of agents that an ExecutionEngine or an A2AServer executes."""
 
     def __init__(
         self,
@@ -57,13 +57,18 @@ class ExecuteAgent:
         secrets: SecretStore,
         calls: Calls,
     ) -> None:
-        self._journal, self._executors, self._tools, self._calls = journal, executors, tools, calls
-        self._functions, self._secrets = functions, secrets
+        self._journal = journal
+        self._executors = executors
+        self._tools = tools
+        self._functions = functions
+        self._secrets = secrets
+        self._calls = calls
 
     @activity.defn(name="execute_agent")
     async def execute_agent(self, request: AskModelRequest) -> AskModelResult:
         """Returns the answer that the journal holds for this activity; executes the agent only if there is none."""
-        key, context = idempotency_key(), await self._context(request)
+        key = idempotency_key()
+        context = await self._context(request)
         meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         last = await self._journal.find(f"{key}/reply")
         if last:
@@ -74,16 +79,39 @@ class ExecuteAgent:
             execution = await self._execution(request, head, context, key)
             async with meter.reserved(estimate(execution.messages, execution.tools, None)):
                 said = await self._execute(executor, execution)
-            *earlier, answer = await self._cleaned(said, context)
+            *earlier, answer = [await self._secrets.redact_message(message) for message in said]
+            answer = await normalized(answer, context.schema)
             last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
         await meter.settle(last.message.usage)
-        asks = last.message.remote is not None and last.message.remote.waits  # no final answer: it has to fit no schema
-        wrong = None if asks else await output_error(last.message, context.schema)
-        result = AskModelResult(message=last.message.truncated(), head=last.head, wrong=wrong)
-        if asks and isinstance(context.executor, A2AServer) and context.executor.spec.questions:
-            result = result.model_copy(update={"question": _question(last, context)})
-        before = latest_within(row.message for row in await self._journal.earlier_rows(last))
-        return result.model_copy(update={"earlier": before}) if before else result
+        question: Question | None = None
+        wrong: str | None = None
+        if last.message.remote and last.message.remote.waits:  # no final answer: it has to fit no schema
+            if isinstance(context.executor, A2AServer) and context.executor.spec.questions:
+                question = _question(last, context)
+        else:
+            wrong = await output_error(last.message, context.schema)
+        result = AskModelResult(
+            message=last.message.truncated(),
+            head=last.head,
+            wrong=wrong,
+            earlier=latest_within(row.message for row in await self._journal.earlier_rows(last)),
+            question=question,
+        )
+        return result.without_defaults
+
+    @activity.defn(name="cancel_agent")
+    async def cancel_agent(self, request: CancelAgentRequest) -> CancelAgentResult:
+        """Asks the server of the agent to cancel, if the call may have begun something there and has no answer."""
+        key = key_of(request.activity)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        agent = values.catalog.by_id(request.speaker)
+        executor = find_executor(agent, values.catalog) if isinstance(agent, Agent) else None
+        if not isinstance(agent, Agent) or executor is None or await self._journal.find(f"{key}/reply"):
+            return CancelAgentResult()
+        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
+        seconds = parse_duration(executor.spec.timeout).total_seconds()
+        left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
+        return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
         async with self._calls.make("agent", execution.executor, execution.values) as call:
@@ -106,9 +134,9 @@ class ExecuteAgent:
 
     async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
         agent, values = context.agent, context.values
-        silent = agent.model_copy(update={"spec": agent.spec.model_copy(update={"prompt": None})})
-        messages = await speaker_messages(request, head, silent, values, self._journal, self._functions)
-        given = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []
+        # The executor gets the agent's prompt by itself, with the agent.
+        messages = await speaker_messages(request, head, agent.without_prompt, values, self._journal, self._functions)
+        tools = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []
         question = await self._journal.row(request.thread.question)
         rows = await self._journal.read(head, lambda row: _is_of(row, agent))
         begun = bool(rows) and _is_of(rows[0], agent)
@@ -119,15 +147,11 @@ class ExecuteAgent:
             record=CallRecord(self._journal, self._secrets, request.thread.head, key),
             messages=messages,
             seconds=parse_duration(context.executor.spec.timeout).total_seconds(),
-            tools=[tool.definition for tool in given],
+            tools=[tool.definition for tool in tools],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
             since=[values.message_of(each, question) for each in _without_summaries(rows[1:])] if begun else (),
         )
-
-    async def _cleaned(self, said: list[Message], context: _Context) -> list[Message]:
-        clean = [await self._secrets.redact_message(each) for each in said]
-        return [*clean[:-1], await normalized(clean[-1], context.schema)]
 
 
 def _agent_attributes(agent: Agent) -> JsonObject:
@@ -149,24 +173,3 @@ def _without_summaries(rows: Sequence[Row]) -> list[Row]:
 def _is_of(row: Row, agent: Agent) -> bool:
     """Whether a row is the agent's own, from the server that executes it."""
     return row.message.remote is not None and row.message.remote.agent == agent.id
-
-
-class CancelAgent:
-    """The activity ``cancel_agent``. Twice is as once: a task that is canceled stays so."""
-
-    def __init__(self, journal: Journal, executors: Executors, secrets: SecretStore) -> None:
-        self._journal, self._executors, self._secrets = journal, executors, secrets
-
-    @activity.defn(name="cancel_agent")
-    async def cancel_agent(self, request: CancelAgentRequest) -> CancelAgentResult:
-        """Asks the server of the agent to cancel, if the call may have begun something there and has no answer."""
-        key = key_of(request.activity)
-        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
-        agent = values.catalog.by_id(request.speaker)
-        executor = find_executor(agent, values.catalog) if isinstance(agent, Agent) else None
-        if not isinstance(agent, Agent) or executor is None or await self._journal.find(f"{key}/reply"):
-            return CancelAgentResult()
-        record = CallRecord(self._journal, self._secrets, request.thread.head, key)
-        seconds = parse_duration(executor.spec.timeout).total_seconds()
-        left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
-        return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))

@@ -1,4 +1,4 @@
-"""The activities ``evaluate`` and ``perform``: conditions of teams, and Python functions that are members of panels."""
+"""The activities of teams: ``evaluate``, and those of panels: ``brief``, ``perform`` and ``conclude``."""
 
 import asyncio
 import importlib
@@ -11,9 +11,17 @@ from pydantic_core import to_json
 from temporalio import activity
 
 from ..contracts.errors import BatonError, ConditionFailed, OutputRejected
-from ..contracts.message import Message, last_spoken
-from ..contracts.panel import PerformRequest, PerformResult
-from ..contracts.requests import EvaluateRequest, EvaluateResult
+from ..contracts.message import Head, Message, last_spoken
+from ..contracts.panel import (
+    BriefRequest,
+    ConcludeRequest,
+    DebateShape,
+    PanelShape,
+    PerformRequest,
+    PerformResult,
+)
+from ..contracts.requests import AskModelResult, EvaluateRequest, EvaluateResult
+from ..contracts.text import MAX_MESSAGE, byte_size
 from ..contracts.turn import Thread
 from ..journal.journal import Journal
 from ..journal.rows import Row
@@ -30,6 +38,90 @@ from .panel import SpeakerContext, Transcript, panel_output_schema
 from .runtime.bounded_process import BoundedFunction, LimitExceeded
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
+
+
+class TeamActivities:
+    """The activities of teams that ask no model."""
+
+    def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
+        self._journal = journal
+        self._functions = functions
+        self._secrets = secrets
+
+    @activity.defn(name="evaluate")
+    async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
+        """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
+        catalog = await self._journal.catalog(request.thread.catalog)
+        team = find_team(catalog, request.team)
+        rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
+        facts = _facts(request, team, rows)
+        if await self._ends(request, team, rows, facts):
+            return EvaluateResult(ends=True)
+        return EvaluateResult(edge=await _edge(request, team, facts))
+
+    @activity.defn(name="brief")
+    async def brief(self, request: BriefRequest) -> Thread:
+        """The new conversation in which a member that is a team takes its turn, with its briefing as the question."""
+        speaker = await self._speaker(request)
+        briefing = await self._secrets.redact_message(Message(role="user", content=speaker.as_json()))
+        return request.thread.asking(await self._journal.append(Head(), [briefing], idempotency_key()))
+
+    @activity.defn(name="perform")
+    async def perform(self, request: PerformRequest) -> PerformResult:
+        """Returns what the journal holds for this activity; calls the function only if there is nothing."""
+        brief, row_id = request.brief, f"{idempotency_key()}/reply"
+        attributes = partial(_attributes, request.function)
+        if row := await self._journal.find(row_id):
+            found_call("execute_tool", request.function, attributes, kind="internal")
+            return PerformResult(message=row.message.truncated(), head=row.head)
+        speaker = await self._speaker(request)
+        argument = speaker.transcript.shape(brief.round) if brief.part == "synthesizer" else speaker.briefing
+        with call_span("execute_tool", request.function, attributes, kind="internal"):
+            value = await self._functions.invoke(request.function, argument)
+        text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
+        message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
+        if wrong := await output_error(message, panel_output_schema(speaker.values.catalog, brief)):
+            raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
+        row = await self._journal.append_once(request.thread.head, message, row_id)
+        return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
+
+    @activity.defn(name="conclude")
+    async def conclude(self, request: ConcludeRequest) -> AskModelResult:
+        """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
+        speaker = await self._speaker(request)
+        shape = speaker.transcript.shape(request.brief.round)
+        message = Message(
+            role="assistant",
+            content=_json(shape),
+            name=speaker.team.name,
+            part="deliverable",
+            round=request.brief.round,
+        )
+        row = await self._journal.append_once(request.thread.head, message, f"{idempotency_key()}/reply")
+        return AskModelResult(message=message.with_content(_json(shortened(shape))), head=row.head)
+
+    async def _speaker(self, request: BriefRequest | PerformRequest | ConcludeRequest) -> SpeakerContext:
+        rows = await self._journal.read(request.thread.head)
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        return SpeakerContext(request.brief, values, rows, request.thread.question)
+
+    async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
+        ends = team.spec.terminate_when
+        if not isinstance(ends, FunctionRef):
+            return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
+        given: object = facts
+        if request.brief:
+            transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
+            given = transcript.briefing(request.brief, team.name)
+        try:
+            value = await self._functions.invoke(ends.function, given, **ends.parameters)
+        except BatonError as error:
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {error.message}") from None
+        if not isinstance(value, bool):
+            problem = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
+            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {problem}")
+        return value
+
 
 SECONDS = 2.0
 """The time of one evaluation."""
@@ -51,41 +143,6 @@ async def holds(expression: str, facts: Facts) -> bool:
         return await _evaluate.call([expression, dict(facts)]) is True
     except LimitExceeded as exceeded:
         raise ValueError(str(exceeded)) from None
-
-
-class Evaluate:
-    """The activity ``evaluate``."""
-
-    def __init__(self, journal: Journal, functions: FunctionRegistry) -> None:
-        self._journal, self._functions = journal, functions
-
-    @activity.defn(name="evaluate")
-    async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
-        """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
-        catalog = await self._journal.catalog(request.thread.catalog)
-        team = find_team(catalog, request.team)
-        rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
-        facts = _facts(request, team, rows)
-        if await self._ends(request, team, rows, facts):
-            return EvaluateResult(ends=True)
-        return EvaluateResult(edge=await _edge(request, team, facts))
-
-    async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
-        ends = team.spec.terminate_when
-        if not isinstance(ends, FunctionRef):
-            return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
-        given: object = facts
-        if request.brief:
-            transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
-            given = transcript.briefing(request.brief, team.name)
-        try:
-            value = await self._functions.invoke(ends.function, given, **ends.parameters)
-        except BatonError as error:
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {error.message}") from None
-        if not isinstance(value, bool):
-            problem = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {problem}")
-        return value
 
 
 def _is_spoken(thread: Thread) -> Callable[[Row], bool]:
@@ -132,34 +189,6 @@ async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:
         raise ConditionFailed(f"{team.id}: {field} can't be evaluated after turn {facts['turn']}: {error}") from None
 
 
-class Perform:
-    """The activity ``perform``."""
-
-    def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
-        self._journal, self._functions, self._secrets = journal, functions, secrets
-
-    @activity.defn(name="perform")
-    async def perform(self, request: PerformRequest) -> PerformResult:
-        """Returns what the journal holds for this activity; calls the function only if there is nothing."""
-        thread, brief, row_id = request.thread, request.brief, f"{idempotency_key()}/reply"
-        attributes = partial(_attributes, request.function)
-        if row := await self._journal.find(row_id):
-            found_call("execute_tool", request.function, attributes, kind="internal")
-            return PerformResult(message=row.message.truncated(), head=row.head)
-        rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread, self._secrets)
-        panel = SpeakerContext.of(brief, values, rows, thread.question)
-        given = panel.transcript.shape(brief.round) if brief.part == "synthesizer" else panel.briefing
-        with call_span("execute_tool", request.function, attributes, kind="internal"):
-            value = await self._functions.invoke(request.function, given)
-        text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
-        message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
-        if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
-            raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
-        row = await self._journal.append_once(thread.head, message, row_id)
-        return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
-
-
 def _attributes(function: str) -> JsonObject:
     return {"gen_ai.tool.name": function, "gen_ai.tool.type": "function"}
 
@@ -183,3 +212,16 @@ def as_answer(value: object) -> tuple[str, bool]:
     if isinstance(value, BaseModel | dict | list) and not (isinstance(value, dict) and value.keys() == {"text"}):
         return to_json(value, by_alias=True, exclude_none=True, fallback=str).decode(), False
     return as_text(value)
+
+
+def _json(shape: PanelShape | DebateShape) -> str:
+    return shape.model_dump_json(by_alias=True)
+
+
+def shortened(shape: PanelShape | DebateShape) -> PanelShape | DebateShape:
+    """The result with its texts cut to one length that fits into a history: to cut the JSON itself would break it."""
+    limit = MAX_MESSAGE
+    while byte_size(_json(shape)) > MAX_MESSAGE and limit > 1:
+        limit //= 2
+        shape = shape.truncated(limit)
+    return shape
