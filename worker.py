@@ -130,7 +130,7 @@ async def run_worker(
         ]
 
         checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(journal.database.engine))
-        health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
+        health = serve_health(settings.http_addresses, checks, lambda: calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
             yield secrets
