@@ -267,19 +267,3 @@ def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
 def format_time(time: datetime) -> str:
     """A time in UTC with seconds, as in ``2025-09-03T10:00:15Z`` (ARK: queries, system outputs)."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-class RunResult(Status):
-    """The result of a team, an agent, a model or a tool that a client has started: its status.
-
-    ``usage`` and ``answer`` are earlier names of ``token_usage`` and ``message``, for clients that read those.
-    """
-
-    usage: TokenUsage = TokenUsage()
-    answer: str | None = None
-
-    @classmethod
-    def of(cls, status: Status, turn: TurnResult) -> "RunResult":
-        """The result of a run that has ended with this status."""
-        known = {name: getattr(status, name) for name in status.model_fields_set}
-        return cls(**known, usage=turn.usage, **({} if turn.answer is None else {"answer": turn.answer}))

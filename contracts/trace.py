@@ -109,18 +109,6 @@ class SpanData(JsonModel):
     attributes: dict[str, JsonValue] = {}
 
 
-class ReportSpansRequest(JsonModel):
-    """``report_spans``: hand spans of a run to the exporter of the worker."""
-
-    spans: tuple[SpanData, ...]
-
-
-class ReportSpansResult(JsonModel):
-    """How many spans were handed on; 0 on a worker that exports no traces."""
-
-    spans: int
-
-
 class OpenSpan(JsonModel):
     """A span that a run has begun and its next run ends: its id, and when it began."""
 

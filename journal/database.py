@@ -10,13 +10,9 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, select
 from sqlalchemy import Row as Record
-from temporalio.client import Client
 
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.requests import JournalName
-from ..contracts.settings import SettingsError
-from ..temporal.executions import begun_runs
-from ..temporal.search_attributes import describe_namespace
 from . import schema
 from .engine import Engine, Work, connect
 from .migrate import migrate
@@ -148,13 +144,13 @@ def journal_lost(what: str) -> JournalLost:
 
 _ID = "id"
 _SERVES = "serves/"
-REPLACES = "replaces/"
-"""The names in the table ``baton_identity``: of the journal's own id, and prefixes of names that end with a value."""
+_REPLACES = "replaces/"
+"""The names of what is noted in the table, before its value."""
 
 
 @dataclass(frozen=True)
 class JournalIdentity:
-    """The ``name`` of a journal, the ids of those that it ``replaces``, and of the namespaces that it ``serves``."""
+    """The ``name`` of a journal, the ids of the journals that it ``replaces``, and of the namespaces it ``serves``."""
 
     name: JournalName
     replaces: frozenset[str]
@@ -163,52 +159,32 @@ class JournalIdentity:
     @classmethod
     async def read(cls, engine: Engine) -> "JournalIdentity":
         """Reads it from a journal; raises JournalUnavailable."""
-        select_all = select(schema.identity.c.name, schema.identity.c.value)
-        rows = await engine.run(lambda connection: connection.execute(select_all).all())
-        values = {row.name: row.value for row in rows}
+        statement = select(schema.identity.c.name, schema.identity.c.value)
+        rows = await engine.run(lambda connection: connection.execute(statement).all())
         return cls(
-            name=JournalName(id=values[_ID], place=engine.place),
-            replaces=frozenset(value for name, value in values.items() if name.startswith(REPLACES)),
-            serves=frozenset(value for name, value in values.items() if name.startswith(_SERVES)),
-        )
-
-    @classmethod
-    async def checked(cls, client: Client, engine: Engine, task_queue: str) -> "JournalIdentity":
-        """The identity of a worker's journal, which from now on serves the client's namespace.
-
-        Raises SettingsError if the open runs of the task queue began with another journal, and RPCError.
-        """
-        identity = await cls.read(engine)
-        identity.check(await begun_runs(client, task_queue))
-        await note(engine, _SERVES, [(await describe_namespace(client)).namespace_info.id])
-        return identity
-
-    def check(self, journals: Mapping[str, JournalName]) -> None:
-        """Checks that open runs began with this journal, or with one that it replaces; raises SettingsError.
-
-        ``journals`` has the journal of each open run by the run's id.
-        """
-        missing = {run: name for run, name in journals.items() if name.id not in (self.name.id, *self.replaces)}
-        if not missing:
-            return
-        run, other = next(iter(missing.items()))
-        ids = " ".join(sorted({name.id for name in missing.values()}))
-        raise SettingsError(
-            f"this worker has the journal {self.name.id} at {self.name.place}, and the open run {run} began with "
-            f"the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or BATON_JOURNAL_URL: "
-            f"until then the run waits. If that journal is lost, let this one take its place: "
-            f"baton replace-journal {ids}"
+            name=JournalName(id=next(row.value for row in rows if row.name == _ID), place=engine.place),
+            replaces=frozenset(row.value for row in rows if row.name.startswith(_REPLACES)),
+            serves=frozenset(row.value for row in rows if row.name.startswith(_SERVES)),
         )
 
     async def check_unchanged(self, engine: Engine) -> None:
         """Raises JournalUnavailable if there is another journal now where this one was."""
-        current = (await JournalIdentity.read(engine)).name
-        if current.id != self.name.id:
-            raise JournalUnavailable(f"the journal at {engine.place} was replaced by {current.id} under this worker")
+        now = await JournalIdentity.read(engine)
+        if now.name.id != self.name.id:
+            raise JournalUnavailable(f"the journal at {engine.place} was replaced by {now.name.id} under this worker")
 
 
-async def note(engine: Engine, kind: str, values: Collection[str]) -> None:
-    """Notes values of a kind in a journal; raises JournalUnavailable."""
+async def note_namespace(engine: Engine, namespace: str) -> None:
+    """Notes the id of a namespace that the journal serves; raises JournalUnavailable."""
+    await _note(engine, _SERVES, [namespace])
+
+
+async def note_replaced(engine: Engine, ids: Collection[str]) -> None:
+    """Notes the ids of journals whose place this one takes; raises JournalUnavailable."""
+    await _note(engine, _REPLACES, ids)
+
+
+async def _note(engine: Engine, kind: str, values: Collection[str]) -> None:
     rows = [{"name": f"{kind}{value}", "value": value} for value in values]
     insert = insert_missing(engine.dialect, schema.identity)
     await engine.run(lambda connection: [connection.execute(insert, row) for row in rows])

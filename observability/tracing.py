@@ -37,7 +37,7 @@ def tracing_of(environment: Mapping[str, str], folder: Path, redact: Callable[[s
     if not _is_wanted(environment):
         return Tracing(None)
     if importlib.util.find_spec("opentelemetry.sdk") is None:
-        log.warning("no traces are reported, though OTEL_… asks for them: pip install 'baton[otel]'")
+        log.warning("no traces are reported, though OTEL_… asks for them: install opentelemetry-sdk")
         return Tracing(None)
     from .span_export import SpanExport  # noqa: PLC0415  # of the extra `otel`
 

@@ -112,7 +112,7 @@ class Providers:
             return answer
 
     @staticmethod
-    def found(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
+    def note_earlier(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
         """Tells the trace of a call whose answer an earlier attempt has written down."""
         name = model_name(model, values)
         attributes = {**request_attributes(model, name), **answer_attributes(answer)}

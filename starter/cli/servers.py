@@ -61,7 +61,7 @@ def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", ta
         ports = " and ".join(map(str, taken))
         print_message(f"note: the port {ports} is taken, perhaps by another Temporal server, so this one has others.")
     print_message(f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {state_dir.folder}.")
-    print_message(f"A worker runs. Runs may name its manifests: {options.own.catalog.summary}. End with Ctrl-C.")
+    print_message(f"Worker started, {options.own.catalog.summary} loaded. End with Ctrl-C.")
     print_message(f"For other programs:\n  export TEMPORAL_ADDRESS={dev.address}")
 
 

@@ -23,9 +23,8 @@ from ...observability.metrics import RUNS_ENDED
 from ...resources.base import JsonObject
 from ...resources.problems import dotted_path, explain_errors
 from ...temporal import search_attributes
-from ..calls import effects, traces
+from ..calls import effects
 from ..calls.children import ChildWorkflows
-from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, uncancelled
@@ -77,25 +76,27 @@ class ShownPhase:
         self.show_decisions()
 
     def begin(self, plan: Plan) -> None:
-        """The run begins, perhaps paused. ``_shown`` stays as it is: it decides commands of runs that began before."""
+        """The run begins, perhaps paused."""
+        self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
         self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: self._phase})
 
     def show_pause(self, pause: Pause | None) -> None:
         """The run was paused, or resumed."""
         self._run.details.show_pause(pause)
-        if self.searchable and workflow.patched(PAUSE_IN_ATTRIBUTES):
-            self._shown = self._phase
-            self._set({search_attributes.PHASE: self._phase})
+        self._show_phase()
 
     def show_decisions(self) -> None:
         """The run waits for a person, or no longer."""
         decisions = self._run.decisions
         self._run.details.show_decisions(decisions.pending, decisions.waiting_below)
+        self._show_phase()
+        self._tell_parent()
+
+    def _show_phase(self) -> None:
         if self._phase != self._shown:
             self._shown = self._phase
             self._set({search_attributes.PHASE: self._phase})
-        self._tell_parent()
 
     def end(self, status: Status) -> None:
         """The run ends."""
@@ -129,7 +130,7 @@ class BaseWorkflow(Generic[Input]):
         self.ended_at: datetime | None = None
         if isinstance(self._given, ActivityFailed) or not self._given.carried:
             self._begin_first()
-        elif workflow.patched(INPUT_BEFORE_MESSAGES):
+        else:
             self._restore(self._given.carried)
 
     def _begin_first(self) -> None:
@@ -137,7 +138,7 @@ class BaseWorkflow(Generic[Input]):
         run_begins()
         if isinstance(self._given, ActivityFailed):
             return
-        if not self._handlers.fits_session(self._given.session) and workflow.patched(SESSION_BOUND_AT_START):
+        if not self._handlers.fits_session(self._given.session):
             self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
         else:
             self.run_state.begin(self._given)
@@ -159,12 +160,6 @@ class BaseWorkflow(Generic[Input]):
         """The turn in which a message that comes now is read at the latest; None where that is not known."""
         return None
 
-    def is_continued(self) -> bool:
-        """Whether the run continues another one, rather than to begin."""
-        if self.given.carried and not self._pinned:  # in a history from before the patch
-            self._restore(self.given.carried)
-        return self.given.carried is not None
-
     def begin(self, pinned: Pinned) -> None:
         """Takes up what the run is about, and sets its search attributes where the server knows them."""
         self._take_up(pinned)
@@ -175,7 +170,7 @@ class BaseWorkflow(Generic[Input]):
         self._pinned, run.task_queues, run.question = pinned, pinned.route, given or pinned.question
         self._phase.searchable, self._phase.shows_cost = pinned.searchable, pinned.shows_cost
         run.details.show_question(run.question)
-        traces.begin_trace(run, pinned)
+        run.trace.begin(pinned, run.started_at)
 
     def continuation(self, state: State) -> Continuation:
         """What the next run needs to continue this one."""
@@ -202,7 +197,7 @@ class BaseWorkflow(Generic[Input]):
 
     async def settle(self) -> None:
         """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
-        if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
+        if not workflow.all_handlers_finished():
             await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()
 
@@ -211,8 +206,7 @@ class BaseWorkflow(Generic[Input]):
         await self.settle()
         self.run_state.inbox.is_closed = True
         self.run_state.decisions.close()
-        empty = self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN)
-        return [] if empty else self.run_state.inbox.drain()
+        return self.run_state.inbox.drain()
 
     async def join(self, messages: Sequence[Message], head: Head) -> Head:
         """Adds messages to the conversation after ``head``, even while the run is being cancelled; the new head."""
@@ -220,13 +214,13 @@ class BaseWorkflow(Generic[Input]):
             return head
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
-    def close(self, status: Status, result: object, *, is_root: bool = True, fails: bool = True) -> None:
-        """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
-        a root run that was canceled: Temporal drops its result, and no parent needs it."""
+    def close(self, status: Status, result: object, *, is_root: bool = True) -> None:
+        """Sets the search attributes of the end. A run that failed is closed as such by raising; so is a root run that
+        was canceled: Temporal drops its result, and no parent needs it."""
         self._phase.end(status)
         if is_root and status.phase == "Canceled":
             raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
-        if fails and status.phase == "Failed":
+        if status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
