@@ -69,7 +69,7 @@ LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --
 lock: $(READY)
 	$(LOCK) --group dev --upgrade --output-file requirements-dev.lock
 	$(LOCK) --group build --constraint requirements-dev.lock --output-file requirements.lock
-	$(LOCK) --group build --extra anthropic --extra bedrock --extra otel --extra s3 --constraint requirements-dev.lock \
+	$(LOCK) --group build --extra anthropic --extra bedrock --extra s3 --constraint requirements-dev.lock \
 	  --output-file requirements-extras.lock
 
 clean:

@@ -1,10 +1,11 @@
 """The base of all workflow types: reading the input, the handlers of signals and updates, and closing the run."""
 
 import asyncio
+import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
@@ -108,6 +109,24 @@ class ShownPhase:
     def _set(self, values: search_attributes.AttributeValues) -> None:
         if self.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
+
+
+def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Declares a signal, whose handler takes any payloads, none, or several: what makes no sense is ignored.
+
+    The SDK converts payloads by the handler's parameters. It would drop a signal that it can't convert, and fail the
+    workflow task where there are more payloads than parameters. So it sees one parameter, of a value that is not
+    converted yet, while the handler itself takes any number.
+    """
+
+    async def handle(self: "BaseWorkflow[Any]", *payloads: RawValue | JsonValue) -> None:
+        await self._handlers.signal(name, first_value(payloads))
+
+    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in ("self", "payload")]
+    handle.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by the SDK
+    handle.__annotations__ = {"payload": RawValue}
+    abandon = workflow.HandlerUnfinishedPolicy.ABANDON
+    return workflow.signal(name=name, description=description, unfinished_policy=abandon)(handle)
 
 
 class BaseWorkflow(Generic[Input]):
@@ -224,13 +243,20 @@ class BaseWorkflow(Generic[Input]):
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
-    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable; others.
+    terminate_team = signal("terminate_team", "End after the current turn, or with now at once: {reason, now}.")
+    cancel = signal("cancel", "Cancel the run at once: {reason}.")
+    pause = signal("pause", "Pause the run and its children before their next model call: {name}.")
+    resume = signal("resume", "Resume a paused run and its children: {name}.")
+    set_session = signal("session", "Change values of the session; null removes one.")
+    say = signal("steer", "Send a message to the next speaker: {text, name}.")
+    child_waits = signal("child_waits", "Internal: whether a child run waits for a person.")
+    remember = signal("remember", "Internal: a child run asks to remember a decision.")
+    remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
 
-        One handler takes every signal, because one with declared parameters would fail on payloads that don't fit them.
-        """
-        await self._handlers.signal(name, first_value(payloads))
+    @workflow.signal(dynamic=True, description="Ignored: no other signal is known.")
+    async def ignore(self, name: str, _payloads: Sequence[RawValue]) -> None:
+        """A signal of any other name, such as one that is misspelt."""
+        workflow.logger.warning("the signal %r is ignored: a run takes no signal of this name", name[:100])
 
     @workflow.update(name="session", description="Changes values of the session; null removes one. Returns them all.")
     async def change_session(self, changes: JsonObject) -> JsonObject:
