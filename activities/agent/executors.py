@@ -73,7 +73,9 @@ class Discovery:
         asked = [(each, executor) for each in agents if (executor := find_executor(each, catalog))]
         texts = await asyncio.gather(*(self._description(executor, values) for _, executor in asked))
         described = {each.id: each.described(text) for (each, _), text in zip(asked, texts, strict=True) if text}
-        return catalog.remade(described.get(each.id, each) for each in catalog.manifests) if described else catalog
+        if not described:
+            return catalog
+        return catalog.with_manifests(described.get(each.id, each) for each in catalog.manifests)
 
     async def _description(self, executor: Executor, values: ValueResolver) -> str | None:
         try:

@@ -13,7 +13,7 @@ from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval, strictest
 from ...resources.base import JsonObject, Reference
-from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.catalog import Catalog, Resource
 from ...resources.template import fill
 from ...resources.tool import Tool
 from ...resources.values import QUERY, Function, Parameter, PresetArguments
@@ -114,7 +114,7 @@ def with_approvals(catalog: Catalog) -> Catalog:
     asked = [_asked(each) for each in catalog.manifests]
     if asked == [*catalog.manifests]:
         return catalog
-    return catalog_of(asked).model_copy(update={"made_from": catalog.made_from or catalog.sha})
+    return catalog.with_manifests(asked)
 
 
 def _asked(manifest: Resource) -> Resource:
