@@ -86,8 +86,12 @@ class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         *,
         is_stream: bool,
     ) -> None:
-        self._stream, self._limits, self._encoding, self._is_stream = stream, limits, encoding, is_stream
-        self._size = self._objects = 0
+        self._stream = stream
+        self._limits = limits
+        self._encoding = encoding
+        self._is_stream = is_stream
+        self._size = 0
+        self._objects = 0
         self._open = OpenEvent()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -103,15 +107,17 @@ class BoundedBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
     def _count(self, piece: bytes) -> None:
         if self._is_stream:
             ended, piece = self._open.take(piece)
-            self._size, self._objects = (0, 0) if ended else (self._size, self._objects)
+            if ended:
+                self._size = 0
+                self._objects = 0
         self._size += len(piece)
-        size, objects = self._limits.size, self._limits.objects
-        if size is not None and self._size > size:
-            raise self._limits.refuse(f"gives more than {size:,} bytes")
-        if objects is not None:
+        limits = self._limits
+        if limits.size is not None and self._size > limits.size:
+            raise limits.refuse(f"gives more than {limits.size:,} bytes")
+        if limits.objects is not None:
             self._objects += piece.count(b"{") + piece.count(b"[")
-            if self._objects > objects:
-                raise self._limits.refuse(f"gives more than {objects:,} objects")
+            if self._objects > limits.objects:
+                raise limits.refuse(f"gives more than {limits.objects:,} objects")
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
         if self._encoding not in PACKED:
@@ -153,24 +159,29 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
     At most five minutes; None where the headers say nothing, or nothing that can be read.
     """
-    milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
+    milliseconds = headers.get("retry-after-ms")
+    text = headers.get("retry-after")
     try:
         if milliseconds is not None:
             seconds = float(milliseconds) / 1000
-        elif given is None:
+        elif text is None:
             return None
-        elif given.strip().replace(".", "", 1).isdigit():
-            seconds = float(given)
+        elif text.strip().replace(".", "", 1).isdigit():
+            seconds = float(text)
         else:
-            seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
-    return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds())) if math.isfinite(seconds) else None
+    if not math.isfinite(seconds):
+        return None
+    return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds()))
 
 
-def retry_delay(asked: timedelta | None, attempt: int) -> timedelta | None:
-    """The delay before the next attempt: what the server asks for, or None for the delay of Temporal's retry policy.
+def retry_delay(requested: timedelta | None, attempt: int) -> timedelta | None:
+    """The delay before the next attempt: what the server requests, or None for the delay of Temporal's retry policy.
 
-    A server that asks for one second every time would use up all attempts within ten, so late attempts wait longer.
+    A server that requests one second every time would use up all attempts within ten, so late attempts wait longer.
     """
-    return None if asked is not None and attempt >= LATE_ATTEMPT and asked < SHORT_DELAY else asked
+    if requested is not None and attempt >= LATE_ATTEMPT and requested < SHORT_DELAY:
+        return None
+    return requested
