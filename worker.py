@@ -177,7 +177,7 @@ async def _work(
         leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
-        log.info("working on the task queue %s of %s; runs may name its manifests: %s", *place, own.catalog.summary)
+        log.info("working on the task queue %s of %s, %s loaded", *place, own.catalog.summary)
         await fleet.check_until(stopped)
 
 

@@ -83,7 +83,7 @@ class Catalog(JsonModel):
     def summary(self) -> str:
         """How many manifests of each kind there are, as a text for people."""
         counts = Counter(each.kind for each in self.manifests)
-        return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()) or "there are none"
+        return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()) or "no manifests"
 
     @cached_property
     def _by_id(self) -> dict[str, Resource]:

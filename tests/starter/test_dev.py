@@ -46,7 +46,7 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
     began = [machine.start("dev", "--linger", "5") for machine in machines]
     printed = [each.communicate(timeout=PATIENCE)[1] for each in began]
     assert [each.returncode for each in began] == [0, 0], printed
-    assert "Temporal is at" in printed[0]
+    assert "Temporal server: " in printed[0]
     assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
 
 
