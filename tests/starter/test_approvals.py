@@ -142,7 +142,7 @@ def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine:
     while "buy-desks" not in (done := machine.run("approvals")).stdout or "stuck" not in done.stderr:
         assert time.monotonic() < end
     assert done.returncode == 0
-    assert "note: stuck can't be asked what it waits for: " in done.stderr
+    assert "note: the pending decisions of stuck are unknown: " in done.stderr
     assert "Nothing waits for approval." in machine.run("approvals", "-n", "there").stdout
     assert "buy-desks" in machine.run("approvals", "-n", "default").stdout
 

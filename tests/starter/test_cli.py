@@ -81,7 +81,7 @@ def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: U
     done = machine.run("run", "agent/one", "{{city}}?", "-f", file, "-p", "city=Bari", "-p", "day=x")
     assert done.returncode == 0, done.stderr
     assert received == ["Turin, today = now?", "Bari?"]
-    assert "'city' is no parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
+    assert "'city' is not a parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
 
 
 def test_a_model_and_a_tool_run_without_a_query(machine: UserMachine, tool_server: ToolServer) -> None:

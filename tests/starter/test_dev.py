@@ -108,12 +108,12 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is
         port = str(other.getsockname()[1])
         refused = machine.run("dev", "--port", port)
         assert refused.returncode == 1
-        assert f"the port {port} is taken, perhaps by another Temporal server" in refused.stderr
+        assert f"port {port} is in use, perhaps by another Temporal server" in refused.stderr
         assert "--port" in refused.stderr
         last = {"address": f"127.0.0.1:{port}", "ui": "http://127.0.0.1:0"}
         machine.state_dir.file("dev.json").write_text(json.dumps(last))
         printed = start_dev(machine)
-    assert f"the port {port} is taken, perhaps by another Temporal server" in printed[0]
+    assert f"port {port} is in use, perhaps by another Temporal server" in printed[0]
     assert not machine.dev().address.endswith(f":{port}")
 
 
